@@ -1,0 +1,188 @@
+"""Makes, starts, shares and stops the PostgreSQL server of a project.
+
+Every connection is trusted, because only the user who runs the server and root get to its socket:
+the socket's folder and the socket itself have mode 0700, and no network is listened on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from . import account as accounts
+from . import binaries as programs
+from . import postmaster, settings, users
+from .account import Account
+from .binaries import Binaries
+from .errors import EmbeddedError, explained, start_failed
+from .folder import PORT, Folder, sync
+from .postmaster import State
+
+USER = DATABASE = "flowfabric"
+
+
+class Server:
+    """One process's use of a project's server; leaving the `with` block releases it."""
+
+    def __init__(self, folder: Folder, user: users.User, *, started: bool) -> None:
+        self.url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder.socket))}&port={PORT}"
+        self.version = folder.record.version
+        self.data = folder.data
+        self.log = folder.log
+        self.started = started
+        self._folder = folder
+        self._user: users.User | None = user
+        _servers.add(self)
+
+    def release(self) -> None:
+        """Stop using the server; the last process to do so shuts it down."""
+        self._leave(regardless=False)
+
+    def stop(self) -> None:
+        """Shut the server down even if other processes use it."""
+        self._leave(regardless=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.version} {self.url}>"
+
+    def _leave(self, *, regardless: bool) -> None:
+        # Taken away first, so that only one thread leaves, and only once.
+        user, self._user = self._user, None
+        _servers.discard(self)
+        if user is None:
+            return
+        try:
+            with self._folder.locked():
+                user.leave()
+                if regardless or not users.present(self._folder.users):
+                    postmaster.stop(self._folder)
+                    self._folder.forget_socket()
+        except FileNotFoundError:
+            # The project was deleted under the server, which notices within a minute and exits.
+            pass
+        finally:
+            user.leave()
+
+    def _forget(self) -> None:
+        if self._user:
+            self._user.forget()
+            self._user = None
+
+
+def start(project: Path, *, options: Mapping[str, str] | None = None) -> Server:
+    """Use the server of `project`, which is made and started unless it is running already.
+
+    `options` and the `-c name=value` pairs of the variable PGOPTIONS are server settings; they
+    take effect if this call starts the server.
+    """
+    chosen = settings.collect(options)
+    folder = Folder(project)
+    with explained(folder.root):
+        folder.make()
+        with folder.locked():
+            user = users.User(folder.users)
+            try:
+                started = _start_unless_running(folder, chosen)
+            except BaseException:
+                user.leave()
+                raise
+            return Server(folder, user, started=started)
+
+
+def _start_unless_running(folder: Folder, chosen: Mapping[str, str]) -> bool:
+    while postmaster.settled(folder) is State.DOWN:
+        if postmaster.clear_remains(folder):
+            _start(folder, chosen)
+            return True
+    return False
+
+
+def _start(folder: Folder, chosen: Mapping[str, str]) -> None:
+    account = accounts.choose(folder.data)
+    folder.prepare(account)
+    binaries = programs.find(account, data=folder.data, major=_major(folder.data))
+    if binaries.source == "wheel" and account.switch and not programs.runs(binaries, account):
+        binaries = programs.copy_wheel(binaries, folder.binaries)
+    if not folder.data.exists():
+        _make(folder, binaries, account)
+    folder.note(replace(folder.record, version=binaries.version))
+    postmaster.start(folder, binaries, account, chosen)
+
+
+def _major(data: Path) -> int | None:
+    try:
+        return int((data / "PG_VERSION").read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _make(folder: Folder, binaries: Binaries, account: Account) -> None:
+    """Create the data folder: whole, synced to disk and with our database in it, or not at all."""
+    for leftover in folder.private.glob("data.*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    draft = folder.private / f"data.{secrets.token_hex(4)}"
+    what = f"PostgreSQL {binaries.version} could not create its data in {folder.data}"
+    try:
+        for argv, sql in _making(binaries, draft):
+            done = account.run(argv, stdin=sql)
+            if done.returncode != 0:
+                raise start_failed(what, folder.root, done.stdout)
+        draft.rename(folder.data)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    for changed in (folder.private, folder.home, folder.home.parent):
+        sync(changed)
+
+
+def _making(binaries: Binaries, draft: Path) -> list[tuple[list[str | Path], str]]:
+    """The programs that make a data folder. Only the last one syncs, once for all."""
+    initdb: list[str | Path] = [binaries.initdb, "-D", draft]
+    locale = ["--encoding=UTF8", "--locale=C"]
+    access = [f"--username={USER}", "--auth-local=trust", "--auth-host=reject"]
+    single: list[str | Path] = [binaries.postgres, "--single", "-F", "-D", draft]
+    return [
+        ([*initdb, "--no-sync", "--no-instructions", *locale, *access], ""),
+        ([*single, "-c", "exit_on_error=on", "template1"], f"CREATE DATABASE {DATABASE};\n"),
+        ([*initdb, "--sync-only"], ""),
+    ]
+
+
+_servers: set[Server] = set()
+
+
+@atexit.register
+def _release_all() -> None:
+    for server in list(_servers):
+        with suppress(OSError, EmbeddedError):
+            server.release()
+
+
+def _forget_all() -> None:
+    """In a forked child: the servers are the parent's, to be stopped by the parent."""
+    for server in list(_servers):
+        server._forget()
+    _servers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,280 @@
+"""The project's `.flowfabric/` folder: where the server's data, socket, programs and log are, and
+how processes take turns changing them.
+
+    .flowfabric/
+    ├── lock            held while a server is looked for, made, started or stopped
+    ├── users/          one locked file per process that uses the server
+    ├── postgres.log    what the server says
+    ├── postgres.json   the record: where the two below are, if not here
+    ├── postgres/       data and socket, mode 0700, owned by the user who runs the server
+    └── binaries/       a readable copy of the wheel's programs, if root needs one
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from .account import Account
+from .errors import FolderNotReachable, FolderNotTrusted
+
+NAME = ".flowfabric"
+# Only a part of the socket's name: the server listens on no network. Being PostgreSQL's own, it
+# lets `psql -h <folder>` do without a port.
+PORT = 5432
+SOCKET = f".s.PGSQL.{PORT}"
+
+# The kernel's limit is 104 bytes on macOS and 108 on Linux.
+_LONGEST_SOCKET = 100
+# A clean-up of old files in /var/tmp would eat into the data, so that is the last resort.
+_STATE_FOLDERS = ("/var/lib", "/var/db", "/var/tmp")
+_LARGEST_LOG = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the next process must know; None means inside `.flowfabric/` itself."""
+
+    home: str | None = None
+    socket: str | None = None
+    version: str = ""
+
+
+class Folder:
+    """The `.flowfabric/` folder of one project."""
+
+    def __init__(self, project: Path) -> None:
+        self.root = project.absolute() / NAME
+        self.users = self.root / "users"
+        self.log = self.root / "postgres.log"
+        self._lock = self.root / "lock"
+        self._record = self.root / "postgres.json"
+        self.record = Record()
+
+    def make(self) -> None:
+        """Create the folder, unless it is there."""
+        with suppress(FileExistsError):
+            self.root.mkdir()
+            if os.geteuid() == 0:
+                # The server's user has to pass through, whatever the umask.
+                self.root.chmod(0o755)
+            (self.root / ".gitignore").write_text("*\n")
+        with suppress(FileExistsError):
+            self.users.mkdir()
+            self._give_to_owner(self.users)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process out, and read what the last one recorded."""
+        descriptor = self.open(self._lock, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self.record = self._read()
+            yield
+        finally:
+            # Closing alone would leave the lock with a child forked meanwhile.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    @property
+    def home(self) -> Path:
+        """Where the server's own folders are."""
+        return Path(self.record.home) if self.record.home else self.root
+
+    @property
+    def private(self) -> Path:
+        """The folder that only the server's user can enter."""
+        return self.home / "postgres"
+
+    @property
+    def data(self) -> Path:
+        return self.private / "data"
+
+    @property
+    def binaries(self) -> Path:
+        return self.home / "binaries"
+
+    @property
+    def socket(self) -> Path:
+        """The folder of the server's socket."""
+        return Path(self.record.socket) if self.record.socket else self.private
+
+    def prepare(self, account: Account) -> None:
+        """Make the folders the server needs, in a place where `account` can use them."""
+        is_new = not self.record.home and not self.data.exists()
+        if is_new and not account.can_enter(self.root):
+            self.note(replace(self.record, home=str(self._make_home_outside(account))))
+        _make_private(self.private, account)
+        if not account.can_enter(self.private):
+            raise FolderNotReachable(
+                f"the embedded server runs as user {account.name}, who owns {self.private} but "
+                f"cannot enter a folder above it. Find that folder with: namei -l {self.private}"
+            )
+        self._place_socket(account)
+
+    def note(self, record: Record) -> None:
+        """Replace the record, so that the next process sees it even if this one dies now."""
+        if record == self.record:
+            return
+        self.record = record
+        draft = self._record.with_suffix(".new")
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        with open(self.open(draft, os.O_WRONLY), "w") as file:
+            json.dump(asdict(record), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._record)
+        sync(self.root)
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open one of this folder's files, created as its owner's, even by root."""
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return os.open(path, flags)
+        self._give_to_owner(descriptor)
+        return descriptor
+
+    def open_log(self) -> int:
+        """Open the log at its end; a long one is put aside first."""
+        with suppress(FileNotFoundError):
+            if self.log.stat().st_size > _LARGEST_LOG:
+                self.log.replace(self.log.with_suffix(".log.old"))
+        descriptor = self.open(self.log, os.O_WRONLY | os.O_APPEND)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        return descriptor
+
+    def forget_socket(self) -> None:
+        """Remove a socket folder outside the project, once no server listens in it."""
+        if self.record.socket:
+            with suppress(OSError):
+                Path(self.record.socket).rmdir()
+            self.note(replace(self.record, socket=None))
+
+    def _read(self) -> Record:
+        try:
+            found = json.loads(self._record.read_text())
+        except FileNotFoundError:
+            return Record()
+        record = Record(**{name: found.get(name) for name in ("home", "socket", "version")})
+        if record.home and not self._is_ours(Path(record.home)):
+            return Record()
+        return record
+
+    def _is_ours(self, home: Path) -> bool:
+        """Whether `home` is this project's, and not that of one this folder was copied from."""
+        owner = home / "project"
+        try:
+            recorded = Path(owner.read_text())
+        except FileNotFoundError:
+            raise FolderNotReachable(
+                f"{self._record} says that the data is in {home}, which is gone. Bring it back, or "
+                f"start empty: rm -r {self.root}"
+            ) from None
+        if recorded == self.root:
+            return True
+        with suppress(OSError, ValueError, LookupError):
+            if json.loads((recorded / self._record.name).read_text())["home"] == str(home):
+                return False
+        owner.write_text(str(self.root))
+        return True
+
+    def _make_home_outside(self, account: Account) -> Path:
+        """A folder for a server whose user cannot enter the project, such as one under /root."""
+        name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
+        for state in _STATE_FOLDERS:
+            if not (os.access(state, os.W_OK) and account.can_enter(Path(state))):
+                continue
+            parent = Path(state, f"flowfabric-{os.geteuid()}")
+            _make_own(parent)
+            home = parent / f"{name}-{secrets.token_hex(4)}"
+            home.mkdir()
+            home.chmod(0o711)
+            (home / "project").write_text(str(self.root))
+            return home
+        raise FolderNotReachable(
+            f"the embedded server runs as user {account.name}, who can enter neither {self.root} "
+            f"nor any of {', '.join(_STATE_FOLDERS)}. Move the project to a folder that "
+            f"{account.name} can enter, or run as an ordinary user."
+        )
+
+    def _place_socket(self, account: Account) -> None:
+        if self.record.socket and _is_private(Path(self.record.socket), account):
+            return
+        if is_usable_socket(self.private):
+            if self.record.socket:
+                self.note(replace(self.record, socket=None))
+            return
+        for parent in (tempfile.gettempdir(), "/tmp"):
+            folder = Path(tempfile.mkdtemp(prefix="flowfabric-", dir=parent))
+            if account.switch:
+                os.chown(folder, account.uid, account.gid)
+            if is_usable_socket(folder) and account.can_enter(folder):
+                self.note(replace(self.record, socket=str(folder)))
+                return
+            folder.rmdir()
+        raise FolderNotReachable(
+            f"the path of {self.private} is too long for a Unix socket, or has a comma in it, and "
+            f"user {account.name} cannot use /tmp instead. Move the project to a shorter path."
+        )
+
+    def _give_to_owner(self, target: int | Path) -> None:
+        """Let root leave no file behind that the folder's owner could not use."""
+        if os.geteuid() == 0:
+            owner = self.root.stat()
+            os.chown(target, owner.st_uid, owner.st_gid)
+
+
+def sync(folder: Path) -> None:
+    """Make sure that a crash of the machine does not undo what was created in `folder`."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_usable_socket(folder: Path) -> bool:
+    """Whether clients can connect to a socket in `folder`; a comma would mean two servers."""
+    path = os.fsencode(folder / SOCKET)
+    return len(path) <= _LONGEST_SOCKET and b"," not in path
+
+
+def _make_own(folder: Path) -> None:
+    """Create a folder in one that others may write to, and accept only our own in its place."""
+    try:
+        folder.mkdir()
+        folder.chmod(0o711)
+    except FileExistsError:
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise FolderNotTrusted(
+                f"{folder} is not a folder that only this user can write. Somebody else may have "
+                f"put it there: look at it (ls -ld {folder}), then remove it."
+            ) from None
+
+
+def _make_private(folder: Path, account: Account) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if account.switch and not (folder / "data").exists():
+        os.chown(folder, account.uid, account.gid, follow_symlinks=False)
+
+
+def _is_private(folder: Path, account: Account) -> bool:
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == account.uid and not found.st_mode & 0o077
