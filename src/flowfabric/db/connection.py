@@ -1,0 +1,58 @@
+"""Opens the one connection that an administrative command needs, and says in our own words when
+the database cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+
+from flowfabric.core.errors import ConnectionLost, InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection: TypeAlias = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def open_connection(
+    url: str, *, timeout: float = CONNECT_TIMEOUT_SECONDS
+) -> AsyncIterator[Connection]:
+    """One connection for the length of the block; `Unavailable` if it cannot be had or is lost."""
+    try:
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(url, timeout=timeout)
+    except ValueError as error:
+        # The URL itself is wrong: trying again will not help. It may hold a password: not shown.
+        raise InvalidInput(field="database_url", problem=str(error)) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise Unavailable(
+            f"Cannot reach the database at {_place(url)}: {_reason(error)}"
+        ) from error
+    try:
+        yield connection
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        if not connection.is_closed():
+            raise
+        raise ConnectionLost(
+            f"Lost the connection to the database at {_place(url)}: {_reason(error)}"
+        ) from error
+    finally:
+        if not connection.is_closed():
+            await connection.close(timeout=timeout)
+
+
+def _place(url: str) -> str:
+    """Where a URL points to, without the user and the password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["localhost"])[0]
+    return f"{host}{parts.path}"
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,208 @@
+"""Reads the SQL that ships with the package: the numbered schema steps, and the library of
+functions and views that is re-created whole. Nothing here talks to a database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from flowfabric.core.errors import StepEdited
+
+LIBRARY = 1
+"""The number of the function library; raised by hand with the first change after a release."""
+
+# Shared helpers first, because the default of a parameter is resolved when its function is made.
+FOLDERS = ("shared", "functions", "views")
+
+_STEP_FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_MARKER = re.compile(r"--\s*(breaking|no-transaction)\s*(?::.*)?")
+_DEFINITION = re.compile(
+    r"^\s*create\s+(or\s+replace\s+)?(function|procedure|view)\s+ff\.(\w+)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# What may hold a semicolon that ends no statement, then the one that does.
+_STATEMENT_PART = re.compile(
+    r"""--[^\n]*
+      | /\*.*?\*/
+      | \b[eE]'(?:[^'\\]|\\.|'')*'
+      | '(?:[^']|'')*'
+      | "(?:[^"]|"")*"
+      | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+      | (?P<end>;)""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One numbered change of types, tables and indexes: applied once, never edited afterwards."""
+
+    number: int
+    name: str
+    file: str
+    text: str
+    checksum: str
+    is_breaking: bool
+    is_transactional: bool
+    is_released: bool
+
+    def statements(self) -> Iterator[str]:
+        """The statements one by one, for a step that cannot run inside a transaction."""
+        start = 0
+        for part in _STATEMENT_PART.finditer(self.text):
+            if part["end"]:
+                yield self.text[start : part.end()].strip()
+                start = part.end()
+        if rest := self.text[start:].strip():
+            yield rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryFile:
+    """One file of the library, by its path below `sql/`."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """All functions and views, in the order in which they are created."""
+
+    version: int
+    files: tuple[LibraryFile, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole library as one script."""
+        return "\n".join(f"-- {file.path}\n{file.text}" for file in self.files)
+
+    @property
+    def hash(self) -> str:
+        """Identifies the text: two libraries with one hash are the same library."""
+        return _digest(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A folder laid out like `flowfabric/sql`; tests bring folders of their own."""
+
+    folder: Traversable
+    library_version: int = LIBRARY
+
+    def steps(self) -> tuple[Step, ...]:
+        """The schema steps in order: numbered from 1 without a gap, released ones unedited."""
+        folder = self.folder / "schema"
+        released = _released(folder / "CHECKSUMS")
+        steps = tuple(
+            _read_step(file, released) for name, file in _sql_files(folder) if "/" not in name
+        )
+        for expected, step in enumerate(steps, start=1):
+            if step.number != expected:
+                raise ValueError(f"schema/{step.file} should have the number {expected:04}.")
+        if missing := released.keys() - {step.file for step in steps}:
+            raise StepEdited(f"schema/{min(missing)} was released (CHECKSUMS) and is gone.")
+        return steps
+
+    def library(self) -> Library:
+        """The functions and views that go with the latest schema step."""
+        return Library(
+            version=self.library_version,
+            files=tuple(
+                LibraryFile(path=f"{folder}/{path}", text=_text(file))
+                for folder in FOLDERS
+                for path, file in _sql_files(self.folder / folder)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinedNames:
+    """Names in schema ff; a replaceable function is one that is never dropped (`ff.now`)."""
+
+    functions: frozenset[str]
+    replaceable_functions: frozenset[str]
+    views: frozenset[str]
+
+
+@cache
+def package_source() -> Source:
+    """The SQL of the installed package."""
+    return Source(folder=files("flowfabric") / "sql")
+
+
+def defined_names(texts: Iterable[str]) -> DefinedNames:
+    """The functions and views of schema ff that the given SQL creates."""
+    found = [definition for text in texts for definition in _DEFINITION.findall(text)]
+    return DefinedNames(
+        functions=frozenset(name for _, kind, name in found if kind.lower() != "view"),
+        replaceable_functions=frozenset(
+            name for replace, kind, name in found if replace and kind.lower() != "view"
+        ),
+        views=frozenset(name for _, kind, name in found if kind.lower() == "view"),
+    )
+
+
+def _read_step(file: Traversable, released: dict[str, str]) -> Step:
+    if not (match := _STEP_FILE.fullmatch(file.name)):
+        raise ValueError(f"schema/{file.name} is not named like 0001_execution.sql.")
+    text = _text(file)
+    checksum = _digest(text)
+    if released.get(file.name, checksum) != checksum:
+        raise StepEdited(
+            f"schema/{file.name} was edited after its release (its text is not the one in "
+            "schema/CHECKSUMS). Restore it and put the change into a new step."
+        )
+    markers = set(_markers(text))
+    return Step(
+        number=int(match[1]),
+        name=match[2],
+        file=file.name,
+        text=text,
+        checksum=checksum,
+        is_breaking="breaking" in markers,
+        is_transactional="no-transaction" not in markers,
+        is_released=file.name in released,
+    )
+
+
+def _markers(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            return
+        if match := _MARKER.fullmatch(line.rstrip()):
+            yield match[1]
+
+
+def _released(file: Traversable) -> dict[str, str]:
+    """The lines of CHECKSUMS, in the format of sha256sum: digest, two blanks, file name."""
+    if not file.is_file():
+        return {}
+    lines = [line.split() for line in _text(file).splitlines() if line.strip()]
+    return {name.lstrip("*"): digest for digest, name in lines}
+
+
+def _sql_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
+    """The .sql files below a folder with their paths, sorted: a file system promises no order."""
+    found: list[tuple[str, Traversable]] = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        path = f"{prefix}{entry.name}"
+        if entry.is_dir():
+            found += _sql_files(entry, f"{path}/")
+        elif entry.name.endswith(".sql"):
+            found.append((path, entry))
+    return sorted(found, key=lambda item: item[0])
+
+
+def _text(file: Traversable) -> str:
+    # A checkout with Windows line ends is still the same step.
+    return file.read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

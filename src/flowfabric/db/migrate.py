@@ -1,0 +1,754 @@
+"""Brings a database to the schema of this release, and tells a starting process whether it fits:
+numbered steps first, each with its row in the ledger, then the function library as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import perf_counter
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import asyncpg
+
+from flowfabric.core.errors import (
+    MigrationFailed,
+    RetryExhausted,
+    SchemaMismatch,
+    SchemaMissing,
+    StepEdited,
+    UnsupportedServer,
+)
+from flowfabric.db.library import Library, Source, Step, defined_names, package_source
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+COMMAND = "flowfabric db migrate"
+APP_ROLE = "flowfabric_app"
+SUPPORTED_SERVERS = range(15, 19)
+
+# Spells "ffschema"; advisory locks are per database, so one number serves everywhere.
+MIGRATION_LOCK = 0x6666_7363_6865_6D61
+MIGRATION_POLL = timedelta(milliseconds=100)
+
+# Whoever queues for a table lock holds up everybody behind it, so each wait is short.
+LOCK_TIMEOUT = timedelta(seconds=2)
+LOCK_TRIES = 5
+LOCK_PAUSE = timedelta(milliseconds=250)
+
+RETIREMENT = timedelta(seconds=1)
+"""How long replaced functions stay for callers who have already looked them up."""
+
+_BOOTSTRAP = """\
+create schema if not exists ff;
+
+create table if not exists ff.schema_step (
+  step       integer     primary key,
+  name       text        not null,
+  checksum   text        not null,
+  breaking   boolean     not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
+
+create table if not exists ff.meta (
+  name  text primary key,
+  value text
+);
+
+insert into ff.meta (name, value)
+values ('partitions', '1'), ('instance_tag_key', null)
+on conflict (name) do nothing;
+
+-- What is installed, for roles that may not read tables. One row at least, also without any step.
+create or replace view ff.installation as
+select
+  s.step,
+  s.name,
+  s.checksum,
+  s.breaking,
+  s.applied_at,
+  (select m.value::integer from ff.meta m where m.name = 'library_version') as library_version,
+  (select m.value from ff.meta m where m.name = 'library_hash') as library_hash
+from (select) one
+left join ff.schema_step s on true;
+"""
+_BOOTSTRAP_VIEWS = frozenset({"installation"})
+
+_IS_BOOTSTRAPPED = "select pg_catalog.to_regclass('ff.installation') is not null"
+
+_READ_INSTALLATION = """\
+select i.step, i.name, i.checksum, i.breaking, i.applied_at, i.library_version, i.library_hash
+from ff.installation i
+order by i.step
+"""
+
+_RECORD_STEP = """\
+insert into ff.schema_step (step, name, checksum, breaking)
+values ({number}, '{name}', '{checksum}', {breaking});
+"""
+
+_RECORD_LIBRARY = """\
+insert into ff.meta (name, value)
+values ('library_version', '{version}'), ('library_hash', '{hash}')
+on conflict (name) do update set value = excluded.value;
+"""
+
+_TRANSACTION_SETTINGS = """\
+set local search_path = '';
+set local check_function_bodies = off;
+set local client_min_messages = warning;
+set local lock_timeout = {lock_timeout};
+"""
+
+# A role's own time limits are meant for its queries, not for building an index.
+_NO_TIME_LIMITS = """\
+select pg_catalog.set_config(s.name, '0', true)
+from pg_catalog.pg_settings s
+where s.name in ('statement_timeout', 'transaction_timeout')
+"""
+
+# Without a transaction there is no `set local`. The lock timeout goes, too: building an index
+# concurrently waits for other transactions by nature, and holds up nobody.
+_SESSION_SETTINGS = {
+    "search_path": "",
+    "statement_timeout": "0",
+    "transaction_timeout": "0",
+    "lock_timeout": "0",
+}
+
+_READ_SETTINGS = "select s.name, s.setting from pg_catalog.pg_settings s where s.name = any($1)"
+_CHANGE_SETTING = "select pg_catalog.set_config($1, $2, false)"
+
+# A caller may have looked a function up and not yet entered it when we commit: if it were dropped,
+# he would fail with "cache lookup failed". So the old one steps aside under another name, keeps
+# its rights, and is dropped a moment later. What others depend on is left to the drop in its
+# file, which then says so; an overload likewise.
+_RETIRE_FUNCTIONS_EXCEPT = """\
+do $$
+declare
+  v_function record;
+begin
+  for v_function in
+    select p.oid, p.oid::regprocedure::text as signature
+    from pg_proc p
+    where p.pronamespace = 'ff'::regnamespace
+      and p.proname <> all ({kept})
+      and p.proname not like '\\_retired\\_%'
+      and not exists (
+        select from pg_depend d
+        where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid
+          or d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e'
+      )
+      and not exists (
+        select from pg_proc o
+        where o.pronamespace = p.pronamespace and o.proname = p.proname and o.oid <> p.oid
+      )
+  loop
+    execute format(
+      'alter routine %s rename to %I', v_function.signature, '_retired_' || v_function.oid
+    );
+  end loop;
+end
+$$;
+"""
+
+_ARE_FUNCTIONS_RETIRED = """\
+select exists (
+  select
+  from pg_catalog.pg_proc p
+  join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+  where n.nspname = 'ff' and p.proname like '\\_retired\\_%'
+)
+"""
+
+_DROP_RETIRED_FUNCTIONS = """\
+do $$
+declare
+  v_functions text;
+begin
+  select string_agg(p.oid::regprocedure::text, ', ') into v_functions
+  from pg_proc p
+  where p.pronamespace = 'ff'::regnamespace and p.proname like '\\_retired\\_%';
+  if v_functions is not null then
+    execute 'drop routine ' || v_functions;
+  end if;
+end
+$$;
+"""
+
+# One statement for all of them, so that they may depend on one another.
+_DROP_FUNCTIONS_EXCEPT = """\
+do $$
+declare
+  v_functions text;
+begin
+  select string_agg(p.oid::regprocedure::text, ', ') into v_functions
+  from pg_proc p
+  where p.pronamespace = 'ff'::regnamespace
+    and p.proname <> all ({kept})
+    and p.proname not like '\\_retired\\_%'
+    and not exists (
+      select from pg_depend d
+      where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e'
+    );
+  if v_functions is not null then
+    execute 'drop routine ' || v_functions;
+  end if;
+end
+$$;
+"""
+
+_DROP_VIEWS_EXCEPT = """\
+do $$
+declare
+  v_views text;
+begin
+  select string_agg(c.oid::regclass::text, ', ') into v_views
+  from pg_class c
+  where c.relnamespace = 'ff'::regnamespace
+    and c.relkind = 'v'
+    and c.relname <> all ({kept})
+    and not exists (
+      select from pg_depend d
+      where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'
+    );
+  if v_views is not null then
+    execute 'drop view ' || v_views;
+  end if;
+end
+$$;
+"""
+
+_GRANTS = f"""\
+do $$
+declare
+  v_object text;
+begin
+  revoke all on all routines in schema ff from public;
+  if exists (select from pg_roles r where r.rolname = '{APP_ROLE}') then
+    grant usage on schema ff to {APP_ROLE};
+    for v_object in
+      select distinct c.oid::regclass::text
+      from pg_class c
+      cross join lateral aclexplode(c.relacl) a
+      join pg_roles r on r.oid = a.grantee and r.rolname = '{APP_ROLE}'
+      where c.relnamespace = 'ff'::regnamespace and c.relkind <> 'v'
+    loop
+      execute format('revoke all on %s from {APP_ROLE}', v_object);
+    end loop;
+    for v_object in
+      select p.oid::regprocedure::text
+      from pg_proc p
+      where p.pronamespace = 'ff'::regnamespace and p.proname not like '\\_%'
+    loop
+      execute format('grant execute on routine %s to {APP_ROLE}', v_object);
+    end loop;
+    for v_object in
+      select c.oid::regclass::text
+      from pg_class c
+      where c.relnamespace = 'ff'::regnamespace and c.relkind = 'v'
+    loop
+      execute format('grant select on %s to {APP_ROLE}', v_object);
+    end loop;
+  end if;
+end
+$$;
+"""
+
+# The role may have been created after the library.
+_ARE_GRANTS_MISSING = f"""\
+select exists (
+  select
+  from pg_catalog.pg_roles r
+  join pg_catalog.pg_namespace n on n.nspname = 'ff'
+  where r.rolname = '{APP_ROLE}'
+    and (
+      not pg_catalog.has_schema_privilege(r.oid, n.oid, 'usage')
+      or exists (
+        select
+        from pg_catalog.pg_proc p
+        where p.pronamespace = n.oid
+          and p.proname not like '\\_%'
+          and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
+      )
+      or exists (
+        select
+        from pg_catalog.pg_class c
+        where c.relnamespace = n.oid
+          and c.relkind = 'v'
+          and not pg_catalog.has_table_privilege(r.oid, c.oid, 'select')
+      )
+    )
+)
+"""
+
+_CHECK_SERVER = f"""\
+do $$
+begin
+  if current_setting('server_version_num')::integer / 10000
+    not between {SUPPORTED_SERVERS[0]} and {SUPPORTED_SERVERS[-1]}
+  then
+    raise exception 'flowfabric needs PostgreSQL {SUPPORTED_SERVERS[0]} to {SUPPORTED_SERVERS[-1]}';
+  end if;
+end
+$$;
+"""
+
+_CHECK_STARTING_POINT = """\
+do $$
+begin
+  if (select count(*) from ff.schema_step s where s.step <= {from_step}) <> {from_step} then
+    raise exception 'this script goes on from step {from_step}: run the earlier steps first';
+  end if;
+  if exists (select from ff.schema_step s where s.step > {last_step})
+    or exists (select from ff.installation i where i.library_version > {library})
+  then
+    raise exception 'this database is newer than this script';
+  end if;
+end
+$$;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One thing that happened during a migration; `duration` is set for finished work."""
+
+    subject: str
+    happened: str
+    duration: timedelta | None = None
+
+    def __str__(self) -> str:
+        took = (
+            ""
+            if self.duration is None
+            else f" ({self.duration / timedelta(milliseconds=1):.0f} ms)"
+        )
+        return f"{self.subject}: {self.happened}{took}"
+
+
+Report: TypeAlias = Callable[[Progress], None]
+Labelled: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStatus:
+    """A schema step as seen from both sides: ours, the database's, or both."""
+
+    number: int
+    name: str
+    state: Literal["applied", "pending", "edited", "newer"]
+    is_breaking: bool
+    is_released: bool
+    applied_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStatus:
+    """What a database has, beside what this release needs."""
+
+    has_schema: bool
+    steps: tuple[StepStatus, ...]
+    library_needed: int
+    library_found: int | None
+    library_hash_needed: str
+    library_hash_found: str | None
+
+    @property
+    def step_needed(self) -> int:
+        return max((step.number for step in self.steps if step.state != "newer"), default=0)
+
+    @property
+    def step_found(self) -> int:
+        return max((step.number for step in self.steps if step.applied_at is not None), default=0)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        return tuple(step.number for step in self.steps if step.state == "pending")
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a later release of flowfabric has migrated this database."""
+        return (self.library_found or 0) > self.library_needed or any(
+            step.state == "newer" for step in self.steps
+        )
+
+    @property
+    def is_library_stale(self) -> bool:
+        """Whether migrate would re-create the library, as far as it may."""
+        return (self.library_found, self.library_hash_found) != (
+            self.library_needed,
+            self.library_hash_needed,
+        )
+
+    def problem(self) -> SchemaMismatch | None:
+        """Why a process of this release must not run on this database, if it must not."""
+        if refusal := self.refusal():
+            return refusal
+        if not self.has_schema or (self.step_found == 0 and self.library_found is None):
+            return SchemaMissing(
+                "The database has no flowfabric schema yet. "
+                f"Needed: {_installation(self.step_needed, self.library_needed)}. "
+                f"Create it with: {COMMAND}"
+            )
+        if self.pending or (self.library_found or 0) < self.library_needed:
+            return SchemaMismatch(
+                "The database is too old for this process. "
+                f"{self._found_and_needed()} Upgrade it with: {COMMAND}"
+            )
+        return None
+
+    def refusal(self) -> SchemaMismatch | None:
+        """What a migration cannot mend either: history that differs, or one that went too far."""
+        for step in self.steps:
+            if step.state == "edited":
+                return _edited(step)
+            if step.state == "newer" and step.is_breaking:
+                return SchemaMismatch(
+                    f"The database is too new for this process: step {step.number} ({step.name}) "
+                    f"is marked breaking and is unknown here. {self._found_and_needed()} "
+                    f"Upgrade flowfabric here; `{COMMAND}` does not undo steps."
+                )
+        return None
+
+    def _found_and_needed(self) -> str:
+        return (
+            f"Found: {_installation(self.step_found, self.library_found)}. "
+            f"Needed: {_installation(self.step_needed, self.library_needed)}."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """What a call of `migrate` changed, and what is in the database now."""
+
+    steps: tuple[int, ...]
+    is_library_recreated: bool
+    status: SchemaStatus
+
+
+def _ignore(_: Progress) -> None:
+    pass
+
+
+async def migrate(
+    connection: Connection,
+    *,
+    downgrade: bool = False,
+    report: Report = _ignore,
+    source: Source | None = None,
+) -> Migration:
+    """Apply what is pending, one migrator at a time; a database that is newer is left alone.
+
+    The connection must be outside a transaction and keep its session (no transaction pooling).
+    With `downgrade` a newer library gives way to ours; schema steps are never undone.
+    """
+    if connection.is_in_transaction():
+        raise ValueError("migrate() opens transactions of its own: call it outside of one.")
+    source = source or package_source()
+    steps, library = source.steps(), source.library()
+    await _check_server(connection)
+    async with _alone(connection, report):
+        before = await status(connection, source=source)
+        if refusal := before.refusal():
+            raise refusal
+        if not before.has_schema:
+            await _in_transaction(connection, [("schema ff", _BOOTSTRAP)], report)
+        pending = [step for step in steps if step.number in before.pending]
+        for step in pending:
+            await _apply_step(connection, step, report)
+        is_recreated = await _apply_library(
+            connection, library, steps, before, report, downgrade=downgrade
+        )
+        if not is_recreated and await connection.fetchval(_ARE_GRANTS_MISSING):
+            await _in_transaction(connection, [("grants", _GRANTS)], report)
+            report(Progress(subject="grants", happened=f"given to {APP_ROLE}"))
+        if await connection.fetchval(_ARE_FUNCTIONS_RETIRED):
+            await asyncio.sleep(RETIREMENT.total_seconds())
+            statements = [("old functions", _DROP_RETIRED_FUNCTIONS)]
+            await _in_transaction(connection, statements, report)
+        return Migration(
+            steps=tuple(step.number for step in pending),
+            is_library_recreated=is_recreated,
+            status=await status(connection, source=source),
+        )
+
+
+async def status(connection: Connection, *, source: Source | None = None) -> SchemaStatus:
+    """Compare a database with the SQL of this release, without changing anything."""
+    source = source or package_source()
+    ours = {step.number: step for step in source.steps()}
+    library = source.library()
+    try:
+        has_schema: bool = await connection.fetchval(_IS_BOOTSTRAPPED)
+        rows = await connection.fetch(_READ_INSTALLATION) if has_schema else []
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise SchemaMismatch(
+            f"This role may not read schema ff ({error}). Create the role {APP_ROLE}, make this "
+            f"one a member of it, and grant the rights as the owner of the schema with: {COMMAND}"
+        ) from error
+    applied = {row["step"]: row for row in rows if row["step"] is not None}
+    return SchemaStatus(
+        has_schema=has_schema,
+        steps=tuple(
+            _step_status(number, ours.get(number), applied.get(number))
+            for number in sorted(ours.keys() | applied.keys())
+        ),
+        library_needed=library.version,
+        library_found=rows[0]["library_version"] if rows else None,
+        library_hash_needed=library.hash,
+        library_hash_found=rows[0]["library_hash"] if rows else None,
+    )
+
+
+async def verify(connection: Connection, *, source: Source | None = None) -> None:
+    """Raise `SchemaMismatch` unless a process of this release may run on this database."""
+    if problem := (await status(connection, source=source)).problem():
+        raise problem
+
+
+def sql(from_step: int = 0, *, source: Source | None = None) -> str:
+    """What `migrate` would do to a database that has the first `from_step` steps, for psql."""
+    source = source or package_source()
+    steps, library = source.steps(), source.library()
+    if not 0 <= from_step <= len(steps):
+        raise ValueError(f"There is no step {from_step}: steps go from 1 to {len(steps)}.")
+    return "\n".join(_script(steps, library, from_step))
+
+
+def _script(steps: tuple[Step, ...], library: Library, from_step: int) -> Iterator[str]:
+    yield f"-- flowfabric: {_installation(len(steps), library.version)}; run it with psql.\n"
+    yield "\\set ON_ERROR_STOP on\n"
+    yield "set search_path = '';\n"
+    yield _perform(f"pg_advisory_lock({MIGRATION_LOCK})")
+    yield _CHECK_SERVER
+    yield _block([_BOOTSTRAP])
+    yield _CHECK_STARTING_POINT.format(
+        from_step=from_step, last_step=len(steps), library=library.version
+    )
+    for step in steps[from_step:]:
+        yield f"-- schema/{step.file}"
+        if step.is_transactional:
+            # The ledger comes first: a second run stops there, before anything half-done.
+            yield _block([_record(step), step.text])
+        else:
+            yield step.text
+            yield _record(step)
+    yield _block([f"-- {label}\n{text}" for label, text in _library_statements(library, steps)])
+    yield _perform(f"pg_sleep({RETIREMENT.total_seconds()})")
+    yield _block([_DROP_RETIRED_FUNCTIONS])
+    yield _perform(f"pg_advisory_unlock({MIGRATION_LOCK})")
+
+
+def _perform(call: str) -> str:
+    """A call without a result that psql would print."""
+    return f"do $$ begin perform {call}; end $$;\n"
+
+
+def _block(statements: list[str]) -> str:
+    return "\n".join(["begin;", _settings(), *statements, "commit;\n"])
+
+
+def _settings() -> str:
+    milliseconds = LOCK_TIMEOUT // timedelta(milliseconds=1)
+    return _TRANSACTION_SETTINGS.format(lock_timeout=milliseconds)
+
+
+def _record(step: Step) -> str:
+    return _RECORD_STEP.format(
+        number=step.number,
+        name=step.name,
+        checksum=step.checksum,
+        breaking=str(step.is_breaking).lower(),
+    )
+
+
+def _library_statements(library: Library, steps: tuple[Step, ...]) -> Iterator[Labelled]:
+    created = defined_names(step.text for step in steps)
+    defined = defined_names(file.text for file in library.files)
+    kept = _text_array(created.functions | defined.replaceable_functions)
+    yield "old functions", _RETIRE_FUNCTIONS_EXCEPT.format(kept=kept)
+    for file in library.files:
+        yield file.path, file.text
+    kept = _text_array(created.views | defined.views | _BOOTSTRAP_VIEWS)
+    yield "orphan views", _DROP_VIEWS_EXCEPT.format(kept=kept)
+    kept = _text_array(created.functions | defined.functions)
+    yield "orphan functions", _DROP_FUNCTIONS_EXCEPT.format(kept=kept)
+    yield "grants", _GRANTS
+    yield "ledger", _RECORD_LIBRARY.format(version=library.version, hash=library.hash)
+
+
+def _text_array(names: Iterable[str]) -> str:
+    quoted = ", ".join(f"'{name}'" for name in sorted(names))
+    return f"array[{quoted}]::text[]"
+
+
+async def _apply_step(connection: Connection, step: Step, report: Report) -> None:
+    label = f"schema/{step.file}"
+    started = perf_counter()
+    if step.is_transactional:
+        statements = [("ledger", _record(step)), (label, step.text)]
+        await _in_transaction(connection, statements, report)
+    else:
+        await _outside_transaction(connection, label, step)
+        await _in_transaction(connection, [("ledger", _record(step))], report)
+    report(Progress(subject=label, happened="applied", duration=_since(started)))
+
+
+async def _apply_library(
+    connection: Connection,
+    library: Library,
+    steps: tuple[Step, ...],
+    before: SchemaStatus,
+    report: Report,
+    *,
+    downgrade: bool,
+) -> bool:
+    """Re-create the library unless it is there already or a newer one is; say whether we did."""
+    started = perf_counter()
+    subject = f"library {library.version}"
+    if before.is_newer and not downgrade:
+        found = _installation(before.step_found, before.library_found)
+        happened = f"not applied, the database is newer ({found}); --downgrade would replace it"
+        report(Progress(subject=subject, happened=happened))
+        return False
+    if not before.is_library_stale:
+        return False
+    statements = list(_library_statements(library, steps))
+    if before.is_newer:
+        # `create or replace` cannot take a column away from a view that has grown.
+        created = defined_names(step.text for step in steps)
+        kept = _text_array(created.views | _BOOTSTRAP_VIEWS)
+        statements.insert(0, ("newer views", _DROP_VIEWS_EXCEPT.format(kept=kept)))
+    await _in_transaction(connection, statements, report)
+    report(Progress(subject=subject, happened="created", duration=_since(started)))
+    return True
+
+
+async def _in_transaction(
+    connection: Connection, statements: list[Labelled], report: Report
+) -> None:
+    """Run all of it or none, and try again when somebody is in the way."""
+    for tries_left in reversed(range(LOCK_TRIES)):
+        label, text = "settings", ""
+        try:
+            async with connection.transaction():
+                await connection.execute(_settings() + _NO_TIME_LIMITS)
+                for label, text in statements:  # noqa: B007 (which one failed)
+                    await connection.execute(text)
+            return
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+            if not tries_left:
+                raise RetryExhausted(
+                    f"{label}: another session holds a lock that this change needs ({error}). "
+                    f"Nothing of it was applied. Find the session in pg_stat_activity, or run "
+                    f"again when it is done: {COMMAND}"
+                ) from error
+            report(Progress(subject=label, happened="another session is in the way, waiting"))
+            await asyncio.sleep(LOCK_PAUSE.total_seconds() * (LOCK_TRIES - tries_left))
+        except asyncpg.PostgresError as error:
+            raise _failure(connection, label, text, error) from error
+
+
+async def _outside_transaction(connection: Connection, label: str, step: Step) -> None:
+    """Run the statements one by one. Whoever is killed here begins the step again, so its
+    statements have to bear that."""
+    before = await connection.fetch(_READ_SETTINGS, list(_SESSION_SETTINGS))
+    try:
+        for row in before:
+            name = row["name"]
+            await connection.execute(_CHANGE_SETTING, name, _SESSION_SETTINGS[name])
+        for statement in step.statements():
+            await connection.execute(statement)
+    except asyncpg.PostgresError as error:
+        raise _failure(connection, label, "", error) from error
+    finally:
+        if not connection.is_closed():
+            for row in before:
+                await connection.execute(_CHANGE_SETTING, row["name"], row["setting"])
+
+
+def _failure(
+    connection: Connection, label: str, text: str, error: asyncpg.PostgresError
+) -> Exception:
+    if connection.is_closed():
+        # Not the fault of the SQL; whoever opened the connection says where it led to.
+        return error
+    place = label
+    if text and error.position:
+        place += f", line {text.count(chr(10), 0, int(error.position) - 1) + 1}"
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return MigrationFailed(
+            f"{place}: {error}. Run as the role that owns schema ff, or may create it: {COMMAND}"
+        )
+    return MigrationFailed(f"{place}: {error}")
+
+
+@asynccontextmanager
+async def _alone(connection: Connection, report: Report) -> AsyncIterator[None]:
+    """Hold the migration lock. Asking for it again and again, instead of waiting inside one
+    statement, keeps no snapshot open that `create index concurrently` would wait for."""
+    is_told = False
+    while not await connection.fetchval("select pg_try_advisory_lock($1)", MIGRATION_LOCK):
+        if not is_told:
+            report(Progress(subject="migration", happened="another one is running, waiting"))
+            is_told = True
+        await asyncio.sleep(MIGRATION_POLL.total_seconds())
+    try:
+        yield
+    finally:
+        if not connection.is_closed():
+            await connection.execute("select pg_advisory_unlock($1)", MIGRATION_LOCK)
+
+
+async def _check_server(connection: Connection) -> None:
+    found = connection.get_server_version().major
+    supported = f"{SUPPORTED_SERVERS[0]} to {SUPPORTED_SERVERS[-1]}"
+    if found not in SUPPORTED_SERVERS:
+        raise UnsupportedServer(
+            f"flowfabric runs on PostgreSQL {supported}; this server is PostgreSQL {found}."
+        )
+    if await connection.fetchval("select pg_is_in_recovery()"):
+        raise UnsupportedServer("This server is a read-only standby: migrate its primary instead.")
+
+
+def _step_status(number: int, ours: Step | None, applied: asyncpg.Record | None) -> StepStatus:
+    state: Literal["applied", "pending", "edited", "newer"]
+    if applied is None:
+        state = "pending"
+    elif ours is None:
+        state = "newer"
+    else:
+        state = "applied" if applied["checksum"] == ours.checksum else "edited"
+    return StepStatus(
+        number=number,
+        name=ours.name if ours else applied["name"] if applied else "",
+        state=state,
+        is_breaking=ours.is_breaking if ours else bool(applied and applied["breaking"]),
+        is_released=ours is None or ours.is_released,
+        applied_at=applied["applied_at"] if applied else None,
+    )
+
+
+def _edited(step: StepStatus) -> StepEdited:
+    file = f"schema/{step.number:04}_{step.name}.sql"
+    if step.is_released:
+        return StepEdited(
+            f"{file} was edited after its release: the database was migrated with another text. "
+            f"Restore the file, put the change into a new step and run: {COMMAND}"
+        )
+    return StepEdited(
+        f"{file} is not what this database was migrated with. It is not released yet "
+        f"(not in CHECKSUMS), so drop your development database, create it again and run: {COMMAND}"
+    )
+
+
+def _installation(step: int, library: int | None) -> str:
+    return f"schema step {step}, {'no library' if library is None else f'library {library}'}"
+
+
+def _since(started: float) -> timedelta:
+    return timedelta(seconds=perf_counter() - started)

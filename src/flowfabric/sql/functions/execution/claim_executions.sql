@@ -1,0 +1,251 @@
+-- Lease the next executions of the routes a worker covers.
+--
+-- A worker covers the routes of its tasks (null: any) on its lanes (null: any) in its namespace
+-- (null: any) whose capabilities it has, as long as the lane is being worked. Order is exactly
+-- priority, created_at, id; a lane named in p_first_lane goes first among equal priorities, so that
+-- a worker of several lanes can let them take turns. A floor lets a worker that drains a backlog
+-- start where its last full batch ended instead of walking the dead entries in front of it.
+--
+-- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
+--           active -> terminal failed (T22 over the limit of reclaims)
+-- Refuses:  WF001 invalid_input
+-- Locks:    executions, in claim order, skipping those that are locked
+-- Replay:   the same p_claim_id returns the executions it leased and still holds
+drop function if exists ff.claim_executions;
+create function ff.claim_executions(
+  p_partition_key      smallint,
+  p_namespace          text,
+  p_worker_id          text,
+  p_worker_instance_id text,
+  p_claim_id           uuid,
+  p_lanes              text[],
+  p_tasks              text[],
+  p_capabilities       text[],
+  p_limit              integer,
+  p_lease_ttl          interval,
+  p_first_lane         text default null,
+  p_floor_rank         smallint default null,
+  p_floor_at           timestamptz default null,
+  p_floor_id           uuid default null
+)
+returns table (
+  execution_id        uuid,
+  namespace           text,
+  lane                text,
+  task                text,
+  claim_kind          text,
+  rank                smallint,
+  created_at          timestamptz,
+  epoch               bigint,
+  attempt_index       integer,
+  attempt_id          uuid,
+  attempt_type        text,
+  lease_expires_at    timestamptz,
+  attempt_deadline_at timestamptz,
+  deadline_at         timestamptz,
+  retry_count         integer,
+  payload_encoding    text,
+  payload             bytea
+)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now        timestamptz;
+  v_slot_claim uuid;
+  v_slot_ids   uuid[];
+  v_routes     bigint[];
+  v_turns      smallint[];
+  v_reclaiming boolean;
+  v_round      record;
+  v_window     integer := p_limit;
+  v_from_rank  smallint := coalesce(p_floor_rank, -1::smallint);
+  v_from_turn  smallint := 0;
+  v_from_at    timestamptz := coalesce(p_floor_at, '-infinity');
+  v_from_id    uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
+  v_locked     integer := 0;
+  v_picked     uuid[] := '{}';
+  v_capped     uuid[] := '{}';
+  v_has_past   boolean := false;
+begin
+  perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
+                          p_lease_ttl);
+
+  select s.claim_id, s.execution_ids into v_slot_claim, v_slot_ids
+  from ff.claim_slot s
+  where s.partition_key = p_partition_key and s.worker_instance_id = p_worker_instance_id;
+  if v_slot_claim = p_claim_id then
+    return query select * from ff._claimed(p_partition_key, v_slot_ids, p_claim_id);
+    return;
+  end if;
+
+  v_now := ff.now();
+  select array_agg(r.route_id order by r.route_id),
+         array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
+                   order by r.route_id)
+    into v_routes, v_turns
+  from ff.route r
+  join ff.lane l on l.lane = r.lane
+  where (p_tasks is null or r.task = any (p_tasks))
+    and (p_lanes is null or r.lane = any (p_lanes))
+    and (p_namespace is null or r.namespace = p_namespace)
+    and r.capabilities <@ p_capabilities
+    and (l.state in ('active', 'draining') or l.paused_until <= v_now);
+  if v_routes is null then
+    return;
+  end if;
+  v_reclaiming := exists (
+    select from ff.execution e
+    where e.partition_key = p_partition_key
+      and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null);
+
+  -- Each round reads the next window of candidates in order, without locks, then locks them in that
+  -- order. What others have locked is skipped, so the next round goes on behind the window.
+  loop
+    with route as materialized (
+      select p_partition_key as pk, u.route_id, u.turn, v_from_rank as from_rank,
+             case when u.turn = v_from_turn then v_from_at
+                  when u.turn > v_from_turn then '-infinity'::timestamptz
+                  else 'infinity'::timestamptz end as from_at,
+             v_from_id as from_id
+      from unnest(v_routes, v_turns) u(route_id, turn)
+      offset 0
+    ),
+    -- A few heads of every route give a position the window cannot reach beyond.
+    head as (
+      select h.rank, r.turn, h.created_at, h.execution_id
+      from route r
+      cross join lateral (
+        select e.rank, e.created_at, e.execution_id
+        from ff.execution e
+        where e.partition_key = r.pk and e.route_id = r.route_id
+          and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+          and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        order by e.rank, e.created_at, e.execution_id
+        limit 2 * ((v_window - 1) / cardinality(v_routes) + 1) + 1
+      ) h
+      where cardinality(v_routes) > 1
+    ),
+    bound as materialized (
+      select h.rank, h.turn, h.created_at, h.execution_id
+      from head h
+      order by h.rank, h.turn, h.created_at, h.execution_id
+      offset v_window - 1 limit 1
+    ),
+    span as materialized (
+      select r.pk, r.route_id, r.turn, r.from_rank, r.from_at, r.from_id,
+             coalesce(b.rank, 9001::smallint) as to_rank,
+             case when b.turn is null or r.turn < b.turn then 'infinity'::timestamptz
+                  when r.turn > b.turn then '-infinity'::timestamptz
+                  else b.created_at end as to_at,
+             coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') as to_id
+      from route r left join bound b on true
+      offset 0
+    ),
+    candidate as materialized (
+      select s.pk, c.rank, s.turn, c.created_at, c.execution_id
+      from span s
+      cross join lateral (
+        (select e.rank, e.created_at, e.execution_id
+         from ff.execution e
+         where e.partition_key = s.pk and e.route_id = s.route_id
+           and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
+           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
+         order by e.rank, e.created_at, e.execution_id
+         limit v_window)
+        union all
+        (select e.rank, e.created_at, e.execution_id
+         from ff.execution e
+         where v_reclaiming
+           and e.partition_key = s.pk and e.route_id = s.route_id
+           and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+           and e.reclaim_at is null
+           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
+           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
+         order by e.rank, e.created_at, e.execution_id
+         limit v_window)
+      ) c
+      order by c.rank, s.turn, c.created_at, c.execution_id
+      limit v_window
+    ),
+    taken as materialized (
+      select l.execution_id, l.is_open, l.is_over, l.has_past
+      from candidate c
+      cross join lateral (
+        select e.execution_id,
+               (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+                 or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+                     and e.reclaim_at is null) as is_open,
+               e.phase = 'active' and e.reclaim_count >= e.max_reclaims as is_over,
+               e.total_attempt_count > 0 as has_past
+        from ff.execution e
+        where e.partition_key = c.pk and e.execution_id = c.execution_id
+        for no key update skip locked
+      ) l
+      limit p_limit - cardinality(v_picked)
+    )
+    select t.locked, t.picked, t.capped, t.has_past, z.seen, z.rank, z.turn, z.created_at,
+           z.execution_id
+      into v_round
+    from (select count(*) as locked,
+                 array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
+                 array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
+                 bool_or(x.has_past) as has_past
+          from taken x) t
+    left join (select count(*) over () as seen, c.rank, c.turn, c.created_at, c.execution_id
+               from candidate c
+               order by c.rank desc, c.turn desc, c.created_at desc, c.execution_id desc
+               limit 1) z on true;
+
+    v_picked := v_picked || coalesce(v_round.picked, '{}');
+    v_capped := v_capped || coalesce(v_round.capped, '{}');
+    v_has_past := v_has_past or coalesce(v_round.has_past, false);
+    v_locked := v_locked + v_round.locked;
+    exit when cardinality(v_picked) = p_limit or coalesce(v_round.seen, 0) < v_window
+           or v_locked >= 2 * p_limit;
+    -- A window that others hold whole is a sign of more to come: look further at once.
+    v_window := case when v_round.locked = 0 then least(v_window * 2, 8000)
+                     else greatest(p_limit - cardinality(v_picked), 20) end;
+    v_from_rank := v_round.rank;
+    v_from_turn := v_round.turn;
+    v_from_at := v_round.created_at;
+    v_from_id := v_round.execution_id;
+  end loop;
+
+  if cardinality(v_capped) > 0 then
+    perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
+  end if;
+  if cardinality(v_picked) = 0 then
+    return;
+  end if;
+
+  return query select * from ff._lease_executions(
+    p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
+    p_lease_ttl, v_now);
+
+  -- Written last and only from the state read first: a repeat that overlaps its original waits here
+  -- and is then sent back to read the original's answer.
+  insert into ff.claim_slot as s (
+    partition_key, worker_instance_id, claim_id, claimed_at, execution_ids)
+  values (p_partition_key, p_worker_instance_id, p_claim_id, v_now, v_picked)
+  on conflict (partition_key, worker_instance_id) do update
+    set claim_id = excluded.claim_id,
+        claimed_at = excluded.claimed_at,
+        execution_ids = excluded.execution_ids
+    where s.claim_id is not distinct from v_slot_claim;
+  if not found then
+    raise exception using errcode = '40001',
+      message = 'another claim of this worker instance was faster';
+  end if;
+end;
+$$;

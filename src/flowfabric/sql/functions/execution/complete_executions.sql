@@ -1,0 +1,155 @@
+-- Settle running executions with their results.
+--
+-- Returns a row for every item that was not plainly completed; no row means all of them were.
+--
+-- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19)
+-- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
+--           · stale_lease · invalid
+-- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
+-- Replay:   the lease that completed gets `completed` again
+drop function if exists ff.complete_executions;
+create function ff.complete_executions(
+  p_partition_key    smallint,
+  p_namespace        text,
+  p_execution_ids    uuid[],
+  p_lease_ids        uuid[],
+  p_epochs           bigint[],
+  p_attempt_ids      uuid[],
+  p_results          bytea[],
+  p_result_encodings text[] default null,
+  p_wait             boolean default false,
+  p_hint             boolean default true
+)
+returns table (item integer, outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_xid    xid8;
+  v_done   bigint[];
+  v_rest   bigint[];
+  v_judged ff.verdict[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    cardinality(p_results), cardinality(p_result_encodings)], p_wait);
+  if p_wait then
+    perform 1 from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
+    for no key update;
+  end if;
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+
+  -- The fence stands inside a case: as plain conditions it would tempt the planner away from the
+  -- primary key. What does not pass is judged below, item by item.
+  with asked as materialized (
+    select p_partition_key as pk, u.id, u.lease_id, u.epoch, u.attempt_id, u.result, u.encoding,
+           u.n, lag(u.id) over (order by u.id, u.n) is not distinct from u.id as is_second
+    from unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_results,
+                p_result_encodings)
+      with ordinality u(id, lease_id, epoch, attempt_id, result, encoding, n)
+    order by u.id, u.n
+    offset 0
+  ),
+  held as materialized (
+    select a.pk, a.id, a.result, a.encoding, a.n
+    from asked a
+    cross join lateral (
+      select x.execution_id
+      from ff.execution x
+      where x.partition_key = a.pk and x.execution_id = a.id
+        and case when not a.is_second and x.ownership = 'leased'
+                  and x.lease_id = a.lease_id and x.epoch = a.epoch and x.attempt_id = a.attempt_id
+                  and x.lease_expires_at > greatest(v_now, x.transitioned_at)
+                  and coalesce(octet_length(a.result), 0) <= 1048576
+                  and (p_namespace is null or x.namespace = p_namespace)
+              then true else false end
+      for no key update skip locked
+    ) e
+  ),
+  done as (
+    update ff.execution e set
+      phase = 'terminal',
+      ownership = 'unowned',
+      eligibility = 'not_applicable',
+      blocking_reason = 'none',
+      outcome = 'success',
+      attempt_state = 'attempt_terminal',
+      cause = 'complete',
+      version = e.version + 1,
+      result = h.result,
+      result_encoding = h.encoding,
+      last_lease_id = e.lease_id,
+      last_lease_end = 'complete',
+      last_lease_until = null,
+      last_worker_id = e.worker_id,
+      last_worker_instance_id = e.worker_instance_id,
+      lease_id = null,
+      lease_expires_at = null,
+      worker_id = null,
+      worker_instance_id = null,
+      due_at = null,
+      attempt_deadline_at = null,
+      attempt_ended_at = greatest(v_now, e.transitioned_at),
+      attempt_ended_as = 'ended_success',
+      terminal_at = greatest(v_now, e.transitioned_at),
+      transitioned_at = greatest(v_now, e.transitioned_at),
+      mutated_at = greatest(v_now, e.transitioned_at)
+    from held h
+    where e.partition_key = h.pk and e.execution_id = h.id
+    returning h.n, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
+              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
+      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+    select p_partition_key, v_xid, d.execution_id, d.version, 'completed', 'success',
+           d.attempt_index, d.last_lease_id, d.epoch, d.last_worker_instance_id, d.route_id,
+           d.flow_id, d.namespace, d.instance_tag, d.transitioned_at
+    from done d
+  )
+  select array_agg(d.n) into v_done from done d;
+
+  if p_hint and v_done is not null then
+    perform pg_notify('ff_ended', p_partition_key::text);
+  end if;
+  if cardinality(v_done) = cardinality(p_execution_ids) then
+    return;
+  end if;
+
+  v_rest := array(
+    select n from generate_subscripts(p_execution_ids, 1) n where n <> all (coalesce(v_done, '{}')));
+  v_judged := ff._judge_leases(
+    p_partition_key, p_namespace, 'complete',
+    array(select p_execution_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    array(select p_lease_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    array(select p_epochs[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    array(select p_attempt_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    false);
+  return query
+  select v_rest[j.item]::integer,
+         case when j.word = 'repeat' then 'completed'
+              -- good again, but not a moment ago: somebody held the row, so it is to be repeated
+              when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
+                then 'invalid'
+              when j.word = 'held' then 'busy'
+              else j.word end,
+         case when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
+                then jsonb_build_object('field', 'result',
+                                        'problem', 'is larger than 1 MiB (1048576 bytes)')
+              else j.detail end
+  from unnest(v_judged) j;
+end;
+$$;

@@ -1,0 +1,187 @@
+-- Settle the running attempts of executions as failed: to be tried again, or for good.
+--
+-- The policy stored with the execution decides. It is retried while retries are left, unless the
+-- class says that trying again is pointless (permanent, cancelled) or the policy names the
+-- categories worth a retry and this is none of them. Returns a row for every item.
+--
+-- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14); a lease found
+--           expired is marked so (T19)
+-- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
+--           · stale_lease · invalid
+-- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
+-- Replay:   the lease that failed gets its first answer again
+drop function if exists ff.fail_executions;
+create function ff.fail_executions(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[],
+  p_lease_ids     uuid[],
+  p_epochs        bigint[],
+  p_attempt_ids   uuid[],
+  p_classes       text[],
+  p_reasons       text[],
+  p_categories    text[] default null,
+  p_details       bytea[] default null,
+  p_wait          boolean default false,
+  p_hint          boolean default true
+)
+returns table (
+  item               integer,
+  outcome            text,
+  delayed_until      timestamptz,
+  next_attempt_index integer,
+  detail             jsonb
+)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_xid    xid8;
+  v_judged ff.verdict[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    cardinality(p_classes), cardinality(p_reasons), cardinality(p_categories),
+    cardinality(p_details)], p_wait);
+  v_judged := ff._judge_leases(p_partition_key, p_namespace, 'fail', p_execution_ids, p_lease_ids,
+                               p_epochs, p_attempt_ids, p_wait);
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+
+  return query
+  with item as materialized (
+    select p_partition_key as pk, j.item, j.execution_id, p_reasons[j.item] as reason,
+           p_categories[j.item] as category, p_details[j.item] as detail,
+           p_classes[j.item] as class,
+           case when p_classes[j.item] is null
+                  or p_classes[j.item] not in ('transient', 'permanent', 'infra_crash', 'timeout',
+                                               'cancelled')
+                  then 'class'
+                when p_reasons[j.item] is null or octet_length(p_reasons[j.item]) > 256
+                  or p_reasons[j.item] ~ '[\x01-\x1f\x7f]'
+                  then 'reason'
+                when octet_length(p_categories[j.item]) > 256 then 'category'
+                when octet_length(p_details[j.item]) > 65536 then 'detail' end as bad_field
+    from unnest(v_judged) j
+    where j.word = 'held'
+    offset 0
+  ),
+  decided as materialized (
+    select i.pk, i.item, i.execution_id, i.class::ff.failure_class as class, i.category, i.reason,
+           i.detail, greatest(v_now, e.transitioned_at) as now,
+           case when e.retry_count < coalesce((e.retry ->> 'max_retries')::integer, 3)
+                 and e.retry is not null
+                 and i.class not in ('permanent', 'cancelled')
+                 and (coalesce(jsonb_array_length(e.retry -> 'retryable_categories'), 0) = 0
+                      or e.retry -> 'retryable_categories' ? coalesce(i.category, i.class))
+             then ff._backoff(e.retry -> 'backoff', e.retry_count, random()) end as wait
+    from item i
+    cross join lateral (
+      select x.retry_count, x.transitioned_at, b.policy -> 'retry_policy' as retry
+      from ff.execution x
+      left join ff.execution_body b
+        on b.partition_key = x.partition_key and b.execution_id = x.execution_id
+      where x.partition_key = i.pk and x.execution_id = i.execution_id
+      offset 0
+    ) e
+    where i.bad_field is null
+    offset 0
+  ),
+  failed as (
+    update ff.execution e set
+      phase = case when d.wait is null then 'terminal'::ff.phase else 'runnable' end,
+      ownership = 'unowned',
+      eligibility = case when d.wait is null then 'not_applicable'::ff.eligibility
+                         else 'not_eligible_until_time' end,
+      blocking_reason = case when d.wait is null then 'none'::ff.blocking_reason
+                             else 'waiting_for_retry_backoff' end,
+      outcome = case when d.wait is null then 'failed'::ff.outcome else 'none' end,
+      attempt_state = case when d.wait is null then 'attempt_terminal'::ff.attempt_state
+                           else 'pending_retry_attempt' end,
+      cause = case when d.wait is null then 'fail'::ff.cause else 'schedule_retry' end,
+      version = e.version + 1,
+      retry_count = e.retry_count + (d.wait is not null)::integer,
+      delayed_until = d.now + d.wait,
+      due_at = d.now + d.wait,
+      last_lease_id = e.lease_id,
+      last_lease_end = 'fail',
+      last_lease_until = d.now + d.wait,
+      last_worker_id = e.worker_id,
+      last_worker_instance_id = e.worker_instance_id,
+      lease_id = null,
+      lease_expires_at = null,
+      worker_id = null,
+      worker_instance_id = null,
+      attempt_deadline_at = null,
+      attempt_ended_at = d.now,
+      attempt_ended_as = 'ended_failure',
+      failure_class = d.class,
+      failure_category = d.category,
+      failure_reason = d.reason,
+      failure_detail = d.detail,
+      terminal_at = case when d.wait is null then d.now end,
+      transitioned_at = d.now,
+      mutated_at = d.now
+    from decided d
+    where e.partition_key = d.pk and e.execution_id = d.execution_id
+    returning d.item, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch,
+              e.route_id, e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag,
+              e.transitioned_at, e.delayed_until, e.failure_class, e.failure_category,
+              e.total_attempt_count
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
+      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
+    select p_partition_key, v_xid, f.execution_id, f.version,
+           case when f.delayed_until is null then 'failed'::ff.event_kind
+                else 'retry_scheduled' end,
+           case when f.delayed_until is null then 'failed'::ff.outcome end,
+           f.attempt_index, f.last_lease_id, f.epoch, f.last_worker_instance_id, f.route_id,
+           f.flow_id, f.namespace, f.instance_tag, f.transitioned_at,
+           jsonb_strip_nulls(jsonb_build_object(
+             'class', f.failure_class, 'category', f.failure_category,
+             'delayed_until', f.delayed_until))
+    from failed f
+  )
+  select f.item,
+         case when f.delayed_until is null then 'failed' else 'retry_scheduled' end,
+         f.delayed_until,
+         case when f.delayed_until is not null then f.total_attempt_count end,
+         null::jsonb
+  from failed f
+  union all
+  select i.item, 'invalid', null, null, jsonb_build_object(
+           'field', i.bad_field,
+           'problem', case i.bad_field
+             when 'class' then 'must be transient, permanent, infra_crash, timeout or cancelled'
+             when 'reason' then 'must be at most 256 bytes without control characters'
+             when 'category' then 'must be at most 256 bytes'
+             else 'must be at most 64 KiB' end)
+  from item i
+  where i.bad_field is not null
+  union all
+  select j.item,
+         case when j.word <> 'repeat' then j.word
+              when j.until_at is null then 'failed' else 'retry_scheduled' end,
+         j.until_at,
+         case when j.word = 'repeat' and j.until_at is not null then j.attempt_index + 1 end,
+         j.detail
+  from unnest(v_judged) j
+  where j.word <> 'held';
+
+  if p_hint and exists (select from unnest(v_judged) j where j.word = 'held') then
+    perform pg_notify('ff_ended', p_partition_key::text);
+  end if;
+end;
+$$;

@@ -1,0 +1,158 @@
+-- Store new executions.
+--
+-- A route names where an execution belongs; it must have been registered in p_namespace. The caller
+-- mints the ids, so a call may be repeated. With a key, the first execution that used it within its
+-- window (or while it is unfinished) is the answer; the same key with another fingerprint is
+-- refused. Arrays that no item needs may be null. Returns a row for every item that was not created;
+-- no row means all of them were.
+--
+-- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
+-- Refuses:  per item: invalid (field, problem) · unknown_route · lane_closed · key_reused · busy
+-- Locks:    none waited for; keys are tried, not awaited
+-- Replay:   duplicate, with the id of the first
+drop function if exists ff.submit_executions;
+create function ff.submit_executions(
+  p_partition_key     smallint,
+  p_namespace         text,
+  p_execution_ids     uuid[],
+  p_route_ids         bigint[],
+  p_payloads          bytea[],
+  p_priorities        integer[] default null,
+  p_payload_encodings text[] default null,
+  p_delays            interval[] default null,
+  p_delayed_untils    timestamptz[] default null,
+  p_deadlines         interval[] default null,
+  p_deadline_ats      timestamptz[] default null,
+  p_policies          text[] default null,
+  p_max_reclaims      integer[] default null,
+  p_tags              text[] default null,
+  p_creators          text[] default null,
+  p_keys              text[] default null,
+  p_key_fingerprints  bytea[] default null,
+  p_key_scopes        text[] default null,
+  p_key_windows       interval[] default null,
+  p_hint              boolean default true
+)
+returns table (item integer, outcome text, execution_id uuid, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_xid     xid8;
+  v_closed  bigint[];
+  v_routes  bigint[];
+  v_tag_key text;
+  v_refused ff.verdict[] := '{}';
+  v_skip    integer[] := '{}';
+  v_created uuid[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_route_ids), cardinality(p_payloads), cardinality(p_priorities),
+    cardinality(p_payload_encodings), cardinality(p_delays), cardinality(p_delayed_untils),
+    cardinality(p_deadlines), cardinality(p_deadline_ats), cardinality(p_policies),
+    cardinality(p_max_reclaims), cardinality(p_tags), cardinality(p_creators), cardinality(p_keys),
+    cardinality(p_key_fingerprints), cardinality(p_key_scopes), cardinality(p_key_windows)]);
+
+  select array_agg(u.route_id),
+         array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
+    into v_routes, v_closed
+  from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
+  left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+  left join ff.lane l on l.lane = r.lane;
+
+  v_refused := ff._judge_submits(
+    p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads, p_payload_encodings,
+    p_policies, p_max_reclaims, p_tags, p_creators, p_keys, p_key_fingerprints, p_key_scopes,
+    p_key_windows);
+  if cardinality(v_refused) > 0 then
+    v_skip := array(select r.item from unnest(v_refused) r);
+  end if;
+  if p_keys is not null then
+    v_refused := v_refused || ff._take_keys(
+      p_partition_key, p_namespace, v_skip, p_execution_ids, p_keys, p_key_fingerprints,
+      p_key_scopes, p_key_windows);
+    v_skip := array(select r.item from unnest(v_refused) r);
+  end if;
+  if p_tags is not null then
+    select m.value into v_tag_key from ff.meta m where m.name = 'instance_tag_key';
+  end if;
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+
+  with created as (
+    insert into ff.execution (
+      partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
+      mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
+      cause, delayed_until, due_at, deadline_at, attempt_timeout, max_reclaims, instance_tag,
+      payload_encoding, payload)
+    select p_partition_key, u.id, u.route_id, p_namespace,
+           9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
+           v_now, v_now, v_now, 1, 'runnable', 'unowned',
+           case when w.until_at is null then 'eligible_now'::ff.eligibility
+                else 'not_eligible_until_time' end,
+           case when w.until_at is null then 'waiting_for_worker'::ff.blocking_reason
+                else 'waiting_for_delay' end,
+           'none', 'pending_first_attempt', 'submit', w.until_at, w.until_at,
+           coalesce(u.deadline_at, v_now + u.deadline),
+           case when u.policy is not null then interval '1 millisecond'
+             * (u.policy::jsonb #>> '{timeout_policy,attempt_timeout_ms}')::double precision end,
+           coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::integer, 100),
+           case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
+           u.encoding,
+           case when octet_length(u.payload) <= 256 then u.payload end
+    from unnest(p_execution_ids, p_route_ids, p_payloads, p_priorities, p_payload_encodings,
+                p_delays, p_delayed_untils, p_deadlines, p_deadline_ats, p_policies,
+                p_max_reclaims, p_tags)
+      with ordinality u(id, route_id, payload, priority, encoding, delay, delayed_until, deadline,
+                        deadline_at, policy, max_reclaims, tags, n)
+    cross join lateral (
+      select case when coalesce(u.delayed_until, v_now + u.delay) > v_now
+               then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
+    where u.n <> all (v_skip)
+    order by u.id
+    on conflict do nothing
+    returning execution_id, route_id, instance_tag
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, route_id, namespace, instance_tag,
+      occurred_at)
+    select p_partition_key, v_xid, c.execution_id, 1, 'submitted', c.route_id, p_namespace,
+           c.instance_tag, v_now
+    from created c
+  )
+  select array_agg(c.execution_id) into v_created from created c;
+
+  insert into ff.execution_body (partition_key, execution_id, payload, policy, tags, creator)
+  select p_partition_key, u.id, case when octet_length(u.payload) > 256 then u.payload end,
+         u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator
+  from unnest(p_execution_ids, p_payloads, p_policies, p_tags, p_creators)
+    u(id, payload, policy, tags, creator)
+  where (octet_length(u.payload) > 256 or u.policy is not null or u.tags is not null
+         or u.creator is not null)
+    and u.id = any (v_created)
+  on conflict do nothing;
+
+  if p_hint and v_created is not null then
+    perform ff._hint_ready(p_partition_key, v_routes);
+  end if;
+  if cardinality(v_created) = cardinality(p_execution_ids) then
+    return;
+  end if;
+  return query
+  select r.item, r.word, r.execution_id, r.detail from unnest(v_refused) r
+  union all
+  select u.n::integer, 'duplicate', u.id, null
+  from unnest(p_execution_ids) with ordinality u(id, n)
+  where u.n <> all (v_skip)
+    -- of two items with one id in this call, the first was created
+    and (u.id <> all (coalesce(v_created, '{}'))
+         or u.n > array_position(p_execution_ids, u.id));
+end;
+$$;

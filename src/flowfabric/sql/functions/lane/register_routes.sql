@@ -1,0 +1,103 @@
+-- Register the routes that submits will name, and their lanes.
+--
+-- A route is a distinct (namespace, lane, task, capabilities). Its id is a 63-bit hash of them, so
+-- every caller computes the same one and a repeat changes nothing. Capabilities come as text joined
+-- by commas; a requirement that cannot be read is refused, because an empty one means "anyone".
+--
+-- Moves:    nothing
+-- Refuses:  invalid (per item, with field and problem)
+-- Locks:    none held: insert or nothing
+-- Replay:   the same item gives the same id
+drop function if exists ff.register_routes;
+create function ff.register_routes(
+  p_namespaces    text[],
+  p_lanes         text[],
+  p_tasks         text[],
+  p_capabilities  text[],
+  p_registered_by text default 'submit_executions'
+)
+returns table (item integer, route_id bigint, outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+as $$
+#variable_conflict use_column
+declare
+  v_now     constant timestamptz := ff.now();
+  v_asked   record;
+  v_tokens  text[];
+  v_problem text;
+  v_field   text;
+  v_id      bigint;
+  v_known   record;
+begin
+  for v_asked in
+    select u.namespace, u.lane, u.task, u.capabilities, u.n::integer as n
+    from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities)
+      with ordinality u(namespace, lane, task, capabilities, n)
+    order by u.namespace, u.lane, u.task, u.capabilities
+  loop
+    v_tokens := case when coalesce(v_asked.capabilities, '') = '' then '{}'::text[]
+                     else string_to_array(v_asked.capabilities, ',') end;
+    v_tokens := array(select distinct t collate "C" from unnest(v_tokens) t order by 1);
+    v_field := null;
+    if v_asked.namespace is null or v_asked.namespace = ''
+       or octet_length(v_asked.namespace) > 256 or v_asked.namespace ~ '[\x01-\x20\x7f]' then
+      v_field := 'namespace';
+      v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+    elsif v_asked.lane is null or v_asked.lane = '' then
+      v_field := 'lane'; v_problem := 'must not be empty';
+    elsif octet_length(v_asked.lane) > 64 then
+      v_field := 'lane'; v_problem := format('is %s bytes long; at most 64 are allowed',
+                                             octet_length(v_asked.lane));
+    elsif v_asked.lane !~ '^[ -~]+$' then
+      v_field := 'lane'; v_problem := 'must be printable ASCII';
+    elsif v_asked.task is null or v_asked.task = '' or octet_length(v_asked.task) > 256
+       or v_asked.task ~ '[\x01-\x20\x7f]' then
+      v_field := 'task';
+      v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+    elsif octet_length(v_asked.capabilities) > 4096 then
+      v_field := 'capabilities'; v_problem := 'required:too_many_bytes';
+    elsif cardinality(v_tokens) > 256 then
+      v_field := 'capabilities'; v_problem := 'required:too_many_tokens';
+    elsif exists (select from unnest(v_tokens) t where t = '') then
+      v_field := 'capabilities'; v_problem := 'required:empty_token';
+    elsif exists (select from unnest(v_tokens) t where t ~ '[\x01-\x20\x7f]') then
+      v_field := 'capabilities'; v_problem := 'required:control_or_whitespace';
+    end if;
+
+    item := v_asked.n;
+    if v_field is not null then
+      route_id := null;
+      outcome := 'invalid';
+      detail := jsonb_build_object('field', v_field, 'problem', v_problem);
+      return next;
+      continue;
+    end if;
+
+    v_id := ('x' || substr(encode(sha256(convert_to(
+              concat_ws(E'\x01', v_asked.namespace, v_asked.lane, v_asked.task,
+                        array_to_string(v_tokens, ',')), 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint
+            & 9223372036854775807;
+    insert into ff.lane (lane, registered_at, registered_by)
+    values (v_asked.lane, v_now, p_registered_by)
+    on conflict do nothing;
+    insert into ff.route (route_id, namespace, lane, task, capabilities, registered_at)
+    values (v_id, v_asked.namespace, v_asked.lane, v_asked.task, v_tokens, v_now)
+    on conflict do nothing;
+
+    select r.namespace, r.lane, r.task, r.capabilities into v_known
+    from ff.route r where r.route_id = v_id;
+    if (v_known.namespace, v_known.lane, v_known.task, v_known.capabilities)
+       is distinct from (v_asked.namespace, v_asked.lane, v_asked.task, v_tokens) then
+      perform ff._refuse('WF402', 'route_collision', jsonb_build_object(
+        'route_id', v_id, 'task', v_asked.task, 'taken_by', v_known.task,
+        'hint', 'rename the task: two routes hash to the same id'));
+    end if;
+    route_id := v_id;
+    outcome := 'registered';
+    detail := null;
+    return next;
+  end loop;
+end;
+$$;

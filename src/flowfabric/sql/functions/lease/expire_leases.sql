@@ -1,0 +1,61 @@
+-- Mark the leases that ran out, so that the next claim can take their executions over.
+--
+-- A renewal moves only the expiry, not due_at; a row met too early gets its due_at moved on.
+-- due_in is the time to the next due row, so that a caller knows how long it may sleep.
+--
+-- Moves:    active leased -> active lease_expired_reclaimable (T19)
+-- Refuses:  WF001 invalid_input
+-- Locks:    executions in due order, skipping those that are locked
+-- Replay:   nothing left to do the second time
+drop function if exists ff.expire_leases;
+create function ff.expire_leases(p_partition_key smallint, p_limit integer default 500)
+returns table (handled integer, due_in interval)
+language plpgsql
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz := ff.now();
+  v_expired uuid[];
+  v_early   uuid[];
+begin
+  perform ff._check_limit(p_limit);
+  select array_agg(d.execution_id) filter (where d.is_expired),
+         array_agg(d.execution_id) filter (where not d.is_expired)
+    into v_expired, v_early
+  from (
+    select e.execution_id, e.lease_expires_at <= greatest(v_now, e.transitioned_at) as is_expired
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.due_at <= v_now
+      and case when e.ownership = 'leased' then true else false end
+    order by e.due_at
+    limit p_limit
+    for no key update skip locked
+  ) d;
+
+  if v_expired is not null then
+    perform ff._expire_leases(p_partition_key, v_expired, v_now);
+    perform ff._hint_ready(p_partition_key, array(
+      select distinct e.route_id
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = any (v_expired)));
+  end if;
+  if v_early is not null then
+    update ff.execution e set due_at = e.lease_expires_at
+    from (select p_partition_key as pk, u.id from unnest(v_early) u(id) offset 0) i
+    where e.partition_key = i.pk and e.execution_id = i.id;
+  end if;
+  return query
+  select coalesce(cardinality(v_expired), 0) + coalesce(cardinality(v_early), 0),
+         (select e.due_at - v_now from ff.execution e
+          where e.partition_key = p_partition_key and e.due_at > v_now
+          order by e.due_at limit 1);
+end;
+$$;

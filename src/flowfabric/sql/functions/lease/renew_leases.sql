@@ -1,0 +1,63 @@
+-- Extend the leases of a worker process, all in one call.
+--
+-- Returns a row for every lease that was not renewed; no row means all of them were. A renewal is
+-- not a transition: no event, and nothing indexed changes. due_at stays behind as a lower bound;
+-- whoever meets it too early moves it on.
+--
+-- Moves:    nothing; a lease found expired is marked so (T19)
+-- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
+--           · stale_lease · invalid
+-- Locks:    executions in id order, never waiting: a busy lease goes into the next beat
+-- Replay:   idempotent by nature
+drop function if exists ff.renew_leases;
+create function ff.renew_leases(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[],
+  p_lease_ids     uuid[],
+  p_epochs        bigint[],
+  p_attempt_ids   uuid[],
+  p_lease_ttl     interval
+)
+returns table (item integer, outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_judged ff.verdict[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)]);
+  if p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'lease_ttl', 'problem', 'must be between one second and one day'));
+  end if;
+  v_judged := ff._judge_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
+                               p_epochs, p_attempt_ids, false);
+  v_now := ff.now();
+
+  update ff.execution e set
+    lease_expires_at = greatest(v_now, e.transitioned_at) + p_lease_ttl,
+    mutated_at = greatest(v_now, e.transitioned_at)
+  from (
+    select p_partition_key as pk, j.execution_id
+    from unnest(v_judged) j
+    where j.word = 'held'
+    offset 0
+  ) i
+  where e.partition_key = i.pk and e.execution_id = i.execution_id;
+
+  return query
+  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'held';
+end;
+$$;

@@ -1,0 +1,46 @@
+-- Refuse a claim that makes no sense, before it reads anything.
+drop function if exists ff._check_claim;
+create function ff._check_claim(
+  p_worker_id          text,
+  p_worker_instance_id text,
+  p_claim_id           uuid,
+  p_capabilities       text[],
+  p_limit              integer,
+  p_lease_ttl          interval
+)
+returns void
+language plpgsql
+immutable
+set search_path = ''
+as $$
+declare
+  v_field   text;
+  v_problem text := 'must be 1 to 256 bytes without whitespace or control characters';
+begin
+  if p_worker_id is null or p_worker_id !~ '^[^\x01-\x20\x7f]+$'
+     or octet_length(p_worker_id) > 256 then
+    v_field := 'worker_id';
+  elsif p_worker_instance_id is null or p_worker_instance_id !~ '^[^\x01-\x20\x7f]+$'
+     or octet_length(p_worker_instance_id) > 256 then
+    v_field := 'worker_instance_id';
+  elsif p_claim_id is null then
+    v_field := 'claim_id'; v_problem := 'must be a uuid made for this call';
+  elsif p_capabilities is null or cardinality(p_capabilities) > 256
+     or octet_length(array_to_string(p_capabilities, ',')) > 4096 then
+    v_field := 'capabilities'; v_problem := 'must be at most 256 tokens and 4096 bytes';
+  elsif array_position(p_capabilities, null) is not null
+     or array_to_string(p_capabilities, '') ~ '[\x01-\x20\x7f,]'
+     or array_position(p_capabilities, '') is not null then
+    v_field := 'capabilities';
+    v_problem := 'tokens must not be empty nor hold commas, whitespace or control characters';
+  elsif p_limit is null or p_limit not between 1 and 1000 then
+    v_field := 'limit'; v_problem := 'must be 1 to 1000';
+  elsif p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
+    v_field := 'lease_ttl'; v_problem := 'must be between one second and one day';
+  else
+    return;
+  end if;
+  perform ff._refuse('WF001', 'invalid_input',
+                     jsonb_build_object('field', v_field, 'problem', v_problem));
+end;
+$$;

@@ -1,0 +1,14 @@
+-- Tell the workers of these routes, once a lane, that there may be work.
+drop function if exists ff._hint_ready;
+create function ff._hint_ready(p_partition_key smallint, p_routes bigint[])
+returns void
+language plpgsql
+set search_path = ''
+as $$
+begin
+  if p_routes is not null then
+    perform pg_notify('ff_ready', p_partition_key || ':' || l.lane)
+    from (select distinct r.lane from ff.route r where r.route_id = any (p_routes)) l;
+  end if;
+end;
+$$;

@@ -1,0 +1,15 @@
+-- Whether a JSON value is a whole number in the range of our counters.
+drop function if exists ff._is_count;
+create function ff._is_count(p_value jsonb)
+returns boolean
+language plpgsql
+immutable
+set search_path = ''
+as $$
+begin
+  if jsonb_typeof(p_value) is distinct from 'number' then
+    return false;
+  end if;
+  return p_value::text::numeric between 0 and 1000000 and p_value::text::numeric % 1 = 0;
+end;
+$$;

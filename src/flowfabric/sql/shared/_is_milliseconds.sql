@@ -1,0 +1,15 @@
+-- Whether a JSON value is a duration we can store: up to a hundred years.
+drop function if exists ff._is_milliseconds;
+create function ff._is_milliseconds(p_value jsonb, p_least numeric default 1)
+returns boolean
+language plpgsql
+immutable
+set search_path = ''
+as $$
+begin
+  if jsonb_typeof(p_value) is distinct from 'number' then
+    return false;
+  end if;
+  return p_value::text::numeric between p_least and 3153600000000;
+end;
+$$;

@@ -1,0 +1,76 @@
+-- What cannot be stored, item by item: the field and what is wrong with it. Reads nothing, locks
+-- nothing; the expensive checks run only for arrays that were given.
+drop function if exists ff._judge_submits;
+create function ff._judge_submits(
+  p_namespace         text,
+  p_execution_ids     uuid[],
+  p_route_ids         bigint[],
+  p_closed_routes     bigint[],
+  p_payloads          bytea[],
+  p_payload_encodings text[],
+  p_policies          text[],
+  p_max_reclaims      integer[],
+  p_tags              text[],
+  p_creators          text[],
+  p_keys              text[],
+  p_key_fingerprints  bytea[],
+  p_key_scopes        text[],
+  p_key_windows       interval[]
+)
+returns ff.verdict[]
+language plpgsql
+stable
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return coalesce((
+    select array_agg(row(j.n, j.id, j.word, null, null, j.detail)::ff.verdict)
+    from (
+      select u.n, u.id,
+             case when p.field is not null then 'invalid'
+                  when r.route_id is null then 'unknown_route' else 'lane_closed' end as word,
+             case when p.field is not null
+                    then jsonb_build_object('field', p.field, 'problem', p.problem)
+                  when r.route_id is null then jsonb_build_object('route_id', u.route_id)
+                  else jsonb_build_object('field', 'lane', 'lane', r.lane, 'state', l.state) end
+               as detail
+      from unnest(p_execution_ids, p_route_ids, p_payloads, p_payload_encodings, p_policies,
+                  p_max_reclaims, p_tags, p_creators, p_keys, p_key_fingerprints, p_key_scopes,
+                  p_key_windows)
+        with ordinality u(id, route_id, payload, encoding, policy, max_reclaims, tags, creator, key,
+                          fingerprint, scope, wnd, n)
+      cross join lateral (
+        select case
+            when u.id is null then array['execution_id', 'must be a uuid']
+            when octet_length(u.payload) > 1048576
+              then array['payload', 'is larger than 1 MiB (1048576 bytes)']
+            when octet_length(u.encoding) > 64
+              then array['payload_encoding', 'must be at most 64 bytes']
+            when u.max_reclaims not between 0 and 1000000
+              then array['max_reclaims', 'must be from 0 to 1000000']
+            when octet_length(u.creator) > 256
+              then array['creator', 'must be at most 256 bytes']
+            when p_policies is not null and ff._policy_problem(u.policy) is not null
+              then array['policy', ff._policy_problem(u.policy)]
+            when p_tags is not null and ff._tags_problem(u.tags) is not null
+              then array['tags', ff._tags_problem(u.tags)]
+            when u.key is not null and (u.key = '' or octet_length(u.key) > 512)
+              then array['key', 'must be 1 to 512 bytes']
+            when u.key is not null and u.fingerprint is null
+              then array['key_fingerprint', 'is needed with a key']
+            when u.key is not null and coalesce(u.scope, 'window') not in ('window', 'unfinished')
+              then array['key_scope', 'must be window or unfinished']
+            when u.key is not null
+              and coalesce(u.wnd, interval '0') not between interval '0' and interval '10 years'
+              then array['key_window', 'must be between nothing and ten years']
+          end as words) w
+      cross join lateral (select w.words[1] as field, w.words[2] as problem) p
+      left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+        and p_closed_routes is not null
+      left join ff.lane l on l.lane = r.lane
+      where p.field is not null or u.route_id = any (p_closed_routes)
+         or u.route_id is null
+    ) j), '{}');
+end;
+$$;

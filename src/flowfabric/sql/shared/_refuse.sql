@@ -1,0 +1,14 @@
+-- Raise a refusal: a WFnnn code, its stable name, and what the caller needs to put it right.
+drop function if exists ff._refuse;
+create function ff._refuse(p_code text, p_name text, p_detail jsonb default '{}')
+returns void
+language plpgsql
+set search_path = ''
+as $$
+begin
+  raise exception using
+    errcode = p_code,
+    message = p_name,
+    detail = p_detail::text;
+end;
+$$;

@@ -1,0 +1,19 @@
+-- Everything about executions as they are now.
+create or replace view ff.execution_view as
+select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilities,
+       9000 - e.rank as priority,
+       e.public_state::text, e.phase::text, e.ownership::text, e.eligibility::text,
+       e.blocking_reason::text, e.blocking_detail, e.outcome::text, e.attempt_state::text,
+       e.cause::text, e.version, e.epoch,
+       e.attempt_index, e.attempt_id, e.attempt_type::text, e.total_attempt_count,
+       e.retry_count, e.replay_count, e.reclaim_count, e.max_reclaims,
+       e.lease_id, e.worker_id, e.worker_instance_id, e.lease_expires_at,
+       e.created_at, e.started_at, e.terminal_at, e.transitioned_at, e.mutated_at,
+       e.delayed_until, e.reclaim_at, e.deadline_at, e.attempt_deadline_at,
+       e.failure_class::text, e.failure_category, e.failure_reason, e.failure_detail,
+       e.payload_encoding, coalesce(e.payload, b.payload) as payload,
+       e.result_encoding, e.result, b.policy::text, b.tags::text, b.creator, e.flow_id
+from ff.execution e
+join ff.route r on r.route_id = e.route_id
+left join ff.execution_body b
+  on b.partition_key = e.partition_key and b.execution_id = e.execution_id;

@@ -1,0 +1,16 @@
+-- Lanes, and how much waits in each: exact up to 10 000, then 10 001 stands for "more".
+create or replace view ff.lane_depth as
+select l.lane, l.state::text, l.paused_until, l.registered_at,
+       coalesce(least(sum(d.waiting), 10001), 0)::integer as waiting
+from ff.lane l
+left join ff.route r on r.lane = l.lane
+left join lateral (
+  select count(*) as waiting
+  from (
+    select from ff.execution e
+    where e.partition_key = 0 and e.route_id = r.route_id
+      and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+    limit 10001
+  ) w
+) d on true
+group by l.lane, l.state, l.paused_until, l.registered_at;
