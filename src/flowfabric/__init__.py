@@ -1,0 +1,52 @@
+"""Durable execution for Python on PostgreSQL."""
+
+from __future__ import annotations
+
+from flowfabric.app.app import App
+from flowfabric.app.run import Run
+from flowfabric.app.task import Task
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import (
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionSkipped,
+    FlowFabricError,
+    InvalidInput,
+    KeyReused,
+    LeaseLost,
+    NotFound,
+    ResultTimeout,
+    SchemaMismatch,
+    Unavailable,
+)
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.policy import Exponential, Fixed, Retry
+from flowfabric.core.states import PublicState
+from flowfabric.worker.context import Context, current
+
+__all__ = [
+    "App",
+    "Context",
+    "ExecutionCancelled",
+    "ExecutionExpired",
+    "ExecutionFailed",
+    "ExecutionId",
+    "ExecutionSkipped",
+    "Exponential",
+    "Fixed",
+    "FlowFabric",
+    "FlowFabricError",
+    "InvalidInput",
+    "KeyReused",
+    "LeaseLost",
+    "NotFound",
+    "PublicState",
+    "ResultTimeout",
+    "Retry",
+    "Run",
+    "SchemaMismatch",
+    "Task",
+    "Unavailable",
+    "current",
+]

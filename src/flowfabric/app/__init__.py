@@ -1,0 +1,3 @@
+"""The application: tasks, their runs, and the workers of a process, put together."""
+
+from __future__ import annotations

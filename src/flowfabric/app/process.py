@@ -1,0 +1,62 @@
+"""What the workers of one process share: the connection they claim and listen on, the heartbeat,
+and the reconcilers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from flowfabric.client import FlowFabric
+from flowfabric.reconcilers.loop import run_reconcilers
+from flowfabric.worker.heartbeat import Heartbeat
+from flowfabric.worker.hints import Hints
+from flowfabric.worker.task import TaskSpec
+from flowfabric.worker.worker import Worker
+
+
+class Process:
+    """Three connections in all: the client's one, the claims', the heartbeat's."""
+
+    def __init__(self, client: FlowFabric, lease_ttl: timedelta) -> None:
+        self._client = client
+        self._ttl = lease_ttl
+        self._claims = client.database.session("claims")
+        client.results.share(self._claims)
+        self._hints = Hints(self._claims)
+        self._heartbeat = Heartbeat(
+            client.leases, lambda: client.database.session("heartbeat"), lease_ttl
+        )
+        self._heartbeat.start()
+        self._reconcilers = asyncio.create_task(run_reconcilers(client))
+
+    def worker(
+        self,
+        tasks: Mapping[str, TaskSpec],
+        *,
+        lanes: Sequence[str] | None,
+        concurrency: int,
+        needs: frozenset[str],
+        worker_id: str | None,
+        drain_timeout: timedelta,
+    ) -> Worker:
+        return Worker(
+            self._client,
+            self._claims,
+            self._heartbeat,
+            tasks,
+            hints=self._hints,
+            lanes=lanes,
+            concurrency=concurrency,
+            needs=needs,
+            worker_id=worker_id,
+            lease_ttl=self._ttl,
+            drain_timeout=drain_timeout,
+        )
+
+    async def close(self) -> None:
+        self._reconcilers.cancel()
+        await asyncio.wait([self._reconcilers])
+        await asyncio.to_thread(self._heartbeat.stop)
+        self._client.results.unshare()
+        await self._claims.close()

@@ -1,0 +1,112 @@
+"""A run: the handle of one submitted execution, typed by its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from flowfabric.core.errors import (
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionNotFound,
+    ExecutionSkipped,
+    FlowFabricError,
+    ResultTimeout,
+)
+from flowfabric.core.execution import Ending
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import PublicState
+from flowfabric.worker.failures import facts_of
+
+if TYPE_CHECKING:
+    from flowfabric.client import FlowFabric
+
+T = TypeVar("T")
+
+
+class Run(Generic[T]):
+    """One execution, as its submitter sees it."""
+
+    def __init__(
+        self,
+        id: ExecutionId,
+        task: str,
+        client: Callable[[], Awaitable[FlowFabric]],
+        decode: Callable[[bytes | None], T],
+        *,
+        is_duplicate: bool = False,
+        call: Callable[..., Any],
+    ) -> None:
+        self.id = id
+        self.task = task
+        self.is_duplicate = is_duplicate
+        self._client = client
+        self._decode = decode
+        self._call = call
+
+    def __repr__(self) -> str:
+        return f"Run({self.task}, {self.id})"
+
+    async def state(self) -> PublicState:
+        """What the execution is doing now, in one word."""
+        state = await (await self._client()).executions.state(self.id)
+        if state is None:
+            raise ExecutionNotFound(execution_id=self.id)
+        return state
+
+    async def result(self, timeout: float | timedelta | None = None) -> T:
+        """Wait until the execution has ended and return its result.
+
+        Raises ExecutionFailed, ExecutionCancelled, ExecutionExpired or ExecutionSkipped if it ended
+        otherwise, and ResultTimeout if it has not ended in time; the execution goes on then.
+        """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        client = await self._client()
+        try:
+            async with asyncio.timeout(seconds):
+                ending = await client.results.wait(self.id)
+        except TimeoutError as error:
+            state = await client.executions.state(self.id)
+            raise ResultTimeout(
+                f"{self.task} has not ended within {seconds:g} s; it is "
+                f"{state or 'not in the database (trimmed, or never committed)'}. "
+                "It goes on: call result() again to keep waiting.",
+                execution_id=self.id,
+                state=state,
+            ) from error
+        if ending.public_state is PublicState.COMPLETED:
+            return self._decode(ending.result)
+        raise self._error(ending)
+
+    def result_sync(self, timeout: float | timedelta | None = None) -> T:
+        """`result` for synchronous code."""
+        value: T = self._call(lambda: self.result(timeout), "run.result()")
+        return value
+
+    def _error(self, ending: Ending) -> FlowFabricError:
+        match ending.public_state:
+            case PublicState.CANCELLED:
+                return ExecutionCancelled(f"{self.task} was cancelled.", execution_id=self.id)
+            case PublicState.EXPIRED:
+                return ExecutionExpired(
+                    f"{self.task} ran out of time: {ending.failure_reason or 'deadline'}.",
+                    execution_id=self.id,
+                )
+            case PublicState.SKIPPED:
+                return ExecutionSkipped(f"{self.task} was skipped.", execution_id=self.id)
+            case _:
+                facts = facts_of(ending.failure_detail)
+                return ExecutionFailed(
+                    f"{self.task} failed in attempt {ending.attempt_index + 1}: "
+                    f"{ending.failure_reason}",
+                    **{
+                        "type": ending.failure_category or "",
+                        "message": ending.failure_reason or "",
+                        "trace": "",
+                        **facts,
+                        "execution_id": self.id,
+                    },
+                )

@@ -1,0 +1,134 @@
+"""Group commit: turns concurrent single calls into batches, with no delay when there is but one.
+
+A flush is a task of its own, so a caller that is cancelled never cancels the statement of others;
+its own item is withdrawn if it has not left yet. While a flush is on its way, the next batch
+gathers behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from flowfabric.core.errors import InvalidInput, Unavailable
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+MAX_BATCH = 500
+MAX_QUEUE = 20_000
+
+
+class Busy:
+    """The answer for an item whose row was locked: it is repeated alone."""
+
+
+BUSY = Busy()
+
+
+class Batcher(Generic[Item, Answer]):
+    """Gathers items and flushes them together; at most one flush at a time."""
+
+    def __init__(
+        self,
+        flush: Callable[[list[Item]], Awaitable[Sequence[Answer | Exception | Busy]]],
+        alone: Callable[[Item], Awaitable[Answer]],
+        *,
+        max_batch: int = MAX_BATCH,
+        max_queue: int = MAX_QUEUE,
+    ) -> None:
+        self._flush = flush
+        self._alone = alone
+        self._max_batch = max_batch
+        self._max_queue = max_queue
+        self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._space = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flusher: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def put(self, item: Item) -> Answer:
+        """Hand in an item and wait for its own answer."""
+        while len(self._queue) >= self._max_queue and not self._closed:
+            self._space.clear()
+            await self._space.wait()
+        return await self.put_nowait(item)
+
+    def put_nowait(self, item: Item) -> asyncio.Future[Answer]:
+        """Hand in an item; the future is its answer. Must be called on the loop's own thread."""
+        if self._closed:
+            raise Unavailable("The client is closed.")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queue.append((item, future))
+        if self._flusher is None:
+            self._flusher = asyncio.create_task(self._run())
+        return future
+
+    async def close(self) -> None:
+        """Send what has been handed in, then refuse more."""
+        self._closed = True
+        self._space.set()
+        while self._flusher is not None or self._tasks:
+            waiting = [*self._tasks, *([self._flusher] if self._flusher else [])]
+            await asyncio.wait(waiting)
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                batch: list[tuple[Item, asyncio.Future[Answer]]] = []
+                while self._queue and len(batch) < self._max_batch:
+                    entry = self._queue.popleft()
+                    if not entry[1].done():
+                        batch.append(entry)
+                self._space.set()
+                if batch:
+                    await self._send(batch)
+        finally:
+            self._flusher = None
+
+    async def _send(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._flush([item for item, _ in batch])
+        except InvalidInput as error:
+            # One item spoils the statement: halve the batch until it stands alone.
+            if len(batch) == 1:
+                _settle(batch[0][1], error)
+                return
+            middle = len(batch) // 2
+            await self._send(batch[:middle])
+            await self._send(batch[middle:])
+            return
+        except Exception as error:
+            for _, future in batch:
+                _settle(future, error)
+            return
+        except BaseException:
+            for _, future in batch:
+                future.cancel()
+            raise
+        for (item, future), answer in zip(batch, answers, strict=True):
+            if answer is BUSY:
+                task = asyncio.create_task(self._repeat(item, future))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            elif not future.done():
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)  # type: ignore[arg-type]
+
+    async def _repeat(self, item: Item, future: asyncio.Future[Answer]) -> None:
+        try:
+            answer = await self._alone(item)
+        except Exception as error:
+            _settle(future, error)
+        else:
+            if not future.done():
+                future.set_result(answer)
+
+
+def _settle(future: asyncio.Future[Answer], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,456 @@
+"""Executions: submitted, claimed, completed, failed, read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy
+from flowfabric.client.lanes import Lanes
+from flowfabric.client.leases import Caller
+from flowfabric.client.refusals import answers, refusal
+from flowfabric.core.errors import FlowFabricError, RetryExhausted, UnknownRoute
+from flowfabric.core.execution import (
+    AttemptInfo,
+    Claimed,
+    Ending,
+    EventInfo,
+    ExecutionInfo,
+    FailAnswer,
+    Failure,
+    Submission,
+    Submitted,
+)
+from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.states import (
+    AttemptLifecycle,
+    AttemptState,
+    AttemptType,
+    BlockingReason,
+    Eligibility,
+    EventKind,
+    FailureClass,
+    Outcome,
+    Ownership,
+    Phase,
+    PublicState,
+)
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
+
+ENDED_CHANNEL = "ff_ended"
+
+# A handler that has done its work waits this long for a database that went away to hear of it.
+SETTLE_PATIENCE_SECONDS = 60.0
+
+# A key that another transaction is busy with is asked for again, at growing intervals.
+_KEY_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+Floor = tuple[int, datetime, UUID]
+
+
+class Executions:
+    """What can be done with executions."""
+
+    def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
+        self._database = database
+        self._lanes = lanes
+        self._namespace = namespace
+        self._submits: dict[tuple[int, str, bool], Batcher[Submission, Submitted]] = {}
+        self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
+        self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
+        self._ended_hint = EndedHint(database)
+
+    async def close(self) -> None:
+        for submits in list(self._submits.values()):
+            await submits.close()
+        for completes in list(self._completes.values()):
+            await completes.close()
+        for fails in list(self._fails.values()):
+            await fails.close()
+        await self._ended_hint.close()
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Store one execution; concurrent calls share a transaction."""
+        submission.check()
+        if self._lanes.known(submission.route) is None:
+            await self._lanes.register(submission.route)
+        return await self._submit_batcher(submission).put(submission)
+
+    async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Store many executions. Each chunk of 500 is one transaction; a bad item raises before
+        anything of its chunk is stored."""
+        for submission in submissions:
+            submission.check()
+        for route in {submission.route for submission in submissions}:
+            await self._lanes.register(route)
+        found: list[Submitted | None] = [None] * len(submissions)
+        groups: dict[tuple[int, str, bool], list[int]] = {}
+        for index, submission in enumerate(submissions):
+            groups.setdefault(_submit_group(submission), []).append(index)
+        for group in groups.values():
+            for start in range(0, len(group), MAX_BATCH):
+                chunk = group[start : start + MAX_BATCH]
+                outcomes = await self._flush_submits([submissions[index] for index in chunk])
+                for index, outcome in zip(chunk, outcomes, strict=True):
+                    if isinstance(outcome, Busy):
+                        outcome = await self._submit_alone(submissions[index])
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    found[index] = outcome
+        return [answer for answer in found if answer is not None]
+
+    async def claim(
+        self,
+        *,
+        worker_id: str,
+        worker_instance_id: str,
+        tasks: Sequence[str] | None = None,
+        lanes: Sequence[str] | None = None,
+        capabilities: Sequence[str] = (),
+        limit: int = 1,
+        lease_ttl: timedelta = timedelta(seconds=30),
+        first_lane: str | None = None,
+        floor: Floor | None = None,
+        partition: int = 0,
+        caller: Caller | None = None,
+        patience: float = 10.0,
+    ) -> list[Claimed]:
+        """Lease the next executions that this worker can run; none if there are none."""
+        claim_id = uuid7()
+        rank, at, last = floor or (None, None, None)
+        rows = await (caller or self._database).call(
+            functions.CLAIM_EXECUTIONS,
+            partition,
+            self._namespace,
+            worker_id,
+            worker_instance_id,
+            claim_id,
+            None if lanes is None else list(lanes),
+            None if tasks is None else list(tasks),
+            list(capabilities),
+            limit,
+            lease_ttl,
+            first_lane,
+            rank,
+            at,
+            last,
+            patience=patience,
+        )
+        return [_claimed(row, partition, claim_id) for row in rows]
+
+    async def complete(self, claimed: Claimed, result: bytes | None = None) -> None:
+        """Settle an execution with its result; refused unless the lease is still good."""
+        await self.complete_nowait(claimed, result)
+
+    def complete_nowait(self, claimed: Claimed, result: bytes | None) -> asyncio.Future[None]:
+        """Hand in a result; it leaves with the next flush."""
+        batcher = self._completes.get(claimed.partition_key)
+        if batcher is None:
+            batcher = Batcher(self._flush_completes, self._complete_alone)
+            self._completes[claimed.partition_key] = batcher
+        return batcher.put_nowait((claimed, result))
+
+    async def fail(self, claimed: Claimed, failure: Failure) -> FailAnswer:
+        """Settle an attempt as failed; the stored policy decides whether it is tried again."""
+        batcher = self._fails.get(claimed.partition_key)
+        if batcher is None:
+            batcher = Batcher(self._flush_fails, self._fail_alone)
+            self._fails[claimed.partition_key] = batcher
+        return await batcher.put((claimed, failure))
+
+    async def promote_delayed(
+        self, *, partition: int = 0, limit: int = 500
+    ) -> tuple[int, timedelta | None]:
+        """Make due executions eligible; returns how many, and how long until the next timer."""
+        row = (await self._database.call(functions.PROMOTE_DELAYED, partition, limit))[0]
+        return row["handled"], row["due_in"]
+
+    async def read_results(self, partition: int, ids: Sequence[UUID]) -> list[Ending]:
+        """How those of the asked executions ended that have."""
+        rows = await self._database.call(
+            functions.READ_RESULTS, partition, self._namespace, list(ids)
+        )
+        return [_ending(row) for row in rows]
+
+    async def state(self, id: ExecutionId) -> PublicState | None:
+        """The execution's state in one word; None if there is no such execution."""
+        rows = await self._database.call(
+            functions.READ_STATE, id.partition_key, id.uuid, self._namespace
+        )
+        return PublicState(rows[0][0]) if rows else None
+
+    async def describe(self, id: ExecutionId) -> ExecutionInfo | None:
+        """Everything about an execution; None if there is no such execution."""
+        rows = await self._database.call(
+            functions.DESCRIBE_EXECUTION, id.partition_key, id.uuid, self._namespace
+        )
+        if not rows:
+            return None
+        row: dict[str, Any] = dict(rows[0])
+        del row["execution_id"]
+        for name, kind in (
+            ("public_state", PublicState),
+            ("phase", Phase),
+            ("ownership", Ownership),
+            ("eligibility", Eligibility),
+            ("blocking_reason", BlockingReason),
+            ("outcome", Outcome),
+            ("attempt_state", AttemptState),
+            ("attempt_type", AttemptType),
+            ("failure_class", FailureClass),
+        ):
+            row[name] = _maybe(kind, row[name])
+        row["capabilities"] = frozenset(row["capabilities"])
+        row["tags"] = json.loads(row["tags"]) if row["tags"] else {}
+        return ExecutionInfo(id=id, **row)
+
+    async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
+        """The attempts of an execution, first to latest."""
+        rows = await self._database.call(functions.LIST_ATTEMPTS, id.partition_key, id.uuid)
+        return [_attempt(row) for row in rows]
+
+    async def events(self, id: ExecutionId) -> list[EventInfo]:
+        """What happened to an execution, in order."""
+        rows = await self._database.call(functions.LIST_EVENTS, id.partition_key, id.uuid)
+        return [_event(row) for row in rows]
+
+    def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
+        group = _submit_group(submission)
+        batcher = self._submits.get(group)
+        if batcher is None:
+            batcher = self._submits[group] = Batcher(self._flush_submits, self._submit_alone)
+        return batcher
+
+    async def _flush_submits(self, batch: list[Submission]) -> list[Submitted | Exception | Busy]:
+        found = await self._send_submits(batch)
+        unknown = [index for index, answer in enumerate(found) if isinstance(answer, UnknownRoute)]
+        if unknown:
+            # The database was made anew under a client that remembers the old one's routes.
+            self._lanes.forget()
+            again = [batch[index] for index in unknown]
+            for route in {submission.route for submission in again}:
+                await self._lanes.register(route)
+            for index, answer in zip(unknown, await self._send_submits(again), strict=True):
+                found[index] = answer
+        return found
+
+    async def _send_submits(self, batch: list[Submission]) -> list[Submitted | Exception | Busy]:
+        first = batch[0]
+        routes = [self._lanes.known(item.route) for item in batch]
+        keyed = first.key is not None
+        rows = await self._database.call(
+            functions.SUBMIT_EXECUTIONS,
+            first.id.partition_key,
+            first.route.namespace,
+            [item.id.uuid for item in batch],
+            [-1 if route is None else route for route in routes],
+            [item.payload for item in batch],
+            _column([item.priority for item in batch], 0),
+            _column([item.payload_encoding for item in batch]),
+            _column([item.delay for item in batch]),
+            _column([item.delayed_until for item in batch]),
+            _column([item.deadline for item in batch]),
+            _column([item.deadline_at for item in batch]),
+            _column([item.policy for item in batch]),
+            _column([item.max_reclaims for item in batch]),
+            _column([json.dumps(dict(item.tags)) if item.tags else None for item in batch]),
+            _column([item.creator for item in batch]),
+            [item.key for item in batch] if keyed else None,
+            [item.key_fingerprint for item in batch] if keyed else None,
+            [item.key_scope.value for item in batch] if keyed else None,
+            [item.key_window for item in batch] if keyed else None,
+            True,
+        )
+        found: list[Submitted | Exception | Busy] = [Submitted(item.id) for item in batch]
+        for position, outcome, execution_id, detail in rows:
+            item = batch[position - 1]
+            if outcome == "busy":
+                found[position - 1] = BUSY
+            elif outcome == "duplicate":
+                first_id = ExecutionId.of(item.id.partition_key, execution_id)
+                found[position - 1] = Submitted(first_id, is_duplicate=first_id != item.id)
+            else:
+                found[position - 1] = refusal(outcome, detail)
+        return found
+
+    async def _submit_alone(self, submission: Submission) -> Submitted:
+        for pause in _KEY_PAUSES:
+            await asyncio.sleep(pause)
+            answer = (await self._flush_submits([submission]))[0]
+            if isinstance(answer, Exception):
+                raise answer
+            if not isinstance(answer, Busy):
+                return answer
+        raise RetryExhausted(
+            f"The key {submission.key!r} is held by another transaction; try again later.",
+            field="key",
+        )
+
+    async def _flush_completes(
+        self, batch: list[tuple[Claimed, bytes | None]], wait: bool = False
+    ) -> list[Exception | Busy | None]:
+        rows = await self._database.call(
+            functions.COMPLETE_EXECUTIONS,
+            batch[0][0].partition_key,
+            self._namespace,
+            [claimed.execution_id for claimed, _ in batch],
+            [claimed.lease_id for claimed, _ in batch],
+            [claimed.epoch for claimed, _ in batch],
+            [claimed.attempt_id for claimed, _ in batch],
+            [result for _, result in batch],
+            None,
+            wait,
+            False,
+            patience=SETTLE_PATIENCE_SECONDS,
+        )
+        self._ended_hint.send(batch[0][0].partition_key)
+        return answers(len(batch), None, [tuple(row) for row in rows], same="completed")
+
+    async def _complete_alone(self, item: tuple[Claimed, bytes | None]) -> None:
+        answer = (await self._flush_completes([item], wait=True))[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is BUSY:
+            raise RetryExhausted(operation="complete_executions")
+
+    async def _flush_fails(
+        self, batch: list[tuple[Claimed, Failure]], wait: bool = False
+    ) -> list[FailAnswer | Exception | Busy]:
+        rows = await self._database.call(
+            functions.FAIL_EXECUTIONS,
+            batch[0][0].partition_key,
+            self._namespace,
+            [claimed.execution_id for claimed, _ in batch],
+            [claimed.lease_id for claimed, _ in batch],
+            [claimed.epoch for claimed, _ in batch],
+            [claimed.attempt_id for claimed, _ in batch],
+            [failure.kind.value for _, failure in batch],
+            [failure.reason for _, failure in batch],
+            [failure.category for _, failure in batch],
+            [failure.detail for _, failure in batch],
+            wait,
+            False,
+            patience=SETTLE_PATIENCE_SECONDS,
+        )
+        self._ended_hint.send(batch[0][0].partition_key)
+        found: list[FailAnswer | Exception | Busy] = [BUSY] * len(batch)
+        for item, outcome, delayed_until, next_index, detail in rows:
+            if outcome == "retry_scheduled":
+                found[item - 1] = FailAnswer(delayed_until, next_index)
+            elif outcome == "failed":
+                found[item - 1] = FailAnswer()
+            elif outcome not in ("busy", "duplicate"):
+                found[item - 1] = refusal(outcome, detail)
+        return found
+
+    async def _fail_alone(self, item: tuple[Claimed, Failure]) -> FailAnswer:
+        answer = (await self._flush_fails([item], wait=True))[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Busy):
+            raise RetryExhausted(operation="fail_executions")
+        return answer
+
+
+class EndedHint:
+    """Tells waiting processes, outside the hot transaction and not too often, that something
+    ended. The last one of a burst is always sent."""
+
+    INTERVAL = 0.005
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._task: asyncio.Task[None] | None = None
+        self._pending: set[int] = set()
+        self._last = 0.0
+
+    def send(self, partition: int) -> None:
+        self._pending.add(partition)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._pending:
+                if (pause := self._last + self.INTERVAL - monotonic()) > 0:
+                    await asyncio.sleep(pause)
+                partitions, self._pending = self._pending, set()
+                self._last = monotonic()
+                for partition in partitions:
+                    await self._database.call(
+                        functions.HINT, ENDED_CHANNEL, str(partition), patience=0.0
+                    )
+        except FlowFabricError as error:
+            # Only a hint: whoever waits polls as well.
+            ENGINE_LOGGER.debug("hint not sent: %s", error)
+        finally:
+            self._task = None
+
+
+def _claimed(row: Any, partition: int, claim_id: UUID) -> Claimed:
+    return Claimed(*(*row, partition, claim_id))
+
+
+def _ending(row: Any) -> Ending:
+    return Ending(
+        *(
+            row["execution_id"],
+            PublicState(row["public_state"]),
+            *row[2:6],
+            _maybe(FailureClass, row["failure_class"]),
+            *row[7:],
+        )
+    )
+
+
+def _attempt(row: Any) -> AttemptInfo:
+    return AttemptInfo(
+        *(
+            row["attempt_index"],
+            row["attempt_id"],
+            AttemptType(row["attempt_type"]),
+            AttemptLifecycle(row["lifecycle"]),
+            *row[4:11],
+            _maybe(FailureClass, row["failure_class"]),
+            *row[12:],
+        )
+    )
+
+
+def _event(row: Any) -> EventInfo:
+    return EventInfo(
+        *(
+            row["version"],
+            EventKind(row["kind"]),
+            *row[2:7],
+            json.loads(row["detail"]) if row["detail"] else None,
+        )
+    )
+
+
+def _submit_group(submission: Submission) -> tuple[int, str, bool]:
+    return (
+        submission.id.partition_key,
+        submission.route.namespace,
+        submission.key is not None,
+    )
+
+
+def _column(values: list[Any], nothing: Any = None) -> list[Any] | None:
+    """The array for one argument, or null when no item needs it."""
+    return values if any(value != nothing for value in values) else None
+
+
+def _maybe(kind: Any, value: str | None) -> Any:
+    return None if value is None else kind(value)

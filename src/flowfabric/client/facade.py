@@ -1,0 +1,51 @@
+"""FlowFabric: the engine's operations, grouped by noun, over one database."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from flowfabric.client.executions import Executions
+from flowfabric.client.lanes import Lanes
+from flowfabric.client.leases import Leases
+from flowfabric.client.results import Results
+from flowfabric.core.execution import DEFAULT_NAMESPACE
+from flowfabric.db.session import Database
+
+
+class FlowFabric:
+    """A client of the engine. It belongs to the event loop it is opened on.
+
+    `namespace` is the tenant whose executions this client may see and touch; None is every one.
+    """
+
+    def __init__(
+        self, url: str, *, namespace: str | None = DEFAULT_NAMESPACE, pool_size: int = 4
+    ) -> None:
+        self.database = Database(url, size=pool_size)
+        self.namespace = namespace
+        self.lanes = Lanes(self.database)
+        self.leases = Leases(self.database, namespace)
+        self.executions = Executions(self.database, self.lanes, namespace)
+        self.results = Results(self.database, self.executions)
+
+    async def open(self) -> Self:
+        await self.database.open()
+        return self
+
+    async def close(self) -> None:
+        """Send what was handed in, stop waiting, and close every connection."""
+        await self.executions.close()
+        await self.results.close()
+        await self.database.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

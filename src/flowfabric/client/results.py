@@ -1,0 +1,130 @@
+"""Waiting for executions to end: however many wait in a process, they share one query a tick."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from uuid import UUID
+
+from flowfabric.client.executions import ENDED_CHANNEL, Executions
+from flowfabric.core.errors import FlowFabricError, Unavailable
+from flowfabric.core.execution import Ending
+from flowfabric.core.ids import ExecutionId
+from flowfabric.db.session import Database, Session
+from flowfabric.telemetry import ENGINE_LOGGER
+
+# Without a hint a waiter asks this often, and after hints no faster than the second figure.
+POLL_SECONDS = 0.5
+LEAST_SECONDS = 0.01
+BATCH = 1000
+# A client in which nobody has waited for this long gives its listening connection back.
+LINGER_SECONDS = 5.0
+
+
+class Results:
+    """Everybody in this process who waits for an execution to end."""
+
+    def __init__(self, database: Database, executions: Executions) -> None:
+        self._database = database
+        self._executions = executions
+        self._waiting: dict[int, dict[UUID, set[asyncio.Future[Ending]]]] = {}
+        self._hinted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._session: Session | None = None
+        self._shared = False
+
+    def share(self, session: Session) -> None:
+        """Listen on a connection the process has anyway, instead of opening one."""
+        self._session, self._shared = session, True
+
+    def unshare(self) -> None:
+        self._session, self._shared = None, False
+
+    async def wait(self, id: ExecutionId) -> Ending:
+        """Wait until an execution has ended."""
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        group = self._waiting.setdefault(id.partition_key, {})
+        waiters = group.setdefault(id.uuid, set())
+        waiters.add(future)
+        self._hinted.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        try:
+            return await future
+        finally:
+            waiters.discard(future)
+            if not waiters:
+                group.pop(id.uuid, None)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for group in self._waiting.values():
+            for waiters in group.values():
+                for future in waiters:
+                    if not future.done():
+                        future.set_exception(Unavailable("The client is closed."))
+
+    async def _run(self) -> None:
+        try:
+            await self._listen()
+            idle_since = monotonic()
+            while any(self._waiting.values()) or monotonic() - idle_since < LINGER_SECONDS:
+                self._hinted.clear()
+                if any(self._waiting.values()):
+                    idle_since = monotonic()
+                    await self._look()
+                    await asyncio.sleep(LEAST_SECONDS)
+                try:
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._hinted.wait()
+                except TimeoutError:
+                    await self._listen()
+        finally:
+            self._task = None
+            await self._forget()
+
+    async def _look(self) -> None:
+        for partition, group in list(self._waiting.items()):
+            ids = list(group)
+            for start in range(0, len(ids), BATCH):
+                try:
+                    endings = await self._executions.read_results(
+                        partition, ids[start : start + BATCH]
+                    )
+                except FlowFabricError as error:
+                    self._fail(error, ids[start : start + BATCH], group)
+                    continue
+                for ending in endings:
+                    for future in group.get(ending.execution_id, ()):
+                        if not future.done():
+                            future.set_result(ending)
+
+    def _fail(
+        self,
+        error: FlowFabricError,
+        ids: list[UUID],
+        group: dict[UUID, set[asyncio.Future[Ending]]],
+    ) -> None:
+        for id in ids:
+            for future in group.get(id, ()):
+                if not future.done():
+                    future.set_exception(error)
+
+    async def _listen(self) -> None:
+        if self._session is None:
+            self._session = self._database.session("results")
+        try:
+            await self._session.listen(ENDED_CHANNEL, lambda _: self._hinted.set())
+        except Exception as error:
+            ENGINE_LOGGER.debug("cannot listen for endings, polling instead: %s", error)
+
+    async def _forget(self) -> None:
+        session, self._session = self._session, self._session if self._shared else None
+        if session is None:
+            return
+        if self._shared:
+            await session.unlisten(ENDED_CHANNEL)
+        else:
+            await session.close()

@@ -1,0 +1,3 @@
+"""Words: what things are called. Standard library only."""
+
+from __future__ import annotations

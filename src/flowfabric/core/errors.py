@@ -1,0 +1,240 @@
+"""Every error a caller can meet. The inner classes say what to do about it.
+
+FlowFabricError
+├── InvalidInput             fix the call; `field` and `problem` say what is wrong
+│   └── InvalidId            not an execution id
+│       ├── MissingTag · InvalidPartitionIndex · InvalidUuid
+├── NotFound                 it is not there, or not yours to see
+│   ├── ExecutionNotFound
+│   └── UnknownRoute
+├── Conflict                 look, then decide
+│   ├── KeyReused
+│   └── RouteCollision
+├── Refused                  the present state says no
+│   ├── ExecutionNotActive
+│   └── LaneClosed
+├── LeaseLost                stop working on it: somebody else may have it
+│   ├── StaleLease · LeaseExpired · LeaseRevoked
+├── Unavailable              nothing is wrong with the call; try again later
+│   ├── RetryExhausted
+│   └── ConnectionLost
+├── SchemaError              the database and this release do not go together
+│   ├── SchemaMismatch
+│   │   ├── SchemaMissing · StepEdited
+│   ├── UnsupportedServer
+│   └── MigrationFailed
+├── ExecutionEnded           the execution is over, without a result
+│   ├── ExecutionFailed · ExecutionCancelled · ExecutionExpired · ExecutionSkipped
+└── ResultTimeout            the execution goes on; only the waiting ended
+
+A leaf with a `code` is known to the engine: SQL raises the code, or returns the leaf's `name`
+as the outcome of an item. A leaf's docstring is its default message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+
+class FlowFabricError(Exception):
+    """Something went wrong in flowfabric."""
+
+    code: ClassVar[str | None] = None
+    name: ClassVar[str | None] = None
+
+    _by_code: ClassVar[dict[str, type[FlowFabricError]]] = {}
+    _by_name: ClassVar[dict[str, type[FlowFabricError]]] = {}
+
+    def __init_subclass__(cls, *, code: str | None = None, name: str | None = None) -> None:
+        super().__init_subclass__()
+        cls.code, cls.name = code, name
+        for key, registry in ((code, cls._by_code), (name, cls._by_name)):
+            if key is not None:
+                if key in registry:
+                    raise TypeError(f"{cls.__name__} and {registry[key].__name__} share {key}")
+                registry[key] = cls
+
+    def __init__(self, text: str | None = None, /, **facts: Any) -> None:
+        super().__init__(text or " ".join((type(self).__doc__ or "").split()))
+        self.facts = facts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.args[0], self.facts))
+
+    @classmethod
+    def from_engine(cls, name_or_code: str, facts: dict[str, Any]) -> FlowFabricError:
+        """The error that an outcome word or an SQLSTATE of the engine stands for."""
+        leaf = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
+        if leaf is None:
+            return FlowFabricError(f"The engine answered {name_or_code}: {facts}", **facts)
+        return leaf.explained(facts)
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        """This error with a message made of what the engine said."""
+        words = " ".join((cls.__doc__ or "").split())
+        told = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        return cls(f"{words} ({told})" if told else words, **facts)
+
+
+def _rebuild(kind: type[FlowFabricError], message: str, facts: dict[str, Any]) -> FlowFabricError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    error.facts = facts
+    return error
+
+
+class InvalidInput(FlowFabricError, code="WF001", name="invalid"):
+    """The call cannot be carried out as it is; nothing was changed."""
+
+    def __init__(
+        self, text: str | None = None, /, *, field: str = "", problem: str = "", **facts: Any
+    ) -> None:
+        if text is None and field:
+            text = f"{field}: {problem}"
+        super().__init__(text, field=field, problem=problem, **facts)
+        self.field, self.problem = field, problem
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        return cls(**facts)
+
+
+class InvalidId(InvalidInput):
+    """Not an execution id; one looks like {fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e."""
+
+
+class MissingTag(InvalidId):
+    """The id does not begin with its partition in braces, as in {fp:0}:uuid."""
+
+
+class InvalidPartitionIndex(InvalidId):
+    """The partition of the id is not a whole number from 0 to 65535."""
+
+
+class InvalidUuid(InvalidId):
+    """The part of the id behind its partition is not a UUID."""
+
+
+class NotFound(FlowFabricError):
+    """There is no such thing here."""
+
+
+class ExecutionNotFound(NotFound, code="WF301", name="not_found"):
+    """There is no such execution in this namespace; it may have been trimmed."""
+
+
+class UnknownRoute(NotFound, code="WF302", name="unknown_route"):
+    """The route was never registered in this database; register it, then submit again."""
+
+
+class Conflict(FlowFabricError):
+    """It collides with something that is already there."""
+
+
+class KeyReused(Conflict, code="WF401", name="key_reused"):
+    """The idempotency key was used before with other arguments; use another key."""
+
+
+class RouteCollision(Conflict, code="WF402", name="route_collision"):
+    """Two routes hash to the same id; rename the task."""
+
+
+class Refused(FlowFabricError):
+    """The present state does not allow it."""
+
+
+class ExecutionNotActive(Refused, code="WF201", name="not_active"):
+    """The execution is not running any more, or not yet; nothing was changed."""
+
+
+class LaneClosed(Refused, code="WF202", name="lane_closed"):
+    """The lane does not accept new executions: it is draining or disabled."""
+
+
+class LeaseLost(FlowFabricError):
+    """The lease is gone; stop working on the execution, somebody else may have it."""
+
+
+class StaleLease(LeaseLost, code="WF101", name="stale_lease"):
+    """Another worker holds this execution now; what this one does no longer counts."""
+
+
+class LeaseExpired(LeaseLost, code="WF102", name="lease_expired"):
+    """The lease ran out before the call; the execution will be claimed by another worker."""
+
+
+class LeaseRevoked(LeaseLost, code="WF103", name="lease_revoked"):
+    """An operator took the lease away; stop working on the execution."""
+
+
+class Unavailable(FlowFabricError):
+    """The database cannot be reached, or is busy; trying again may help."""
+
+
+class RetryExhausted(Unavailable, name="busy"):
+    """Other transactions kept the rows locked; nothing was changed, try again later."""
+
+
+class ConnectionLost(Unavailable):
+    """The connection broke and could not be made again in time."""
+
+
+class SchemaError(FlowFabricError):
+    """The schema in the database and this release of flowfabric do not go together."""
+
+
+class SchemaMismatch(SchemaError):
+    """The database has another schema or function library than this process needs."""
+
+
+class SchemaMissing(SchemaMismatch):
+    """The database has no flowfabric schema yet."""
+
+
+class StepEdited(SchemaMismatch):
+    """A schema step differs from the text that was released or applied."""
+
+
+class UnsupportedServer(SchemaError):
+    """The server is not a PostgreSQL this release can run on."""
+
+
+class MigrationFailed(SchemaError):
+    """A schema step or the function library could not be applied; it was rolled back."""
+
+
+class ExecutionEnded(FlowFabricError):
+    """The execution is over and has no result."""
+
+
+class ExecutionFailed(ExecutionEnded):
+    """The execution failed; `type`, `message` and `trace` are those of its last attempt."""
+
+    @property
+    def type(self) -> str:
+        return str(self.facts.get("type") or "")
+
+    @property
+    def message(self) -> str:
+        return str(self.facts.get("message") or "")
+
+    @property
+    def trace(self) -> str:
+        return str(self.facts.get("trace") or "")
+
+
+class ExecutionCancelled(ExecutionEnded):
+    """The execution was cancelled."""
+
+
+class ExecutionExpired(ExecutionEnded):
+    """The execution ran out of time."""
+
+
+class ExecutionSkipped(ExecutionEnded):
+    """The execution was skipped: what it depended on did not succeed."""
+
+
+class ResultTimeout(FlowFabricError, TimeoutError):
+    """No result in time. The execution goes on; call result() again to keep waiting."""

@@ -1,0 +1,359 @@
+"""Executions as they go in and come out: what a caller hands over, what a reader is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import (
+    AttemptLifecycle,
+    AttemptState,
+    AttemptType,
+    BlockingReason,
+    Eligibility,
+    EventKind,
+    FailureClass,
+    KeyScope,
+    Outcome,
+    Ownership,
+    Phase,
+    PublicState,
+)
+
+MAX_PAYLOAD_BYTES = 1_048_576
+MAX_LANE_BYTES = 64
+MAX_NAME_BYTES = 256
+DEFAULT_LANE = "default"
+DEFAULT_NAMESPACE = "default"
+DEFAULT_KEY_WINDOW = timedelta(days=1)
+
+_TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an execution belongs: the work of one kind that one kind of worker can do."""
+
+    namespace: str
+    lane: str
+    task: str
+    capabilities: frozenset[str] = frozenset()
+
+    def check(self) -> None:
+        """Refuse names that the engine would refuse, before anything is sent."""
+        check_name("namespace", self.namespace)
+        check_lane(self.lane)
+        check_name("task", self.task)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One execution to be stored."""
+
+    id: ExecutionId
+    route: Route
+    payload: bytes
+    priority: int = 0
+    payload_encoding: str | None = None
+    delay: timedelta | None = None
+    delayed_until: datetime | None = None
+    deadline: timedelta | None = None
+    deadline_at: datetime | None = None
+    policy: str | None = None
+    max_reclaims: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    creator: str | None = None
+    key: str | None = None
+    key_fingerprint: bytes | None = None
+    key_scope: KeyScope = KeyScope.WINDOW
+    key_window: timedelta = DEFAULT_KEY_WINDOW
+
+    def check(self) -> None:
+        """Refuse what the engine would refuse, naming the field, before anything is sent."""
+        self.route.check()
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+            raise InvalidInput(
+                field="priority",
+                problem=f"must be a whole number, not {type(self.priority).__name__}",
+            )
+        if not -(2**31) <= self.priority < 2**31:
+            raise InvalidInput(field="priority", problem="must fit into 32 bits")
+        if len(self.payload) > MAX_PAYLOAD_BYTES:
+            raise InvalidInput(
+                field="payload",
+                problem=f"is {len(self.payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
+                "allowed. Store large data elsewhere and pass a reference",
+            )
+        for name in ("delay", "deadline"):
+            if (value := getattr(self, name)) is not None and not isinstance(value, timedelta):
+                raise InvalidInput(
+                    field=name, problem=f"must be a timedelta, not {type(value).__name__}"
+                )
+        for name in ("delayed_until", "deadline_at"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, datetime) or value.tzinfo is None:
+                raise InvalidInput(field=name, problem="must be a datetime with a time zone")
+        if self.max_reclaims is not None and (
+            isinstance(self.max_reclaims, bool)
+            or not isinstance(self.max_reclaims, int)
+            or not 0 <= self.max_reclaims <= 1_000_000
+        ):
+            raise InvalidInput(
+                field="max_reclaims", problem="must be a whole number from 0 to 1000000"
+            )
+        check_tags(self.tags)
+        if self.key is not None:
+            check_text("key", self.key, 512)
+        if self.creator is not None:
+            check_text("creator", self.creator, MAX_NAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The answer to a submission: the execution that stands for it."""
+
+    id: ExecutionId
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What proves that a call comes from the holder of the current lease."""
+
+    execution_id: UUID
+    lease_id: UUID
+    epoch: int
+    attempt_id: UUID
+
+
+@dataclass(slots=True, eq=False)
+class Claimed:
+    """An execution this process holds a lease on, with all it needs to run it.
+
+    Not frozen: it is built for every execution of a worker, and freezing would double its price.
+    """
+
+    execution_id: UUID
+    namespace: str
+    lane: str
+    task: str
+    claim_kind: str
+    rank: int
+    created_at: datetime
+    epoch: int
+    attempt_index: int
+    attempt_id: UUID
+    attempt_type: str
+    lease_expires_at: datetime
+    attempt_deadline_at: datetime | None
+    deadline_at: datetime | None
+    retry_count: int
+    payload_encoding: str | None
+    payload: bytes | None
+    partition_key: int
+    lease_id: UUID
+
+    @property
+    def id(self) -> ExecutionId:
+        return ExecutionId.of(self.partition_key, self.execution_id)
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.execution_id, self.lease_id, self.epoch, self.attempt_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed. `reason` is one short line; `detail` is for whoever debugs it."""
+
+    kind: FailureClass
+    reason: str
+    category: str | None = None
+    detail: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailAnswer:
+    """What became of a failed execution: tried again from `delayed_until` on, or over."""
+
+    delayed_until: datetime | None = None
+    next_attempt_index: int | None = None
+
+    @property
+    def will_retry(self) -> bool:
+        return self.delayed_until is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an execution ended."""
+
+    execution_id: UUID
+    public_state: PublicState
+    terminal_at: datetime
+    attempt_index: int
+    result_encoding: str | None
+    result: bytes | None
+    failure_class: FailureClass | None
+    failure_category: str | None
+    failure_reason: str | None
+    failure_detail: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionInfo:
+    """Everything about one execution, as it is now."""
+
+    id: ExecutionId
+    namespace: str
+    lane: str
+    task: str
+    capabilities: frozenset[str]
+    priority: int
+    public_state: PublicState
+    phase: Phase
+    ownership: Ownership
+    eligibility: Eligibility
+    blocking_reason: BlockingReason
+    blocking_detail: str | None
+    outcome: Outcome
+    attempt_state: AttemptState
+    version: int
+    epoch: int
+    attempt_index: int
+    attempt_id: UUID | None
+    attempt_type: AttemptType | None
+    total_attempt_count: int
+    retry_count: int
+    replay_count: int
+    reclaim_count: int
+    max_reclaims: int
+    lease_id: UUID | None
+    worker_id: str | None
+    worker_instance_id: str | None
+    lease_expires_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    terminal_at: datetime | None
+    transitioned_at: datetime
+    mutated_at: datetime
+    delayed_until: datetime | None
+    deadline_at: datetime | None
+    failure_class: FailureClass | None
+    failure_category: str | None
+    failure_reason: str | None
+    payload_encoding: str | None
+    payload: bytes | None
+    result_encoding: str | None
+    result: bytes | None
+    tags: Mapping[str, str]
+    creator: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfo:
+    """One attempt of an execution."""
+
+    attempt_index: int
+    attempt_id: UUID
+    attempt_type: AttemptType
+    lifecycle: AttemptLifecycle
+    epoch: int
+    started_at: datetime
+    ended_at: datetime | None
+    worker_id: str | None
+    worker_instance_id: str | None
+    attempt_reason: str | None
+    pause_cause: str | None
+    failure_class: FailureClass | None
+    failure_category: str | None
+    failure_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo:
+    """One thing that happened to an execution; `version` numbers them without a gap."""
+
+    version: int
+    kind: EventKind
+    occurred_at: datetime
+    attempt_index: int | None
+    epoch: int | None
+    worker_instance_id: str | None
+    actor: str | None
+    detail: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneInfo:
+    """A lane and what waits in it; a count of 10001 stands for 'more than 10000'."""
+
+    lane: str
+    state: str
+    paused_until: datetime | None
+    waiting: int
+
+
+def check_lane(lane: str) -> None:
+    if not isinstance(lane, str):
+        raise InvalidInput(field="lane", problem=f"must be text, not {type(lane).__name__}")
+    if not lane:
+        raise InvalidInput(field="lane", problem="must not be empty")
+    if len(lane.encode()) > MAX_LANE_BYTES:
+        raise InvalidInput(
+            field="lane",
+            problem=f"is {len(lane.encode())} bytes long; at most {MAX_LANE_BYTES} are allowed",
+        )
+    for index, byte in enumerate(lane.encode()):
+        if not 0x20 <= byte <= 0x7E:
+            raise InvalidInput(
+                field="lane", problem=f"must be printable ASCII; byte {index} is 0x{byte:02x}"
+            )
+
+
+def check_name(name: str, value: str) -> None:
+    check_text(name, value, MAX_NAME_BYTES)
+    if any(ch <= " " or ch == "\x7f" for ch in value):
+        raise InvalidInput(field=name, problem="must not hold whitespace or control characters")
+
+
+def check_text(name: str, value: str, most: int) -> None:
+    if not isinstance(value, str):
+        raise InvalidInput(field=name, problem=f"must be text, not {type(value).__name__}")
+    if not 1 <= len(value.encode("utf-8", "surrogatepass")) <= most:
+        raise InvalidInput(field=name, problem=f"must be 1 to {most} bytes")
+    if "\x00" in value:
+        raise InvalidInput(field=name, problem="must not hold a NUL character")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(field=name, problem="is not valid Unicode") from error
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    if not isinstance(tags, Mapping):
+        raise InvalidInput(field="tags", problem="must be a mapping of text to text")
+    if len(tags) > 64:
+        raise InvalidInput(field="tags", problem=f"are {len(tags)}; at most 64 are allowed")
+    for key, value in tags.items():
+        if not isinstance(key, str) or not _TAG_KEY.fullmatch(key):
+            raise InvalidInput(
+                field="tags",
+                problem=f"the key {key!r} is not of the form team.field "
+                "(lower case letters, digits and _)",
+            )
+        if not isinstance(value, str) or len(value.encode("utf-8", "surrogatepass")) > 1024:
+            raise InvalidInput(
+                field="tags", problem=f"the value of {key!r} must be text of at most 1024 bytes"
+            )
+        if "\x00" in value:
+            raise InvalidInput(
+                field="tags", problem=f"the value of {key!r} must not hold a NUL character"
+            )

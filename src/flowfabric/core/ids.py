@@ -1,0 +1,94 @@
+"""Identifiers. An execution id carries its partition, so that nobody has to compute it again."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from binascii import crc_hqx
+from typing import Self
+from uuid import UUID
+
+from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTag
+
+_UUID = re.compile(
+    r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
+)
+MAX_PARTITION = 65535
+
+
+class ExecutionId(str):
+    """`{fp:N}:uuid`, canonical: a lower-case UUID with hyphens, N without sign or leading zeros."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, partition: int, uuid: UUID) -> Self:
+        return str.__new__(cls, f"{{fp:{partition}}}:{uuid}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read an id in any spelling; `MissingTag`, `InvalidPartitionIndex` or `InvalidUuid`."""
+        head, found, tail = text.partition("}:")
+        if not found or not head.startswith("{fp:"):
+            raise MissingTag(
+                field="execution_id", problem=f"{text!r} does not begin with {{fp:N}}:"
+            )
+        index = head[4:].removeprefix("+")
+        if not (index.isascii() and index.isdigit()) or int(index) > MAX_PARTITION:
+            raise InvalidPartitionIndex(
+                field="execution_id",
+                problem=f"{head[4:]!r} is not a whole number from 0 to {MAX_PARTITION}",
+            )
+        if not _UUID.fullmatch(tail):
+            raise InvalidUuid(field="execution_id", problem=f"{tail!r} is not a UUID")
+        return cls.of(int(index), UUID(tail))
+
+    @property
+    def partition_key(self) -> int:
+        return int(self[4 : self.index("}")])
+
+    @property
+    def uuid(self) -> UUID:
+        return UUID(self[self.index("}") + 2 :])
+
+
+def partition_of(data: bytes, partitions: int) -> int:
+    """Where bytes belong among `partitions`: CRC-16/XMODEM, as every client computes it."""
+    if partitions < 1:
+        raise ValueError(f"partitions must be at least 1, not {partitions}")
+    return crc_hqx(data, 0) % partitions
+
+
+def mint(partitions: int = 1) -> ExecutionId:
+    """A new id for work that belongs to nothing else, spread by its own bytes."""
+    uuid = uuid7()
+    return ExecutionId.of(partition_of(uuid.bytes, partitions), uuid)
+
+
+def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
+    """A new id in the partition of its idempotency key, where its duplicates can be seen."""
+    partition = partition_of(f"{namespace}\x00{key}".encode(), partitions)
+    return ExecutionId.of(partition, uuid7())
+
+
+_last = (0, 0)
+_lock = threading.Lock()
+
+
+def uuid7() -> UUID:
+    """A UUIDv7 (RFC 9562), rising within this process also inside one millisecond."""
+    global _last
+    with _lock:
+        now = time.time_ns() // 1_000_000
+        millisecond, counter = _last
+        if now > millisecond:
+            millisecond, counter = now, int.from_bytes(os.urandom(2), "big") & 0x7FF
+        else:
+            counter += 1
+            if counter > 0xFFF:
+                millisecond, counter = millisecond + 1, 0
+        _last = (millisecond, counter)
+    tail = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
+    return UUID(int=millisecond << 80 | 0x7 << 76 | counter << 64 | 0x2 << 62 | tail)

@@ -1,0 +1,116 @@
+"""Retry and time policies, as they are stored with an execution. The engine does the arithmetic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from flowfabric.core.errors import InvalidInput
+
+ENGINE_MAX_RECLAIMS = 100
+TASK_MAX_RECLAIMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Wait the same time before every retry."""
+
+    delay: timedelta = timedelta(seconds=1)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": "fixed", "delay_ms": milliseconds("delay", self.delay)}
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Wait longer before every retry: `initial`, then times `multiplier`, at most `maximum`.
+
+    With `jitter` each wait is shortened by up to a half, so that many retries do not come at once.
+    """
+
+    initial: timedelta = timedelta(seconds=1)
+    maximum: timedelta = timedelta(minutes=1)
+    multiplier: float = 2.0
+    jitter: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        if not 1 <= self.multiplier <= 1000:
+            raise InvalidInput(field="retry.backoff.multiplier", problem="must be from 1 to 1000")
+        return {
+            "type": "exponential",
+            "initial_delay_ms": milliseconds("retry.backoff.initial", self.initial),
+            "max_delay_ms": milliseconds("retry.backoff.maximum", self.maximum),
+            "multiplier": self.multiplier,
+            "jitter": self.jitter,
+        }
+
+
+Backoff = Fixed | Exponential
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try a failed execution again, up to `max_retries` times after the first attempt."""
+
+    max_retries: int = 3
+    backoff: Backoff = field(default_factory=Exponential)
+
+    def to_json(self) -> dict[str, Any]:
+        if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int):
+            raise InvalidInput(field="retry.max_retries", problem="must be a whole number")
+        if not 0 <= self.max_retries <= 1_000_000:
+            raise InvalidInput(field="retry.max_retries", problem="must be from 0 to 1000000")
+        return {"max_retries": self.max_retries, "backoff": self.backoff.to_json()}
+
+
+def policy_json(
+    *,
+    retry: Retry | None = None,
+    timeout: timedelta | None = None,
+) -> str | None:
+    """The policy document of an execution, or None when everything is the engine's default."""
+    policy: dict[str, Any] = {}
+    if retry is not None:
+        policy["retry_policy"] = retry.to_json()
+    if timeout is not None:
+        policy["timeout_policy"] = {"attempt_timeout_ms": milliseconds("timeout", timeout, least=1)}
+    return json.dumps(policy, separators=(",", ":")) if policy else None
+
+
+def milliseconds(name: str, duration: timedelta, *, least: float = 0) -> float:
+    """A duration as the policy stores it."""
+    if not isinstance(duration, timedelta):
+        raise InvalidInput(
+            field=name, problem=f"must be a timedelta, not {type(duration).__name__}"
+        )
+    value = duration / timedelta(milliseconds=1)
+    if value < least:
+        raise InvalidInput(field=name, problem=f"must be at least {least} ms")
+    return value
+
+
+def capability_set(capabilities: Iterable[str], name: str = "needs") -> frozenset[str]:
+    """Capabilities checked as the engine checks them; an unreadable one must not become 'none'."""
+    if isinstance(capabilities, str):
+        raise InvalidInput(
+            field=name, problem=f"must be a set of text, as in {{{capabilities!r}}}, not one text"
+        )
+    tokens: set[str] = set()
+    for token in capabilities:
+        if not isinstance(token, str):
+            raise InvalidInput(field=name, problem="required:non_string_token")
+        if not token:
+            raise InvalidInput(field=name, problem="required:empty_token")
+        if "," in token:
+            raise InvalidInput(field=name, problem=f"required:comma_in_token: {token!r}")
+        if any(ch <= " " or ch == "\x7f" for ch in token):
+            raise InvalidInput(field=name, problem=f"required:control_or_whitespace: {token!r}")
+        tokens.add(token)
+    if len(tokens) > 256:
+        raise InvalidInput(field=name, problem="required:too_many_tokens: more than 256")
+    if len(",".join(tokens).encode()) > 4096:
+        raise InvalidInput(field=name, problem="required:too_many_bytes: more than 4096")
+    return frozenset(tokens)

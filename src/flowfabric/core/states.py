@@ -1,0 +1,173 @@
+"""The dimensions of an execution's state. The values are those of the database's enums."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    SUBMITTED = "submitted"
+    RUNNABLE = "runnable"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    TERMINAL = "terminal"
+
+
+class Ownership(StrEnum):
+    UNOWNED = "unowned"
+    LEASED = "leased"
+    LEASE_EXPIRED_RECLAIMABLE = "lease_expired_reclaimable"
+    LEASE_REVOKED = "lease_revoked"
+
+
+class Eligibility(StrEnum):
+    ELIGIBLE_NOW = "eligible_now"
+    NOT_ELIGIBLE_UNTIL_TIME = "not_eligible_until_time"
+    BLOCKED_BY_DEPENDENCIES = "blocked_by_dependencies"
+    BLOCKED_BY_BUDGET = "blocked_by_budget"
+    BLOCKED_BY_QUOTA = "blocked_by_quota"
+    BLOCKED_BY_ROUTE = "blocked_by_route"
+    BLOCKED_BY_LANE_STATE = "blocked_by_lane_state"
+    BLOCKED_BY_OPERATOR = "blocked_by_operator"
+    NOT_APPLICABLE = "not_applicable"
+
+
+class BlockingReason(StrEnum):
+    NONE = "none"
+    WAITING_FOR_WORKER = "waiting_for_worker"
+    WAITING_FOR_RETRY_BACKOFF = "waiting_for_retry_backoff"
+    WAITING_FOR_RESUME_DELAY = "waiting_for_resume_delay"
+    WAITING_FOR_DELAY = "waiting_for_delay"
+    WAITING_FOR_SIGNAL = "waiting_for_signal"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_CALLBACK = "waiting_for_callback"
+    WAITING_FOR_TOOL_RESULT = "waiting_for_tool_result"
+    WAITING_FOR_CHILDREN = "waiting_for_children"
+    WAITING_FOR_BUDGET = "waiting_for_budget"
+    WAITING_FOR_QUOTA = "waiting_for_quota"
+    WAITING_FOR_CAPABLE_WORKER = "waiting_for_capable_worker"
+    WAITING_FOR_LOCALITY_MATCH = "waiting_for_locality_match"
+    PAUSED_BY_OPERATOR = "paused_by_operator"
+    PAUSED_BY_POLICY = "paused_by_policy"
+    PAUSED_BY_FLOW_CANCEL = "paused_by_flow_cancel"
+
+
+class Outcome(StrEnum):
+    NONE = "none"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+
+class AttemptState(StrEnum):
+    NONE = "none"
+    PENDING_FIRST_ATTEMPT = "pending_first_attempt"
+    RUNNING_ATTEMPT = "running_attempt"
+    ATTEMPT_INTERRUPTED = "attempt_interrupted"
+    PENDING_RETRY_ATTEMPT = "pending_retry_attempt"
+    PENDING_REPLAY_ATTEMPT = "pending_replay_attempt"
+    ATTEMPT_TERMINAL = "attempt_terminal"
+
+
+class PublicState(StrEnum):
+    """What an execution is doing, in one word, derived by the database from the dimensions."""
+
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    RATE_LIMITED = "rate_limited"
+    WAITING_CHILDREN = "waiting_children"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    RESUMABLE = "resumable"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset(
+    {
+        PublicState.COMPLETED,
+        PublicState.FAILED,
+        PublicState.CANCELLED,
+        PublicState.EXPIRED,
+        PublicState.SKIPPED,
+    }
+)
+
+
+class AttemptType(StrEnum):
+    INITIAL = "initial"
+    RETRY = "retry"
+    RECLAIM = "reclaim"
+    REPLAY = "replay"
+    FALLBACK = "fallback"
+
+
+class AttemptLifecycle(StrEnum):
+    CREATED = "created"
+    STARTED = "started"
+    SUSPENDED = "suspended"
+    ENDED_SUCCESS = "ended_success"
+    ENDED_FAILURE = "ended_failure"
+    ENDED_CANCELLED = "ended_cancelled"
+    INTERRUPTED_RECLAIMED = "interrupted_reclaimed"
+
+
+class FailureClass(StrEnum):
+    """What a failure was; permanent and cancelled ones are not tried again."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    INFRA_CRASH = "infra_crash"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+class LaneState(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    DISABLED = "disabled"
+
+
+class KeyScope(StrEnum):
+    """How long an idempotency key holds: for its window, or while its execution is unfinished."""
+
+    WINDOW = "window"
+    UNFINISHED = "unfinished"
+
+
+class EventKind(StrEnum):
+    SUBMITTED = "submitted"
+    CLAIMED = "claimed"
+    RESUMED = "resumed"
+    RECLAIMED = "reclaimed"
+    RELEASED = "released"
+    LEASE_EXPIRED = "lease_expired"
+    LEASE_REVOKED = "lease_revoked"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRY_SCHEDULED = "retry_scheduled"
+    DELAYED = "delayed"
+    WAITING = "waiting"
+    SUSPENDED = "suspended"
+    WOKEN = "woken"
+    ESCALATED = "escalated"
+    HELD = "held"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+    PRIORITY_CHANGED = "priority_changed"
+    REPLAYED = "replayed"
+    FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
+    BLOCKED = "blocked"
+    UNBLOCKED = "unblocked"
+    PROMOTED = "promoted"

@@ -1,0 +1,3 @@
+"""The seam to Postgres: the only package that knows the driver."""
+
+from __future__ import annotations

@@ -1,0 +1,149 @@
+"""The one way to call the engine: times and counts every operation, turns the engine's refusals
+and the driver's errors into ours, and repeats what may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import asyncpg
+
+from flowfabric.core.errors import (
+    ConnectionLost,
+    FlowFabricError,
+    InvalidInput,
+    RetryExhausted,
+    SchemaMismatch,
+    Unavailable,
+)
+from flowfabric.telemetry import Meter
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+    from flowfabric.db.functions import Statement
+
+Rows: TypeAlias = list[asyncpg.Record]
+
+# Serialisation failure, deadlock: the transaction did nothing and may simply run again.
+_CONFLICTS = {"40001", "40P01"}
+_LOCK_TIMEOUT = "55P03"
+_CONFLICT_PAUSES = (0.005, 0.010)
+
+# The server is going away, coming back, or full; so is a connection that broke. Whether the call
+# took effect is unknown, and every call of the engine may be repeated (decision 0010).
+_SERVER_GONE = {"57P01", "57P02", "57P03", "57P05", "53300"}
+_RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+
+_SCHEMA_ERRORS = {"42883", "42P01", "42703", "3F000"}
+
+# How long a caller waits by default for a database that went away.
+PATIENCE_SECONDS = 10.0
+
+
+async def invoke(connection: Connection, statement: Statement, args: tuple[Any, ...]) -> Rows:
+    """Run one statement on one connection; every error is one of ours or `_Gone`."""
+    try:
+        return await connection.fetch(statement.text, *args)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise translated(error, statement.name) from error
+
+
+async def persist(
+    meter: Meter,
+    statement: Statement,
+    attempt: Callable[[], Awaitable[Rows]],
+    *,
+    patience: float = PATIENCE_SECONDS,
+) -> Rows:
+    """Repeat `attempt` through conflicts and lost connections, within its limits."""
+    started = perf_counter()
+    failure: str | None = None
+    rows: Rows = []
+    conflicts = losses = 0
+    deadline = monotonic() + patience
+    try:
+        while True:
+            try:
+                rows = await attempt()
+                return rows
+            except _Conflict as error:
+                if conflicts == len(_CONFLICT_PAUSES):
+                    raise RetryExhausted(operation=statement.name) from error
+                await asyncio.sleep(_CONFLICT_PAUSES[conflicts])
+                conflicts += 1
+            except _Gone as error:
+                pause = _RECONNECT_PAUSES[min(losses, len(_RECONNECT_PAUSES) - 1)]
+                if monotonic() + pause > deadline:
+                    raise ConnectionLost(
+                        f"The database did not answer {statement.name} for {patience:g} s: {error}",
+                        operation=statement.name,
+                    ) from error
+                await asyncio.sleep(pause)
+                losses += 1
+    except BaseException as error:
+        failure = type(error).__name__
+        raise
+    finally:
+        meter.record(statement.name, perf_counter() - started, len(rows), failure)
+
+
+class _Conflict(Exception):
+    """The transaction was rolled back through no fault of its own."""
+
+
+class _Gone(Exception):
+    """The connection is gone; whether the call took effect is unknown."""
+
+
+def translated(error: Exception, operation: str) -> Exception:
+    """Our word for an error of the driver or the server."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        if state.startswith("WF"):
+            return FlowFabricError.from_engine(state, _facts(error))
+        if state in _CONFLICTS:
+            return _Conflict(str(error))
+        if state == _LOCK_TIMEOUT:
+            return RetryExhausted(operation=operation)
+        if state in _SERVER_GONE or state.startswith("08"):
+            return _Gone(str(error))
+        if state in _SCHEMA_ERRORS:
+            return SchemaMismatch(
+                f"The database lacks what {operation} needs ({error}). Run: flowfabric db migrate"
+            )
+        if state == "42501":
+            return SchemaMismatch(
+                f"The role of this process may not call {operation} ({error}). Grant it the role "
+                "flowfabric_app, then run as the owner: flowfabric db migrate"
+            )
+        if state[:2] in ("22", "23", "54"):
+            return InvalidInput(field="item", problem=f"the database cannot store it: {error}")
+        return Unavailable(f"{operation} failed in the database: {error}", sqlstate=state)
+    if isinstance(error, asyncpg.DataError):
+        return InvalidInput(field="item", problem=f"the driver cannot send it: {error}")
+    return _Gone(str(error) or type(error).__name__)
+
+
+def lost(error: BaseException) -> bool:
+    """Whether an error means that the connection is to be thrown away."""
+    return isinstance(error, _Gone)
+
+
+def gone(error: Exception) -> Exception:
+    """What a failure to connect amounts to: to be tried again."""
+    if isinstance(
+        error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError
+    ):
+        return Unavailable(f"The database refused the connection: {error}")
+    return _Gone(str(error) or type(error).__name__)
+
+
+def _facts(error: asyncpg.PostgresError) -> dict[str, Any]:
+    try:
+        facts = json.loads(error.detail or "{}")
+    except ValueError:
+        facts = {"detail": error.detail}
+    return facts if isinstance(facts, dict) else {"detail": facts}

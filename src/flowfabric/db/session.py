@@ -1,0 +1,202 @@
+"""Connections that last: a small pool for calls of every kind, and sessions of one connection
+that a worker claims on, listens on or beats on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import asyncpg
+
+from flowfabric.core.errors import Unavailable
+from flowfabric.db import call
+from flowfabric.db.migrate import verify
+from flowfabric.telemetry import ENGINE_LOGGER, Meter
+
+if TYPE_CHECKING:
+    from flowfabric.db.functions import Statement
+
+    _Plain = asyncpg.Connection[Any]
+else:
+    _Plain = asyncpg.Connection
+
+Notify = Callable[[str | None], None]
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+
+
+class _Connection(_Plain):
+    """A connection whose return to the pool costs no round trip: we never leave state behind."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+class Database:
+    """A pool of connections to one database. Open it before use; it verifies the schema."""
+
+    def __init__(self, url: str, *, size: int = 4, name: str = "flowfabric") -> None:
+        self.url = url
+        self.meter = Meter()
+        self._size = size
+        self._name = name
+        self._pool: asyncpg.Pool[Any] | None = None
+
+    async def open(self) -> Self:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=1,
+                max_size=self._size,
+                connection_class=_Connection,
+                timeout=CONNECT_TIMEOUT_SECONDS,
+                max_inactive_connection_lifetime=60.0,
+                server_settings={"application_name": self._name},
+            )
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise Unavailable(f"Cannot reach the database: {error}") from error
+        try:
+            async with self._pool.acquire() as connection:
+                await verify(connection)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        if (pool := self._pool) is not None:
+            self._pool = None
+            try:
+                await asyncio.wait_for(pool.close(), 5)
+            except TimeoutError:
+                pool.terminate()
+
+    async def call(
+        self, statement: Statement, *args: Any, patience: float = call.PATIENCE_SECONDS
+    ) -> call.Rows:
+        """Call the engine on any connection of the pool."""
+
+        async def attempt() -> call.Rows:
+            if (pool := self._pool) is None:
+                raise Unavailable("The connection pool is closed.")
+            try:
+                connection = await pool.acquire(timeout=CONNECT_TIMEOUT_SECONDS)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                raise call.gone(error) from error
+            try:
+                return await call.invoke(connection, statement, args)
+            finally:
+                await pool.release(connection)
+
+        return await call.persist(self.meter, statement, attempt, patience=patience)
+
+    def session(self, name: str) -> Session:
+        """One connection of its own, outside the pool; it connects when first used."""
+        return Session(self.url, self.meter, f"{self._name} {name}")
+
+
+class Session:
+    """One connection that makes itself again when it breaks, and goes on listening then."""
+
+    def __init__(self, url: str, meter: Meter, name: str) -> None:
+        self._url = url
+        self._meter = meter
+        self._name = name
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._channels: dict[str, Notify] = {}
+        self._heard: dict[str, Callable[..., None]] = {}
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    async def call(
+        self, statement: Statement, *args: Any, patience: float = call.PATIENCE_SECONDS
+    ) -> call.Rows:
+        """Call the engine on this connection; calls wait for one another."""
+
+        async def attempt() -> call.Rows:
+            async with self._lock:
+                return await call.invoke(await self._connected(), statement, args)
+
+        return await call.persist(self._meter, statement, attempt, patience=patience)
+
+    async def listen(self, channel: str, notify: Notify) -> None:
+        """Call `notify` with each payload, and with None when some may have been missed.
+
+        Returns when the server has confirmed. A broken connection does not raise: it is made again
+        in the background, and until then the caller's own polling is the net.
+        """
+        self._channels[channel] = notify
+        async with self._lock:
+            if self._connection is None or self._connection.is_closed():
+                await self._connected()
+            else:
+                await self._hear(self._connection, channel)
+
+    async def unlisten(self, channel: str) -> None:
+        self._channels.pop(channel, None)
+        async with self._lock:
+            heard = self._heard.pop(channel, None)
+            connection = self._connection
+            if heard is not None and connection is not None and not connection.is_closed():
+                # A connection that breaks here takes its listening with it.
+                with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                    await connection.remove_listener(channel, heard)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._channels.clear()
+        async with self._lock:
+            if self._connection is not None and not self._connection.is_closed():
+                try:
+                    await self._connection.close(timeout=2)
+                except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                    self._connection.terminate()
+            self._connection = None
+
+    async def _connected(self) -> asyncpg.Connection[Any]:
+        if self._connection is not None and not self._connection.is_closed():
+            return self._connection
+        if self._closed:
+            raise Unavailable("The session is closed.")
+        try:
+            connection: asyncpg.Connection[Any] = await asyncpg.connect(
+                self._url,
+                timeout=CONNECT_TIMEOUT_SECONDS,
+                server_settings={"application_name": self._name},
+            )
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise call.gone(error) from error
+        self._connection = connection
+        self._heard.clear()
+        connection.add_termination_listener(self._terminated)
+        for channel in list(self._channels):
+            await self._hear(connection, channel)
+        return connection
+
+    def _terminated(self, _connection: object) -> None:
+        """Wake whoever listens: their next call connects again."""
+        for notify in list(self._channels.values()):
+            notify(None)
+
+    async def _hear(self, connection: asyncpg.Connection[Any], channel: str) -> None:
+        if channel in self._heard:
+            return
+
+        def heard(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+            if (notify := self._channels.get(channel)) is not None:
+                notify(str(payload))
+
+        try:
+            await connection.add_listener(channel, heard)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            ENGINE_LOGGER.warning("cannot listen on %s: %s", channel, error)
+            return
+        self._heard[channel] = heard
+        if (notify := self._channels.get(channel)) is not None:
+            notify(None)

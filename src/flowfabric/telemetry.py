@@ -1,0 +1,97 @@
+"""The names of everything we log and count, and the one meter that every operation passes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TextIO
+
+LOGGER = logging.getLogger("flowfabric")
+WORKER_LOGGER = logging.getLogger("flowfabric.worker")
+ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
+
+# What a line is about. A filter adds it to every record logged while a handler runs.
+execution_in_log: ContextVar[tuple[str, int, str] | None] = ContextVar(
+    "flowfabric_execution", default=None
+)
+
+
+@dataclass(slots=True)
+class Operation:
+    """How often an operation was called, how often it failed, and how long it took in all."""
+
+    calls: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    rows: int = 0
+
+
+class Meter:
+    """Counts and times operations; a listener sees each one as it ends."""
+
+    def __init__(self) -> None:
+        self.operations: dict[str, Operation] = {}
+        self.listeners: list[Callable[[str, float, str | None], None]] = []
+
+    def record(self, name: str, seconds: float, rows: int, failure: str | None = None) -> None:
+        operation = self.operations.get(name)
+        if operation is None:
+            operation = self.operations[name] = Operation()
+        operation.calls += 1
+        operation.seconds += seconds
+        operation.rows += rows
+        if failure is not None:
+            operation.failures += 1
+        for listener in self.listeners:
+            listener(name, seconds, failure)
+
+
+class ExecutionFilter(logging.Filter):
+    """Adds the execution being run, if any, to each record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        about = execution_in_log.get()
+        record.execution_id, record.attempt, record.task = about or ("", 0, "")
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        about = getattr(record, "execution_id", "")
+        tail = f"  [{record.__dict__['task']} {about}]" if about else ""
+        line = f"{time} {record.levelname.lower():<7} {record.getMessage()}{tail}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for key in ("action", "execution_id", "attempt", "task", "worker_instance_id"):
+            if (value := getattr(record, key, None)) not in (None, "", 0):
+                line[key] = value
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def install_logging(log_format: str, level: str, stream: TextIO | None = None) -> None:
+    """Log to stderr as text or JSON. For our own commands; a library never calls this."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.addFilter(ExecutionFilter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

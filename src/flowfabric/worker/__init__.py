@@ -1,0 +1,3 @@
+"""Handlers: what runs an execution, and keeps its lease while it does."""
+
+from __future__ import annotations

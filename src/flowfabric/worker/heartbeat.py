@@ -1,0 +1,150 @@
+"""Keeps every lease of the process alive, on a thread and a connection of its own, so that user
+code which blocks the event loop does not lose them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
+from typing import Protocol
+
+from flowfabric.client.leases import Caller
+from flowfabric.core.errors import FlowFabricError
+from flowfabric.core.execution import Claimed
+from flowfabric.telemetry import WORKER_LOGGER
+
+# Beats come this often while a row was busy, so that it is not forgotten until its lease is over.
+_BUSY_SHARE = 15
+_REGULAR_SHARE = 3
+
+
+class Renewer(Protocol):
+    """What the heartbeat needs of a client: leases renewed over a session of its own."""
+
+    async def renew(
+        self, held: list[Claimed], ttl: timedelta, *, caller: Caller | None
+    ) -> tuple[list[Claimed], list[Claimed]]: ...
+
+
+class BeatSession(Caller, Protocol):
+    async def close(self) -> None: ...
+
+
+class _Held:
+    __slots__ = ("claimed", "is_lost", "lost", "until")
+
+    def __init__(self, claimed: Claimed, until: float, lost: Callable[[], None]) -> None:
+        self.claimed = claimed
+        self.until = until
+        self.lost = lost
+        self.is_lost = False
+
+
+class Heartbeat:
+    """Renews all held leases in one call a beat, and says which are lost."""
+
+    def __init__(
+        self, renewer: Renewer, connect: Callable[[], BeatSession], ttl: timedelta
+    ) -> None:
+        self._renewer = renewer
+        self._connect = connect
+        self._ttl = ttl
+        self._held: dict[int, _Held] = {}
+        self._lock = threading.Lock()
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        started = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(started)),
+            name="flowfabric-heartbeat",
+            daemon=True,
+        )
+        self._thread.start()
+        started.wait()
+
+    def stop(self) -> None:
+        """End the thread; what is still held will run out."""
+        thread, loop = self._thread, self._loop
+        if thread is None or loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            loop.call_soon_threadsafe(self._stop.set)
+        thread.join(timeout=10)
+
+    def hold(
+        self, claimed: list[Claimed], asked_at: float, lost: Callable[[Claimed], None]
+    ) -> None:
+        """Keep these leases alive. They were asked for at `asked_at`, by the monotonic clock.
+
+        `lost` is called on the heartbeat's thread, once, when a lease is gone.
+        """
+        until = asked_at + self._ttl.total_seconds()
+        with self._lock:
+            for one in claimed:
+                self._held[id(one)] = _Held(one, until, lambda one=one: lost(one))  # type: ignore[misc]
+
+    def drop(self, claimed: Claimed) -> None:
+        """Stop keeping a lease: it has ended."""
+        with self._lock:
+            self._held.pop(id(claimed), None)
+
+    async def _run(self, started: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        started.set()
+        session = self._connect()
+        try:
+            regular = self._ttl.total_seconds() / _REGULAR_SHARE
+            while not self._stop.is_set():
+                busy = await self._beat(session)
+                pause = self._ttl.total_seconds() / _BUSY_SHARE if busy else regular
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stop.wait()
+        finally:
+            await session.close()
+
+    async def _beat(self, session: BeatSession) -> bool:
+        """One beat; True if some leases could not be renewed now and should be soon."""
+        with self._lock:
+            held = [one for one in self._held.values() if not one.is_lost]
+        if not held:
+            return False
+        started = monotonic()
+        by_claim = {id(one.claimed): one for one in held}
+        try:
+            lost, busy = await self._renewer.renew(
+                [one.claimed for one in held], self._ttl, caller=session
+            )
+        except FlowFabricError as error:
+            WORKER_LOGGER.warning("leases could not be renewed: %s", error)
+            self._give_up_expired(held)
+            return True
+        gone = {id(claimed) for claimed in lost}
+        missed = {id(claimed) for claimed in busy}
+        for key, one in by_claim.items():
+            if key in gone:
+                self._lose(one)
+            elif key not in missed:
+                one.until = started + self._ttl.total_seconds()
+        self._give_up_expired(held)
+        return bool(missed)
+
+    def _give_up_expired(self, held: list[_Held]) -> None:
+        """By our own clock the lease is over: somebody else may have it already."""
+        now = monotonic()
+        for one in held:
+            if one.until <= now:
+                self._lose(one)
+
+    def _lose(self, one: _Held) -> None:
+        with self._lock:
+            if id(one.claimed) not in self._held or one.is_lost:
+                return
+            one.is_lost = True
+        one.lost()

@@ -1,0 +1,71 @@
+"""Hints that there may be work: heard once a process, passed to one idle worker at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from flowfabric.db.session import Session
+
+READY_CHANNEL = "ff_ready"
+
+
+class Sleeper(Protocol):
+    """What the hints need to know of a worker."""
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def covers(self, lane: str) -> bool: ...
+
+    def wake(self) -> None: ...
+
+
+class Hints:
+    """The listening of a process. Nobody listens while everybody is busy."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._sleepers: list[Sleeper] = []
+        self.is_listening = False
+
+    def join(self, sleeper: Sleeper) -> None:
+        self._sleepers.append(sleeper)
+
+    def leave(self, sleeper: Sleeper) -> None:
+        self._sleepers.remove(sleeper)
+
+    async def listen(self) -> None:
+        """Listen from now on. Without a connection this does nothing: polling is the net."""
+        self.is_listening = True
+        try:
+            await self._session.listen(READY_CHANNEL, self._heard)
+        except Exception:
+            self.is_listening = False
+            await asyncio.sleep(1)
+
+    async def stop_listening(self) -> None:
+        """Everybody is busy: a hint would tell them what they know."""
+        if self.is_listening and not any(sleeper.is_idle for sleeper in self._sleepers):
+            self.is_listening = False
+            await self._session.unlisten(READY_CHANNEL)
+
+    def more(self, finder: Sleeper) -> None:
+        """A worker found as much as it could take: there may be more for another."""
+        self._wake_one(None)
+
+    def _heard(self, payload: str | None) -> None:
+        if payload is None:
+            for sleeper in self._sleepers:
+                if sleeper.is_idle:
+                    sleeper.wake()
+            return
+        self._wake_one(payload.partition(":")[2])
+
+    def _wake_one(self, lane: str | None) -> None:
+        for position, sleeper in enumerate(self._sleepers):
+            if sleeper.is_idle and (lane is None or sleeper.covers(lane)):
+                # The next hint goes to the next one.
+                self._sleepers.append(self._sleepers.pop(position))
+                sleeper.wake()
+                return

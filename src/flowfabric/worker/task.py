@@ -1,0 +1,179 @@
+"""A task as the worker knows it: a function, its options, and how its arguments and its result
+travel as JSON by its type hints."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import DEFAULT_LANE, check_lane, check_name
+from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry, capability_set, policy_json
+from flowfabric.worker.context import Context
+
+_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_NAMED = inspect.Parameter.VAR_KEYWORD
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One registered function."""
+
+    function: Callable[..., Any]
+    name: str
+    lane: str = DEFAULT_LANE
+    priority: int = 0
+    needs: frozenset[str] = frozenset()
+    retry: Retry | None = None
+    max_reclaims: int = TASK_MAX_RECLAIMS
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        check_lane(self.lane)
+        object.__setattr__(self, "needs", capability_set(self.needs))
+        _ = self.policy
+
+    @cached_property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    @cached_property
+    def policy(self) -> str | None:
+        return policy_json(retry=self.retry)
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self.function, include_extras=True)
+        except NameError as error:
+            raise InvalidInput(
+                field=f"task {self.name}",
+                problem=f"its type hints name something that cannot be found: {error}",
+            ) from error
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters a caller gives: all but the context."""
+        signature = inspect.signature(self.function)
+        return signature.replace(
+            parameters=[p for p in signature.parameters.values() if p.name != self.context_name]
+        )
+
+    @cached_property
+    def context_name(self) -> str | None:
+        """The parameter annotated with Context, if there is one."""
+        for name, hint in self._hints.items():
+            if name != "return" and hint is Context:
+                return name
+        return None
+
+    @cached_property
+    def _arguments(self) -> TypeAdapter[dict[str, Any]]:
+        fields: dict[str, Any] = {}
+        for parameter in self.signature.parameters.values():
+            hint: Any = self._hints.get(parameter.name, Any)
+            if parameter.kind is _POSITIONAL:
+                fields[parameter.name] = NotRequired[list.__class_getitem__(hint)]
+            elif parameter.kind is _NAMED:
+                fields[parameter.name] = NotRequired[dict.__class_getitem__((str, hint))]
+            elif parameter.default is inspect.Parameter.empty:
+                fields[parameter.name] = hint
+            else:
+                fields[parameter.name] = NotRequired[hint]
+        return self._adapter(
+            TypedDict("Arguments", fields),  # type: ignore[operator]
+            "its parameters",
+        )
+
+    @cached_property
+    def _result(self) -> TypeAdapter[Any]:
+        return self._adapter(self._hints.get("return", Any), "its result")
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The payload for a call with these arguments; `InvalidInput` names the one that is off."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput(field=f"arguments of {self.name}", problem=str(error)) from error
+        arguments = dict(bound.arguments)
+        for name, value in arguments.items():
+            if isinstance(value, tuple) and self.signature.parameters[name].kind is _POSITIONAL:
+                arguments[name] = list(value)
+        try:
+            return self._arguments.dump_json(self._arguments.validate_python(arguments))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise InvalidInput(
+                field=".".join(map(str, first["loc"])) or "arguments",
+                problem=f"{first['msg']} (argument of {self.name})",
+            ) from error
+        except PydanticSerializationError as error:
+            raise InvalidInput(
+                field=self._unserialisable(arguments),
+                problem=f"cannot be sent as JSON: {error}. Annotate the parameter of {self.name} "
+                "with a type pydantic knows, or pass a reference",
+            ) from error
+
+    def decode(self, payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a stored payload, as this version of the function takes them."""
+        arguments = self._arguments.validate_json(payload or b"{}")
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        positional_gap = False
+        for name, parameter in self.signature.parameters.items():
+            if name not in arguments:
+                positional_gap = positional_gap or parameter.kind is not _NAMED
+                continue
+            if parameter.kind is _POSITIONAL:
+                args.extend(arguments[name])
+            elif parameter.kind is _NAMED:
+                kwargs.update(arguments[name])
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or positional_gap:
+                kwargs[name] = arguments[name]
+            else:
+                args.append(arguments[name])
+        return args, kwargs
+
+    def encode_result(self, value: Any) -> bytes:
+        """The stored form of a result."""
+        return self._result.dump_json(value, warnings="error")
+
+    def decode_result(self, stored: bytes | None) -> Any:
+        """A stored result as the type hint says."""
+        return None if stored is None else self._result.validate_json(stored)
+
+    def _adapter(self, hint: Any, what: str) -> TypeAdapter[Any]:
+        try:
+            return TypeAdapter(hint)
+        except PydanticSchemaGenerationError as error:
+            raise InvalidInput(
+                field=f"task {self.name}",
+                problem=f"{what} cannot travel as JSON: {error.message.splitlines()[0]}",
+            ) from error
+
+    def _unserialisable(self, arguments: dict[str, Any]) -> str:
+        for name, value in arguments.items():
+            try:
+                TypeAdapter(Any).dump_json(value)
+            except PydanticSerializationError:
+                return name
+        return "arguments"
+
+
+def task_name(function: Callable[..., Any]) -> str:
+    """`module.qualname`; a script's functions are named after its file, not `__main__`."""
+    module = function.__module__
+    if module == "__main__":
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        module = Path(main).stem if main else "main"
+    return f"{module}.{function.__qualname__}"

@@ -1,0 +1,357 @@
+"""One worker: claims what its tasks can do, runs it, hands in the results, and drains when told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import os
+import secrets
+import socket
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from flowfabric.client import FlowFabric
+from flowfabric.client.executions import Floor
+from flowfabric.core.errors import FlowFabricError, InvalidInput, LeaseLost, Unavailable
+from flowfabric.core.execution import Claimed, Failure, check_lane
+from flowfabric.core.policy import capability_set
+from flowfabric.core.states import FailureClass
+from flowfabric.db.session import Session
+from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
+from flowfabric.worker.context import Context, running
+from flowfabric.worker.failures import failure_of
+from flowfabric.worker.heartbeat import Heartbeat
+from flowfabric.worker.hints import Hints
+from flowfabric.worker.task import TaskSpec
+
+MAX_CLAIM = 500
+IDLE_POLL_SECONDS = 10.0
+FLOOR_SECONDS = 0.1
+# Handlers slower than this on average get no work claimed ahead of a free slot: it could be done
+# by another worker in the meantime.
+AHEAD_SECONDS = 0.1
+# After this many full claims in a row hints would only disturb.
+BUSY_CLAIMS = 3
+RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+def new_instance_id(worker_id: str) -> str:
+    """A name for one process's worker that was never used before."""
+    return f"{worker_id}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Worker:
+    """Runs executions until it is told to stop."""
+
+    def __init__(
+        self,
+        client: FlowFabric,
+        claims: Session,
+        heartbeat: Heartbeat,
+        tasks: Mapping[str, TaskSpec],
+        *,
+        hints: Hints,
+        lanes: Sequence[str] | None = None,
+        concurrency: int = 20,
+        needs: Sequence[str] | frozenset[str] = frozenset(),
+        worker_id: str | None = None,
+        lease_ttl: timedelta = timedelta(seconds=30),
+        drain_timeout: timedelta = timedelta(seconds=25),
+    ) -> None:
+        if not tasks:
+            raise InvalidInput(field="tasks", problem="this app has no task; decorate one first")
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise InvalidInput(field="concurrency", problem="must be a whole number from 1 on")
+        for lane in lanes or ():
+            check_lane(lane)
+        self.worker_id = worker_id or socket.gethostname()
+        self.instance_id = new_instance_id(self.worker_id)
+        self.lanes = None if lanes is None else sorted(set(lanes))
+        self._client = client
+        self._claims = claims
+        self._heartbeat = heartbeat
+        self._tasks = dict(tasks)
+        self._names = sorted(tasks)
+        self._concurrency = concurrency
+        self._needs = sorted(capability_set(needs))
+        self._ttl = lease_ttl
+        self._drain_timeout = drain_timeout
+        self._hints = hints
+        self._turns = sorted(set(lanes or (spec.lane for spec in tasks.values())))
+        self._loop = asyncio.get_running_loop()
+        self._buffer: deque[Claimed] = deque()
+        self._running: dict[Claimed, tuple[asyncio.Task[None], Context]] = {}
+        self._unsettled: set[asyncio.Future[None]] = set()
+        self._freed = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._turn = 0
+        self._mean_seconds = 0.0
+        self._is_idle = False
+        self._threads: ThreadPoolExecutor | None = None
+        if not all(spec.is_async for spec in tasks.values()):
+            self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="flowfabric-task")
+
+    @property
+    def is_idle(self) -> bool:
+        return self._is_idle
+
+    def covers(self, lane: str) -> bool:
+        """Whether a hint about a lane concerns this worker."""
+        return self.lanes is None or lane in self.lanes
+
+    def wake(self) -> None:
+        """There may be work."""
+        self._is_idle = False
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Claim no more; finish what runs, then end."""
+        self._stopping.set()
+        self._woken.set()
+        self._freed.set()
+
+    async def run(self) -> None:
+        """Work until stopped or cancelled, then drain."""
+        WORKER_LOGGER.info(
+            "worker %s started: %s tasks, concurrency %s, lanes %s",
+            self.instance_id,
+            len(self._names),
+            self._concurrency,
+            ", ".join(self.lanes) if self.lanes else "all",
+        )
+        self._hints.join(self)
+        claiming = asyncio.create_task(self._claim_until_stopped())
+        try:
+            await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            self.stop()
+            await asyncio.wait([claiming])
+            await self._drain()
+            raise
+        else:
+            await self._drain()
+        finally:
+            self._hints.leave(self)
+            if self._threads is not None:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+            WORKER_LOGGER.info("worker %s stopped", self.instance_id)
+
+    async def _claim_until_stopped(self) -> None:
+        floor: Floor | None = None
+        floor_since = 0.0
+        failures = full = 0
+        while not self._stopping.is_set():
+            ahead = self._concurrency if self._mean_seconds < AHEAD_SECONDS else 0
+            room = self._concurrency + ahead - len(self._running) - len(self._buffer)
+            if room <= 0:
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            limit = min(room, MAX_CLAIM)
+            if floor is not None and monotonic() - floor_since > FLOOR_SECONDS:
+                floor = None
+            self._woken.clear()
+            asked_at = monotonic()
+            try:
+                claimed = await self._client.executions.claim(
+                    worker_id=self.worker_id,
+                    worker_instance_id=self.instance_id,
+                    tasks=self._names,
+                    lanes=self.lanes,
+                    capabilities=self._needs,
+                    limit=limit,
+                    lease_ttl=self._ttl,
+                    first_lane=self._next_lane(),
+                    floor=floor,
+                    caller=self._claims,
+                    patience=1.0,
+                )
+            except Unavailable as error:
+                pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+                failures += 1
+                WORKER_LOGGER.warning("cannot claim, trying again: %s", error)
+                await self._wait(pause)
+                continue
+            failures = 0
+            if claimed:
+                self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
+                self._buffer.extend(claimed)
+                self._start_buffered()
+            if len(claimed) == limit:
+                self._hints.more(self)
+                full += 1
+                if full == BUSY_CLAIMS:
+                    await self._hints.stop_listening()
+                if len(self._turns) == 1:
+                    if floor is None:
+                        floor_since = monotonic()
+                    last = claimed[-1]
+                    floor = (last.rank, last.created_at, last.execution_id)
+                # Let what was started run before asking how much room there is.
+                await asyncio.sleep(0)
+            elif floor is not None:
+                floor = None
+            elif not self._hints.is_listening:
+                # Whatever came between the claim and the listening is found by one more claim.
+                full = 0
+                await self._hints.listen()
+            else:
+                full = 0
+                await self._wait(IDLE_POLL_SECONDS)
+
+    async def _wait(self, seconds: float) -> None:
+        self._is_idle = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._is_idle = False
+
+    def _next_lane(self) -> str | None:
+        """The lane that goes first among equals in the next claim: they take turns."""
+        if len(self._turns) < 2:
+            return None
+        self._turn = (self._turn + 1) % len(self._turns)
+        return self._turns[self._turn]
+
+    def _start_buffered(self) -> None:
+        while self._buffer and len(self._running) < self._concurrency:
+            claimed = self._buffer.popleft()
+            context = Context(claimed)
+            self._running[claimed] = (
+                self._loop.create_task(self._execute(claimed, context)),
+                context,
+            )
+
+    async def _execute(self, claimed: Claimed, context: Context) -> None:
+        """One execution: decode, call, encode, settle."""
+        started = monotonic()
+        running.set(context)
+        execution_in_log.set((claimed.id, claimed.attempt_index, claimed.task))
+        spec = self._tasks[claimed.task]
+        try:
+            args, kwargs = spec.decode(claimed.payload)
+            if spec.context_name is not None:
+                kwargs[spec.context_name] = context
+            if spec.is_async:
+                value = await spec.function(*args, **kwargs)
+            else:
+                value = await self._call_in_thread(spec, args, kwargs)
+            result = spec.encode_result(value)
+        except asyncio.CancelledError as error:
+            if context.cancelled:
+                return
+            self._settle_failed(claimed, failure_of(error, FailureClass.CANCELLED))
+        except ValidationError as error:
+            self._settle_failed(claimed, failure_of(error, FailureClass.PERMANENT))
+        except PydanticSerializationError as error:
+            self._settle_failed(claimed, failure_of(error, FailureClass.PERMANENT))
+        except (Exception, SystemExit) as error:
+            self._settle_failed(claimed, failure_of(error))
+        else:
+            future = self._client.executions.complete_nowait(claimed, result)
+            self._unsettled.add(future)
+            future.add_done_callback(functools.partial(self._settled, claimed))
+        finally:
+            seconds = monotonic() - started
+            self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
+            del self._running[claimed]
+            self._freed.set()
+            if not self._stopping.is_set():
+                self._start_buffered()
+
+    async def _call_in_thread(self, spec: TaskSpec, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        # The thread sees the context; it cannot be interrupted, so its late result is dropped.
+        inherited = contextvars.copy_context()
+        call = functools.partial(inherited.run, spec.function, *args, **kwargs)
+        return await self._loop.run_in_executor(self._threads, call)
+
+    def _settle_failed(self, claimed: Claimed, failure: Failure) -> None:
+        WORKER_LOGGER.warning(
+            "attempt %s of %s failed: %s", claimed.attempt_index, claimed.task, failure.reason
+        )
+        future = asyncio.ensure_future(self._fail(claimed, failure))
+        self._unsettled.add(future)
+        future.add_done_callback(functools.partial(self._settled, claimed))
+
+    async def _fail(self, claimed: Claimed, failure: Failure) -> None:
+        answer = await self._client.executions.fail(claimed, failure)
+        if answer.will_retry:
+            WORKER_LOGGER.info("%s will be tried again at %s", claimed.task, answer.delayed_until)
+
+    def _settled(self, claimed: Claimed, future: asyncio.Future[None]) -> None:
+        self._heartbeat.drop(claimed)
+        self._unsettled.discard(future)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if isinstance(error, LeaseLost):
+            WORKER_LOGGER.warning(
+                "%s ended too late, its result does not count: %s", claimed.id, error
+            )
+        elif isinstance(error, InvalidInput):
+            # The result itself cannot be stored; the failure can.
+            self._settle_failed(claimed, failure_of(error, FailureClass.PERMANENT))
+        elif error is not None:
+            WORKER_LOGGER.error("%s could not be settled, it will run again: %s", claimed.id, error)
+
+    def _lost_elsewhere(self, claimed: Claimed) -> None:
+        """Called on the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self._lost, claimed)
+
+    def _lost(self, claimed: Claimed) -> None:
+        self._heartbeat.drop(claimed)
+        if claimed in self._running:
+            WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
+            self._abandon(claimed)
+        elif claimed in self._buffer:
+            self._buffer.remove(claimed)
+            self._freed.set()
+
+    def _abandon(self, claimed: Claimed) -> None:
+        task, context = self._running[claimed]
+        context.cancel()
+        task.cancel()
+
+    async def _drain(self) -> None:
+        """Give back what has not started, let the rest finish, and give that back in the end."""
+        waiting = list(self._buffer)
+        self._buffer.clear()
+        if waiting:
+            await self._release(waiting)
+        if self._running:
+            WORKER_LOGGER.info("draining: %s executions are running", len(self._running))
+            await asyncio.wait(
+                [task for task, _ in self._running.values()],
+                timeout=self._drain_timeout.total_seconds(),
+            )
+        if left := dict(self._running):
+            WORKER_LOGGER.warning("giving back %s executions that did not finish", len(left))
+            for claimed in left:
+                self._abandon(claimed)
+            await asyncio.wait([task for task, _ in left.values()], timeout=5)
+            await self._release(list(left))
+        if self._unsettled:
+            await asyncio.wait(self._unsettled)
+
+    async def _release(self, held: list[Claimed]) -> None:
+        try:
+            refused = await self._client.leases.release(held)
+        except FlowFabricError as error:
+            WORKER_LOGGER.error("leases could not be given back, they will run out: %s", error)
+            refused = {}
+        for claimed in held:
+            self._heartbeat.drop(claimed)
+        for claimed, reason in refused.items():
+            WORKER_LOGGER.warning("%s could not be given back: %s", claimed.id, reason)
