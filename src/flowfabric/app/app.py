@@ -18,12 +18,12 @@ from flowfabric.app.run import Run
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
 from flowfabric.config import Settings
-from flowfabric.core.errors import InvalidInput
+from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.db.connection import open_connection
 from flowfabric.db.migrate import migrate
-from flowfabric.embedded import Server
+from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
 from flowfabric.worker.context import Context
 from flowfabric.worker.task import TaskSpec, task_name
@@ -182,6 +182,14 @@ class App:
             drain_timeout=self.settings.drain_timeout,
         )
 
+    async def prepare(self) -> None:
+        """Bring the database of this app to the schema of this release.
+
+        The app's own server is always kept up to date; a database of yours only by this call or by
+        `flowfabric db migrate`.
+        """
+        await self._migrate(self.settings.database_url or await self._own_server())
+
     async def client(self, *, pool_size: int = 4) -> FlowFabric:
         """The engine's operations, over a connection pool of the running event loop."""
         if self._pid != os.getpid():
@@ -223,16 +231,21 @@ class App:
         url = self.settings.database_url
         if url is None:
             url = await self._own_server()
+            await self._migrate(url)
         client = FlowFabric(url, namespace=self.settings.namespace, pool_size=pool_size)
         return await client.open()
 
     async def _own_server(self) -> str:
         if self._server is None:
-            self._server = await asyncio.to_thread(start_server, self._project or Path.cwd())
-        url = self._server.url
+            try:
+                self._server = await asyncio.to_thread(start_server, self._project or Path.cwd())
+            except EmbeddedError as error:
+                raise Unavailable(str(error)) from error
+        return self._server.url
+
+    async def _migrate(self, url: str) -> None:
         async with open_connection(url) as connection:
             await migrate(connection)
-        return url
 
 
 class TaskDecorator(Protocol):

@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
+from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
 from flowfabric.core.errors import InvalidInput, SchemaError, Unavailable
+from flowfabric.embedded import EmbeddedError
+from flowfabric.embedded import start as start_server
 
-URL_VARIABLES = ("FLOWFABRIC_DATABASE_URL", "DATABASE_URL")
 URL_OPTION = typer.Option(
     None,
     "--database-url",
@@ -25,10 +28,18 @@ EXIT_UNREACHABLE = 5
 
 
 def resolve_database_url(option: str | None) -> str:
-    """The URL given as an option, or by the environment; a usage error if there is none."""
+    """The URL given as an option or by the environment, else the server of this folder's project.
+
+    A project without a `.flowfabric/` folder gets a usage error, not a new server.
+    """
     for url in (option, *map(os.environ.get, URL_VARIABLES)):
         if url:
             return url
+    if (Path.cwd() / ".flowfabric").is_dir():
+        try:
+            return start_server(Path.cwd()).url
+        except EmbeddedError as error:
+            raise Unavailable(str(error)) from error
     raise typer.BadParameter(
         f"no database given. Pass it, or set {URL_VARIABLES[0]}, "
         "for example to postgresql://user@localhost/app",

@@ -70,6 +70,10 @@ class TaskSpec:
         )
 
     @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.function).parameters
+
+    @cached_property
     def context_name(self) -> str | None:
         """The parameter annotated with Context, if there is one."""
         for name, hint in self._hints.items():
@@ -124,13 +128,17 @@ class TaskSpec:
                 "with a type pydantic knows, or pass a reference",
             ) from error
 
-    def decode(self, payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
+    def decode(
+        self, payload: bytes | None, context: Context | None = None
+    ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a stored payload, as this version of the function takes them."""
         arguments = self._arguments.validate_json(payload or b"{}")
+        if self.context_name is not None:
+            arguments[self.context_name] = context
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         positional_gap = False
-        for name, parameter in self.signature.parameters.items():
+        for name, parameter in self._parameters.items():
             if name not in arguments:
                 positional_gap = positional_gap or parameter.kind is not _NAMED
                 continue

@@ -241,9 +241,7 @@ class Worker:
         execution_in_log.set((claimed.id, claimed.attempt_index, claimed.task))
         spec = self._tasks[claimed.task]
         try:
-            args, kwargs = spec.decode(claimed.payload)
-            if spec.context_name is not None:
-                kwargs[spec.context_name] = context
+            args, kwargs = spec.decode(claimed.payload, context)
             if spec.is_async:
                 value = await spec.function(*args, **kwargs)
             else:

