@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from flowfabric.cli import db, demo, worker
+from flowfabric.cli import db, demo, events, worker
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -13,6 +13,7 @@ app = typer.Typer(
 )
 app.add_typer(db.app)
 app.command()(worker.worker)
+app.command()(events.events)
 app.command()(demo.demo)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy
+from flowfabric.client.events import ENDED_CHANNEL, event_of
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
 from flowfabric.client.refusals import answers, refusal
@@ -19,7 +20,7 @@ from flowfabric.core.execution import (
     AttemptInfo,
     Claimed,
     Ending,
-    EventInfo,
+    Event,
     ExecutionInfo,
     FailAnswer,
     Failure,
@@ -33,7 +34,6 @@ from flowfabric.core.states import (
     AttemptType,
     BlockingReason,
     Eligibility,
-    EventKind,
     FailureClass,
     Outcome,
     Ownership,
@@ -43,8 +43,6 @@ from flowfabric.core.states import (
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
-
-ENDED_CHANNEL = "ff_ended"
 
 # A handler that has done its work waits this long for a database that went away to hear of it.
 SETTLE_PATIENCE_SECONDS = 60.0
@@ -216,10 +214,10 @@ class Executions:
         rows = await self._database.call(functions.LIST_ATTEMPTS, id.partition_key, id.uuid)
         return [_attempt(row) for row in rows]
 
-    async def events(self, id: ExecutionId) -> list[EventInfo]:
+    async def events(self, id: ExecutionId) -> list[Event]:
         """What happened to an execution, in order."""
         rows = await self._database.call(functions.LIST_EVENTS, id.partition_key, id.uuid)
-        return [_event(row) for row in rows]
+        return [event_of(row, id.partition_key) for row in rows]
 
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
         group = _submit_group(submission)
@@ -424,17 +422,6 @@ def _attempt(row: Any) -> AttemptInfo:
             *row[4:11],
             _maybe(FailureClass, row["failure_class"]),
             *row[12:],
-        )
-    )
-
-
-def _event(row: Any) -> EventInfo:
-    return EventInfo(
-        *(
-            row["version"],
-            EventKind(row["kind"]),
-            *row[2:7],
-            json.loads(row["detail"]) if row["detail"] else None,
         )
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
@@ -27,6 +28,7 @@ class FlowFabric:
         self.lanes = Lanes(self.database)
         self.leases = Leases(self.database, namespace)
         self.executions = Executions(self.database, self.lanes, namespace)
+        self.events = Events(self.database, namespace)
         self.results = Results(self.database, self.executions)
 
     async def open(self) -> Self:

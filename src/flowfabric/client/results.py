@@ -6,7 +6,8 @@ import asyncio
 from time import monotonic
 from uuid import UUID
 
-from flowfabric.client.executions import ENDED_CHANNEL, Executions
+from flowfabric.client.events import ENDED_CHANNEL
+from flowfabric.client.executions import Executions
 from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import ExecutionId

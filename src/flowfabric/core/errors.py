@@ -9,10 +9,12 @@ FlowFabricError
 │   └── UnknownRoute
 ├── Conflict                 look, then decide
 │   ├── KeyReused
-│   └── RouteCollision
+│   ├── RouteCollision
+│   └── CursorExpired
 ├── Refused                  the present state says no
 │   ├── ExecutionNotActive
-│   └── LaneClosed
+│   ├── LaneClosed
+│   └── ReadOnlyServer
 ├── LeaseLost                stop working on it: somebody else may have it
 │   ├── StaleLease · LeaseExpired · LeaseRevoked
 ├── Unavailable              nothing is wrong with the call; try again later
@@ -33,6 +35,7 @@ as the outcome of an item. A leaf's docstring is its default message.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar, Self
 
 
@@ -140,6 +143,16 @@ class RouteCollision(Conflict, code="WF402", name="route_collision"):
     """Two routes hash to the same id; rename the task."""
 
 
+class CursorExpired(Conflict, code="WF403", name="cursor_expired"):
+    """The events behind this cursor are not those it was made for; open one at `resume_from`."""
+
+    @property
+    def resume_from(self) -> datetime | None:
+        """Open a cursor here to miss nothing; some events will be seen twice."""
+        text = self.facts.get("resume_from")
+        return datetime.fromisoformat(text) if text else None
+
+
 class Refused(FlowFabricError):
     """The present state does not allow it."""
 
@@ -150,6 +163,10 @@ class ExecutionNotActive(Refused, code="WF201", name="not_active"):
 
 class LaneClosed(Refused, code="WF202", name="lane_closed"):
     """The lane does not accept new executions: it is draining or disabled."""
+
+
+class ReadOnlyServer(Refused, code="WF203", name="read_only_server"):
+    """This server is a standby; connect to the primary."""
 
 
 class LeaseLost(FlowFabricError):

@@ -278,17 +278,36 @@ class AttemptInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class EventInfo:
-    """One thing that happened to an execution; `version` numbers them without a gap."""
+class Event:
+    """One thing that happened to an execution; `version` numbers an execution's without a gap."""
 
+    id: ExecutionId
     version: int
     kind: EventKind
     occurred_at: datetime
     attempt_index: int | None
+    lease_id: UUID | None
     epoch: int | None
     worker_instance_id: str | None
+    outcome: Outcome | None
+    flow_id: UUID | None
+    namespace: str
+    lane: str | None
+    task: str | None
+    instance_tag: str | None
     actor: str | None
     detail: Mapping[str, object] | None
+    # Where a follower goes on so that this event, or everything behind it, comes next.
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events, and the cursor behind them; `has_more` means that more are there already."""
+
+    events: list[Event]
+    cursor: str
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)

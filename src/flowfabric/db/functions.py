@@ -89,6 +89,15 @@ RELEASE_LEASES = _function(
 )
 EXPIRE_LEASES = _function("expire_leases", "partition_key limit", "handled due_in")
 
+OPEN_CURSOR = _function("open_cursor", "partition_key since", "open_cursor")
+READ_EVENTS = _function(
+    "read_events",
+    "partition_key namespace cursor limit kinds lanes tasks execution_ids instance_tags",
+    "event_id execution_id version kind occurred_at attempt_index lease_id epoch "
+    "worker_instance_id outcome flow_id namespace lane task instance_tag actor detail next_cursor "
+    "has_more",
+)
+
 FUNCTIONS: tuple[Function, ...] = (
     REGISTER_ROUTES,
     SUBMIT_EXECUTIONS,
@@ -100,6 +109,8 @@ FUNCTIONS: tuple[Function, ...] = (
     RENEW_LEASES,
     RELEASE_LEASES,
     EXPIRE_LEASES,
+    OPEN_CURSOR,
+    READ_EVENTS,
 )
 
 DESCRIBE_EXECUTION = Read(
@@ -157,7 +168,8 @@ LIST_EVENTS = Read(
     "list_events",
     "event_view",
     """
-    select version, kind, occurred_at, attempt_index, epoch, worker_instance_id, actor, detail
+    select event_id, execution_id, version, kind, occurred_at, attempt_index, lease_id, epoch,
+           worker_instance_id, outcome, flow_id, namespace, lane, task, instance_tag, actor, detail
     from ff.event_view
     where partition_key = $1 and execution_id = $2
     order by version

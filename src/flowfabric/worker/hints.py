@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from flowfabric.client.events import READY_CHANNEL
 from flowfabric.db.session import Session
-
-READY_CHANNEL = "ff_ready"
 
 
 class Sleeper(Protocol):

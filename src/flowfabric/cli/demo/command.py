@@ -28,7 +28,7 @@ from flowfabric.cli.database import EXIT_UNREACHABLE
 from flowfabric.cli.demo import tasks
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
-from flowfabric.core.execution import Ending, EventInfo, ExecutionInfo
+from flowfabric.core.execution import Ending, Event, ExecutionInfo
 from flowfabric.core.states import EventKind, PublicState
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
@@ -178,7 +178,7 @@ async def _watch(
                 console.print(line)
 
 
-def _told(event: EventInfo) -> str:
+def _told(event: Event) -> str:
     worker = (event.worker_instance_id or "").partition("-")[0]
     where = f"attempt {event.attempt_index}, epoch {event.epoch}"
     match event.kind:

@@ -8,6 +8,10 @@ create function ff._judge_submits(
   p_closed_routes     bigint[],
   p_payloads          bytea[],
   p_payload_encodings text[],
+  p_delays            interval[],
+  p_delayed_untils    timestamptz[],
+  p_deadlines         interval[],
+  p_deadline_ats      timestamptz[],
   p_policies          text[],
   p_max_reclaims      integer[],
   p_tags              text[],
@@ -35,11 +39,12 @@ begin
                   when r.route_id is null then jsonb_build_object('route_id', u.route_id)
                   else jsonb_build_object('field', 'lane', 'lane', r.lane, 'state', l.state) end
                as detail
-      from unnest(p_execution_ids, p_route_ids, p_payloads, p_payload_encodings, p_policies,
-                  p_max_reclaims, p_tags, p_creators, p_keys, p_key_fingerprints, p_key_scopes,
-                  p_key_windows)
-        with ordinality u(id, route_id, payload, encoding, policy, max_reclaims, tags, creator, key,
-                          fingerprint, scope, wnd, n)
+      from unnest(p_execution_ids, p_route_ids, p_payloads, p_payload_encodings, p_delays,
+                  p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags,
+                  p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows)
+        with ordinality u(id, route_id, payload, encoding, delay, delayed_until, deadline,
+                          deadline_at, policy, max_reclaims, tags, creator, key, fingerprint, scope,
+                          wnd, n)
       cross join lateral (
         select case
             when u.id is null then array['execution_id', 'must be a uuid']
@@ -47,6 +52,16 @@ begin
               then array['payload', 'is larger than 1 MiB (1048576 bytes)']
             when octet_length(u.encoding) > 64
               then array['payload_encoding', 'must be at most 64 bytes']
+            -- what is infinite or leaves the calendar would break every sum it gets into
+            when u.delay not between interval '-36525 days' and interval '36525 days'
+              then array['delay', 'must be at most a hundred years']
+            when u.delayed_until >= timestamptz '9999-01-01 00:00:00+00'
+              then array['delayed_until', 'must be before the year 9999']
+            when u.deadline not between interval '-36525 days' and interval '36525 days'
+              then array['deadline', 'must be at most a hundred years']
+            when u.deadline_at < timestamptz '0001-01-02 00:00:00+00'
+              or u.deadline_at >= timestamptz '9999-01-01 00:00:00+00'
+              then array['deadline_at', 'must be between the years 1 and 9999']
             when u.max_reclaims not between 0 and 1000000
               then array['max_reclaims', 'must be from 0 to 1000000']
             when octet_length(u.creator) > 256

@@ -19,7 +19,7 @@ begin
   end if;
   begin
     v_policy := p_policy::jsonb;
-  exception when invalid_text_representation or untranslatable_character then
+  exception when data_exception or program_limit_exceeded then
     return 'malformed: it is not JSON';
   end;
   if jsonb_typeof(v_policy) <> 'object' then

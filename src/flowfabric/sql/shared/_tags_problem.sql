@@ -18,7 +18,7 @@ begin
   end if;
   begin
     v_tags := p_tags::jsonb;
-  exception when invalid_text_representation or untranslatable_character then
+  exception when data_exception or program_limit_exceeded then
     return 'malformed: they are not JSON, or hold a NUL character';
   end;
   if jsonb_typeof(v_tags) <> 'object' then

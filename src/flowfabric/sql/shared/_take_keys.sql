@@ -46,10 +46,11 @@ begin
     select k.execution_id, k.fingerprint,
            case k.scope
              when 'window' then k.expires_at > v_now
-             else exists (
-               select from ff.execution e
-               where e.partition_key = k.partition_key and e.execution_id = k.execution_id
-                 and e.phase <> 'terminal') end as is_live
+             -- an earlier item of this call has its key, but not its row yet
+             else coalesce((
+               select e.phase <> 'terminal' from ff.execution e
+               where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
+               k.execution_id = any (p_execution_ids)) end as is_live
       into v_first
     from ff.idempotency_key k
     where k.partition_key = p_partition_key and k.namespace = p_namespace and k.key = v_item.key
@@ -62,8 +63,12 @@ begin
                  jsonb_build_object('field', 'key', 'key', v_item.key))::ff.verdict end;
       continue;
     end if;
-    -- A window of nothing means: do not remember the key.
-    if v_item.wnd > interval '0' or v_item.scope = 'unfinished' then
+    -- A window of nothing means: do not remember the key. An id that is taken will not be created,
+    -- and the execution that has it, perhaps another tenant's, did not ask for this key.
+    if (v_item.wnd > interval '0' or v_item.scope = 'unfinished')
+       and not exists (
+         select from ff.execution e
+         where e.partition_key = p_partition_key and e.execution_id = v_item.id) then
       insert into ff.idempotency_key as k (
         partition_key, namespace, key, execution_id, scope, fingerprint, expires_at)
       values (p_partition_key, p_namespace, v_item.key, v_item.id, v_item.scope,

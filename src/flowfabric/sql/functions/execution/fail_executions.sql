@@ -79,7 +79,7 @@ begin
   decided as materialized (
     select i.pk, i.item, i.execution_id, i.class::ff.failure_class as class, i.category, i.reason,
            i.detail, greatest(v_now, e.transitioned_at) as now,
-           case when e.retry_count < coalesce((e.retry ->> 'max_retries')::integer, 3)
+           case when e.retry_count < coalesce((e.retry ->> 'max_retries')::numeric, 3)
                  and e.retry is not null
                  and i.class not in ('permanent', 'cancelled')
                  and (coalesce(jsonb_array_length(e.retry -> 'retryable_categories'), 0) = 0

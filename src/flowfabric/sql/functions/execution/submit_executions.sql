@@ -50,6 +50,7 @@ declare
   v_tag_key text;
   v_refused ff.verdict[] := '{}';
   v_skip    integer[] := '{}';
+  v_second  integer[] := '{}';
   v_created uuid[];
 begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
@@ -67,9 +68,9 @@ begin
   left join ff.lane l on l.lane = r.lane;
 
   v_refused := ff._judge_submits(
-    p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads, p_payload_encodings,
-    p_policies, p_max_reclaims, p_tags, p_creators, p_keys, p_key_fingerprints, p_key_scopes,
-    p_key_windows);
+    p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads, p_payload_encodings, p_delays,
+    p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags, p_creators,
+    p_keys, p_key_fingerprints, p_key_scopes, p_key_windows);
   if cardinality(v_refused) > 0 then
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
@@ -102,7 +103,7 @@ begin
            coalesce(u.deadline_at, v_now + u.deadline),
            case when u.policy is not null then interval '1 millisecond'
              * (u.policy::jsonb #>> '{timeout_policy,attempt_timeout_ms}')::double precision end,
-           coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::integer, 100),
+           coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::numeric, 100),
            case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
            u.encoding,
            case when octet_length(u.payload) <= 256 then u.payload end
@@ -115,7 +116,7 @@ begin
       select case when coalesce(u.delayed_until, v_now + u.delay) > v_now
                then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
     where u.n <> all (v_skip)
-    order by u.id
+    order by u.id, u.n
     on conflict do nothing
     returning execution_id, route_id, instance_tag
   ),
@@ -129,15 +130,23 @@ begin
   )
   select array_agg(c.execution_id) into v_created from created c;
 
+  -- Of the items with one id the first was created; no other may lend it its body.
+  if cardinality(v_created) is distinct from cardinality(p_execution_ids) - cardinality(v_skip) then
+    v_second := array(
+      select s.n
+      from (select u.n, row_number() over (partition by u.id order by u.n) as nth
+            from unnest(p_execution_ids) with ordinality u(id, n)
+            where u.n <> all (v_skip)) s
+      where s.nth > 1);
+  end if;
   insert into ff.execution_body (partition_key, execution_id, payload, policy, tags, creator)
   select p_partition_key, u.id, case when octet_length(u.payload) > 256 then u.payload end,
          u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator
   from unnest(p_execution_ids, p_payloads, p_policies, p_tags, p_creators)
-    u(id, payload, policy, tags, creator)
+    with ordinality u(id, payload, policy, tags, creator, n)
   where (octet_length(u.payload) > 256 or u.policy is not null or u.tags is not null
          or u.creator is not null)
-    and u.id = any (v_created)
-  on conflict do nothing;
+    and u.id = any (v_created) and u.n <> all (v_skip) and u.n <> all (v_second);
 
   if p_hint and v_created is not null then
     perform ff._hint_ready(p_partition_key, v_routes);
@@ -148,11 +157,15 @@ begin
   return query
   select r.item, r.word, r.execution_id, r.detail from unnest(v_refused) r
   union all
-  select u.n::integer, 'duplicate', u.id, null
+  select u.n::integer, case when x.is_ours then 'duplicate' else 'invalid' end, u.id,
+         case when not x.is_ours then jsonb_build_object(
+           'field', 'execution_id', 'problem', 'is taken: make a new one') end
   from unnest(p_execution_ids) with ordinality u(id, n)
+  cross join lateral (
+    select e.namespace = p_namespace as is_ours from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = u.id
+    offset 0) x
   where u.n <> all (v_skip)
-    -- of two items with one id in this call, the first was created
-    and (u.id <> all (coalesce(v_created, '{}'))
-         or u.n > array_position(p_execution_ids, u.id));
+    and (u.id <> all (coalesce(v_created, '{}')) or u.n = any (v_second));
 end;
 $$;

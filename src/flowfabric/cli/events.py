@@ -1,0 +1,120 @@
+"""`flowfabric events`: what happened, and what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import aclosing
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+from flowfabric.cli.database import URL_OPTION, failures_as_exit_codes, resolve_database_url
+from flowfabric.client import FlowFabric
+from flowfabric.config import Settings
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import Event
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import EventKind
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def events(
+    follow: bool = typer.Option(False, "--follow", "-f", help="Go on with what happens."),
+    since: str = typer.Option(
+        "1h", "--since", help="How far back: 30s, 10m, 2h, 7d, or an ISO time."
+    ),
+    cursor: str | None = typer.Option(None, "--cursor", help="Go on behind this cursor instead."),
+    kind: list[str] | None = typer.Option(None, "--kind", help="Only this kind; may be repeated."),
+    feed: str | None = typer.Option(None, "--feed", help="completion, lease or operator."),
+    lane: list[str] | None = typer.Option(None, "--lane", help="Only this lane."),
+    task: list[str] | None = typer.Option(None, "--task", help="Only this task."),
+    execution: list[str] | None = typer.Option(None, "--execution", help="Only this execution."),
+    output: Output | None = typer.Option(
+        None, "-o", "--output", help="Default: text on a terminal, JSON lines otherwise."
+    ),
+    database_url: str | None = URL_OPTION,
+) -> None:
+    """Print events, oldest first: nothing is missed, and an execution's come in order."""
+    with failures_as_exit_codes():
+        filters: dict[str, Any] = {
+            "kinds": [_kind(name) for name in kind] if kind else None,
+            "feed": feed,
+            "lanes": lane or None,
+            "tasks": task or None,
+            "executions": [ExecutionId.parse(text) for text in execution] if execution else None,
+        }
+        if feed is not None and feed not in ("completion", "lease", "operator"):
+            raise InvalidInput(field="feed", problem="must be completion, lease or operator")
+        output = output or (Output.TEXT if sys.stdout.isatty() else Output.JSON)
+        try:
+            asyncio.run(
+                _print(resolve_database_url(database_url), cursor, since, follow, filters, output)
+            )
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+async def _print(
+    url: str, cursor: str | None, since: str, follow: bool, filters: dict[str, Any], output: Output
+) -> None:
+    settings = Settings.from_environment()
+    async with FlowFabric(url, namespace=settings.namespace, pool_size=1) as client:
+        position = cursor or await client.events.open(_moment(since))
+        if follow:
+            async with aclosing(client.events.follow_pages(position, **filters)) as pages:
+                async for page in pages:
+                    for event in page.events:
+                        typer.echo(_line(event, output))
+            return
+        while True:
+            page = await client.events.read(position, **filters)
+            for event in page.events:
+                typer.echo(_line(event, output))
+            position = page.cursor
+            if not page.has_more:
+                break
+        typer.echo(f"go on with: --cursor {position}", err=True)
+
+
+def _line(event: Event, output: Output) -> str:
+    if output is Output.JSON:
+        return json.dumps(
+            {name: value for name, value in asdict(event).items() if value is not None},
+            default=str,
+        )
+    time = event.occurred_at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    where = f"attempt {event.attempt_index} epoch {event.epoch}" if event.epoch else ""
+    who = event.worker_instance_id or ""
+    return f"{time}  {event.kind:<16} {event.task or '':<28} {event.id}  {where}  {who}".rstrip()
+
+
+def _kind(name: str) -> EventKind:
+    try:
+        return EventKind(name)
+    except ValueError as error:
+        known = ", ".join(EventKind)
+        raise InvalidInput(field="kind", problem=f"{name!r} is none of: {known}") from error
+
+
+def _moment(text: str) -> datetime:
+    number, unit = text[:-1], text[-1:]
+    if unit in _UNITS and number.isdecimal():
+        return datetime.now(UTC) - timedelta(seconds=int(number) * _UNITS[unit])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(
+            field="since", problem=f"{text!r} is neither like 10m nor an ISO time"
+        ) from error
+    return moment if moment.tzinfo else moment.astimezone()

@@ -1,0 +1,183 @@
+"""Events: everything that happens, read by cursor, without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from flowfabric.core.errors import FlowFabricError, Unavailable
+from flowfabric.core.execution import Event, EventPage
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import EventKind, Outcome
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
+
+READY_CHANNEL = "ff_ready"
+ENDED_CHANNEL = "ff_ended"
+
+# Hints are sent for submits and endings only; for the rest, and as the net, a follower polls.
+POLL_SECONDS = 0.5
+RECONNECT_SECONDS = 1.0
+
+
+class Feed(StrEnum):
+    """A part of the events that belongs together."""
+
+    COMPLETION = "completion"
+    LEASE = "lease"
+    OPERATOR = "operator"
+
+
+_COMPLETION = (
+    EventKind.COMPLETED,
+    EventKind.FAILED,
+    EventKind.CANCELLED,
+    EventKind.EXPIRED,
+    EventKind.SKIPPED,
+)
+_OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANCEL_REQUESTED)
+
+
+class Events:
+    """The event log, as one subscriber reads it."""
+
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        self._database = database
+        self._namespace = namespace
+
+    async def open(self, since: datetime | None = None, *, partition: int = 0) -> str:
+        """A cursor behind all events of now, or before the first one of `since` or later."""
+        rows = await self._database.call(functions.OPEN_CURSOR, partition, since)
+        return str(rows[0][0])
+
+    async def read(
+        self,
+        cursor: str,
+        *,
+        limit: int = 500,
+        kinds: Iterable[EventKind | str] | None = None,
+        feed: Feed | str | None = None,
+        lanes: Iterable[str] | None = None,
+        tasks: Iterable[str] | None = None,
+        executions: Iterable[ExecutionId] | None = None,
+        instance_tags: Iterable[str] | None = None,
+    ) -> EventPage:
+        """The next events behind a cursor. Filters hide events, they never hold the cursor back.
+
+        A page holds whole transactions, so it may be somewhat longer than `limit`.
+        """
+        partition = _partition_of(cursor)
+        rows = await self._database.call(
+            functions.READ_EVENTS,
+            partition,
+            self._namespace,
+            cursor,
+            limit,
+            _kinds(kinds, feed),
+            _texts(lanes),
+            _texts(tasks),
+            None if executions is None else [id.uuid for id in executions],
+            _texts(instance_tags),
+        )
+        end = rows[-1]
+        events = [event_of(row, partition) for row in rows[:-1]]
+        if feed == Feed.LEASE:
+            events = [event for event in events if event.lease_id is not None]
+        return EventPage(events, end["next_cursor"], end["has_more"])
+
+    async def follow(
+        self, cursor: str | None = None, *, limit: int = 500, **filters: Any
+    ) -> AsyncIterator[Event]:
+        """Events as they happen, for ever; filters as in `read`. Without a cursor: from now on.
+
+        Store `event.cursor` when an event has been dealt with, and follow from it after a restart:
+        nothing is missed, and a part of the last page may come again.
+        """
+        before = cursor or await self.open()
+        async with aclosing(self.follow_pages(before, limit=limit, **filters)) as pages:
+            async for page in pages:
+                for event in page.events[:-1]:
+                    yield replace(event, cursor=before)
+                for event in page.events[-1:]:
+                    yield replace(event, cursor=page.cursor)
+                before = page.cursor
+
+    async def follow_pages(
+        self, cursor: str | None = None, *, limit: int = 500, **filters: Any
+    ) -> AsyncGenerator[EventPage, None]:
+        """The same in pages, also those whose events are all hidden by a filter.
+
+        Lives through lost connections; `CursorExpired` tells that events were lost to a failover,
+        and from when to read again.
+        """
+        cursor = cursor or await self.open()
+        hinted = asyncio.Event()
+        session = self._database.session("events")
+        try:
+            for channel in (READY_CHANNEL, ENDED_CHANNEL):
+                try:
+                    await session.listen(channel, lambda _: hinted.set())
+                except FlowFabricError as error:
+                    ENGINE_LOGGER.debug("cannot listen, polling instead: %s", error)
+            while True:
+                hinted.clear()
+                try:
+                    page = await self.read(cursor, limit=limit, **filters)
+                except Unavailable as error:
+                    ENGINE_LOGGER.warning("events cannot be read now: %s", error)
+                    await asyncio.sleep(RECONNECT_SECONDS)
+                    continue
+                moved, cursor = page.cursor != cursor, page.cursor
+                if moved:
+                    yield page
+                if page.has_more:
+                    continue
+                try:
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await hinted.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await session.close()
+
+
+def event_of(row: Any, partition: int) -> Event:
+    """An event from a row of the feed or of an execution's history."""
+    return Event(
+        *(
+            ExecutionId.of(partition, row["execution_id"]),
+            row["version"],
+            EventKind(row["kind"]),
+            *row[4:9],
+            None if row["outcome"] is None else Outcome(row["outcome"]),
+            *row[10:16],
+            json.loads(row["detail"]) if row["detail"] else None,
+        )
+    )
+
+
+def _partition_of(cursor: str) -> int:
+    """The partition a cursor belongs to; the engine refuses a cursor that is none."""
+    parts = cursor.split(":", 2)
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else 0
+
+
+def _kinds(
+    kinds: Iterable[EventKind | str] | None, feed: Feed | str | None
+) -> Sequence[str] | None:
+    wanted = None if kinds is None else {EventKind(kind) for kind in kinds}
+    if feed in (Feed.COMPLETION, Feed.OPERATOR):
+        of_feed = set(_COMPLETION if feed == Feed.COMPLETION else _OPERATOR)
+        wanted = of_feed if wanted is None else wanted & of_feed
+    return None if wanted is None else sorted(wanted)
+
+
+def _texts(values: Iterable[str] | None) -> list[str] | None:
+    return None if values is None else list(values)

@@ -1,0 +1,49 @@
+-- A cursor to read events from: those to come, those since a time, or all there are.
+--
+-- Without a time the cursor stands behind every event that is visible now. With one it stands before
+-- the first event of that time or later, and so may repeat a few that were read before.
+--
+-- Moves:    nothing
+-- Refuses:  WF203 read_only_server
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.open_cursor;
+create function ff.open_cursor(p_partition_key smallint, p_since timestamptz default null)
+returns text
+language plpgsql
+security definer
+set search_path = ''
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_snapshot pg_snapshot;
+  v_last     record;
+begin
+  perform ff._require_primary();
+  v_snapshot := pg_current_snapshot();
+  if p_since is null then
+    select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last
+    from ff.event e
+    where e.partition_key = p_partition_key
+      and e.xid is distinct from pg_current_xact_id_if_assigned()
+      and pg_visible_in_snapshot(e.xid, v_snapshot)
+    order by e.xid desc, e.event_id desc
+    limit 1;
+  else
+    -- The highest event before the first one wanted. A walk over the index: rarely done, and exact.
+    select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last
+    from ff.event e
+    where e.partition_key = p_partition_key
+      and e.xid < coalesce(
+        (select f.xid from ff.event f
+         where f.partition_key = p_partition_key and f.occurred_at >= p_since
+         order by f.xid limit 1),
+        pg_snapshot_xmax(v_snapshot))
+    order by e.xid desc, e.event_id desc
+    limit 1;
+  end if;
+  return ff._write_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
+                          v_last.occurred_at, v_last.execution_id);
+end;
+$$;

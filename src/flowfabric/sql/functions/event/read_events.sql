@@ -1,0 +1,176 @@
+-- The next events behind a cursor, and the cursor behind them.
+--
+-- A cursor is a snapshot: the highest transaction delivered and those below it that were unfinished.
+-- A page is what is visible now and was not then, in order of event id; it takes whole transactions,
+-- and as many more as it needs so that no execution's events come out of order. The cursor moves
+-- only to what was delivered, so that a transaction number which a crash gives out again is never
+-- behind it. Filters hide rows, they do not hold the cursor back. The last row has no event, only
+-- the cursor to go on with, and whether there is more already.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
+-- Locks:    none
+-- Replay:   the same cursor gives the same events again, and those since
+drop function if exists ff.read_events;
+create function ff.read_events(
+  p_partition_key  smallint,
+  p_namespace      text,
+  p_cursor         text,
+  p_limit          integer default 500,
+  p_kinds          text[] default null,
+  p_lanes          text[] default null,
+  p_tasks          text[] default null,
+  p_execution_ids  uuid[] default null,
+  p_instance_tags  text[] default null
+)
+returns table (
+  event_id           bigint,
+  execution_id       uuid,
+  version            integer,
+  kind               text,
+  occurred_at        timestamptz,
+  attempt_index      integer,
+  lease_id           uuid,
+  epoch              bigint,
+  worker_instance_id text,
+  outcome            text,
+  flow_id            uuid,
+  namespace          text,
+  lane               text,
+  task               text,
+  instance_tag       text,
+  actor              text,
+  detail             text,
+  next_cursor        text,
+  has_more           boolean
+)
+language plpgsql
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_snapshot   pg_snapshot;
+  v_own        xid8;
+  v_parts      text[];
+  v_last       xid8;
+  v_unfinished xid8[];
+  v_cut        xid8;
+  v_beyond     xid8;
+  v_anchor     record;
+begin
+  perform ff._check_limit(p_limit);
+  perform ff._require_primary();
+  v_parts := ff._check_cursor(p_partition_key, p_cursor);
+  v_last := v_parts[5]::xid8;
+  v_unfinished := array(
+    select (v_parts[5]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
+    from unnest(string_to_array(nullif(v_parts[6], ''), ',')) d(distance));
+  v_snapshot := pg_current_snapshot();
+  v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
+
+  -- Enough for a page: up to and including the transaction of the row behind it.
+  select e.xid into v_cut
+  from ff.event e
+  where e.partition_key = p_partition_key and e.xid > v_last
+    and e.xid < pg_snapshot_xmax(v_snapshot)
+  order by e.xid, e.event_id
+  offset p_limit limit 1;
+
+  -- A transaction that began early may have written late: then an execution's earlier event carries
+  -- a higher number. Go on until every event in the page has its predecessor before or in it.
+  while v_cut is not null loop
+    select p.xid into v_beyond
+    from (
+      select e.execution_id, e.event_id
+      from ff.event e
+      where e.partition_key = p_partition_key and e.xid > v_last and e.xid <= v_cut
+        and e.version > 1
+      union all
+      select e.execution_id, e.event_id
+      from unnest(v_unfinished) u(xid)
+      cross join lateral (
+        select x.execution_id, x.event_id from ff.event x
+        where x.partition_key = p_partition_key and x.xid = u.xid and x.version > 1
+        offset 0) e
+    ) w
+    cross join lateral (
+      select b.xid
+      from ff.event b
+      where b.partition_key = p_partition_key and b.execution_id = w.execution_id
+        and b.event_id < w.event_id
+      order by b.event_id desc
+      limit 1
+    ) p
+    where p.xid > v_cut and pg_visible_in_snapshot(p.xid, v_snapshot)
+    order by p.xid desc
+    limit 1;
+    exit when v_beyond is null;
+    v_cut := v_beyond;
+  end loop;
+
+  return query
+  select e.event_id, e.execution_id, e.version, e.kind::text, e.occurred_at, e.attempt_index,
+         e.lease_id, e.epoch, e.worker_instance_id, e.outcome::text, e.flow_id, e.namespace,
+         r.lane, r.task, e.instance_tag, e.actor, e.detail::text, null::text, null::boolean
+  from (
+    select x.event_id, x.execution_id, x.version, x.kind, x.occurred_at, x.attempt_index,
+           x.lease_id, x.epoch, x.worker_instance_id, x.outcome, x.flow_id, x.namespace,
+           x.instance_tag, x.actor, x.detail, x.route_id, x.xid
+    from ff.event x
+    where x.partition_key = p_partition_key and x.xid > v_last
+      and x.xid <= coalesce(v_cut, pg_snapshot_xmax(v_snapshot))
+    union all
+    select l.event_id, l.execution_id, l.version, l.kind, l.occurred_at, l.attempt_index,
+           l.lease_id, l.epoch, l.worker_instance_id, l.outcome, l.flow_id, l.namespace,
+           l.instance_tag, l.actor, l.detail, l.route_id, l.xid
+    from unnest(v_unfinished) u(xid)
+    cross join lateral (
+      select y.* from ff.event y
+      where y.partition_key = p_partition_key and y.xid = u.xid
+      offset 0) l
+  ) e
+  left join lateral (
+    select s.lane, s.task from ff.route s where s.route_id = e.route_id offset 0) r on true
+  where e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
+    and (p_namespace is null or e.namespace = p_namespace)
+    and (p_kinds is null or e.kind::text = any (p_kinds))
+    and (p_lanes is null or r.lane = any (p_lanes))
+    and (p_tasks is null or r.task = any (p_tasks))
+    and (p_execution_ids is null or e.execution_id = any (p_execution_ids))
+    and (p_instance_tags is null or e.instance_tag = any (p_instance_tags))
+  order by e.event_id;
+
+  -- The highest transaction delivered, hidden rows included; nothing new leaves the cursor alone.
+  select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor
+  from ff.event e
+  where e.partition_key = p_partition_key and e.xid > v_last
+    and e.xid <= coalesce(v_cut, pg_snapshot_xmax(v_snapshot))
+    and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
+  order by e.xid desc, e.event_id desc
+  limit 1;
+  next_cursor := case
+    when v_anchor.xid is not null then
+      ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
+                       v_anchor.occurred_at, v_anchor.execution_id)
+    when exists (
+        select from unnest(v_unfinished) u(xid)
+        where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
+      ff._write_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
+                       timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
+                       nullif(v_parts[9], '')::uuid)
+    else p_cursor end;
+  has_more := v_cut is not null;
+  event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;
+  attempt_index := null; lease_id := null; epoch := null; worker_instance_id := null;
+  outcome := null; flow_id := null; namespace := null; lane := null; task := null;
+  instance_tag := null; actor := null; detail := null;
+  return next;
+end;
+$$;

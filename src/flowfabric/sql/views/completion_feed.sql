@@ -1,0 +1,6 @@
+-- The events that ended an execution.
+create or replace view ff.completion_feed as
+select v.partition_key, v.event_id, v.execution_id, v.version, v.outcome::text, v.occurred_at,
+       v.flow_id, v.namespace, v.instance_tag
+from ff.event v
+where v.kind in ('completed', 'failed', 'cancelled', 'expired', 'skipped');

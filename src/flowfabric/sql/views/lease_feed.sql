@@ -1,0 +1,13 @@
+-- What happened to leases. A kind that ended a lease in passing counts as `revoked`.
+create or replace view ff.lease_feed as
+select v.partition_key, v.event_id, v.execution_id, v.version,
+       case
+         when v.kind in ('claimed', 'resumed') then 'acquired'
+         when v.kind = 'reclaimed' then 'reclaimed'
+         when v.kind in ('lease_expired', 'expired') then 'expired'
+         else 'revoked'
+       end as lease_event,
+       v.kind::text, v.attempt_index, v.lease_id, v.epoch, v.worker_instance_id, v.occurred_at,
+       v.namespace, v.instance_tag
+from ff.event v
+where v.lease_id is not null;
