@@ -29,6 +29,8 @@ Rows: TypeAlias = list[asyncpg.Record]
 
 # Serialisation failure, deadlock: the transaction did nothing and may simply run again.
 _CONFLICTS = {"40001", "40P01"}
+# The function library was re-created between the look-up of a function and its call.
+_REPLACED = "cache lookup failed for function"
 _LOCK_TIMEOUT = "55P03"
 _CONFLICT_PAUSES = (0.005, 0.010)
 
@@ -104,7 +106,7 @@ def translated(error: Exception, operation: str) -> Exception:
         state = error.sqlstate or ""
         if state.startswith("WF"):
             return FlowFabricError.from_engine(state, _facts(error))
-        if state in _CONFLICTS:
+        if state in _CONFLICTS or (state == "XX000" and _REPLACED in str(error)):
             return _Conflict(str(error))
         if state == _LOCK_TIMEOUT:
             return RetryExhausted(operation=operation)

@@ -22,11 +22,13 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 
 @asynccontextmanager
 async def open_connection(
-    url: str, *, timeout: float = CONNECT_TIMEOUT_SECONDS
+    url: str, *, timeout: float = CONNECT_TIMEOUT_SECONDS, statement_cache_size: int = 100
 ) -> AsyncIterator[Connection]:
     """One connection for the length of the block; `Unavailable` if it cannot be had or is lost."""
     try:
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(url, timeout=timeout)
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(
+            url, timeout=timeout, statement_cache_size=statement_cache_size
+        )
     except ValueError as error:
         # The URL itself is wrong: trying again will not help. It may hold a password: not shown.
         raise InvalidInput(field="database_url", problem=str(error)) from error

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import secrets
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import asyncpg
 
-from flowfabric.core.errors import Unavailable
+from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.db import call
+from flowfabric.db.connection import open_connection
+from flowfabric.db.functions import HINT
 from flowfabric.db.migrate import verify
 from flowfabric.telemetry import ENGINE_LOGGER, Meter
 
@@ -23,8 +26,13 @@ else:
     _Plain = asyncpg.Connection
 
 Notify = Callable[[str | None], None]
+SendHint = Callable[[str, str], Awaitable[None]]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
+# How long a hint may take to arrive before listening counts as broken.
+HEARING_SECONDS = 1.0
+
+_BACKEND = "select pg_catalog.pg_backend_pid()"
 
 
 class _Connection(_Plain):
@@ -43,8 +51,15 @@ class Database:
         self._size = size
         self._name = name
         self._pool: asyncpg.Pool[Any] | None = None
+        self.is_pooled = False
 
     async def open(self) -> Self:
+        """Verify the schema and connect."""
+        async with open_connection(self.url, statement_cache_size=0) as connection:
+            await verify(connection)
+            # A pooler invents the process number of the connection it hands out. Behind one,
+            # prepared statements may be gone with the next transaction.
+            self.is_pooled = await connection.fetchval(_BACKEND) != connection.get_server_pid()
         try:
             self._pool = await asyncpg.create_pool(
                 self.url,
@@ -53,16 +68,10 @@ class Database:
                 connection_class=_Connection,
                 timeout=CONNECT_TIMEOUT_SECONDS,
                 max_inactive_connection_lifetime=60.0,
-                server_settings={"application_name": self._name},
+                **self._connection_options(self._name),
             )
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             raise Unavailable(f"Cannot reach the database: {error}") from error
-        try:
-            async with self._pool.acquire() as connection:
-                await verify(connection)
-        except BaseException:
-            await self.close()
-            raise
         return self
 
     async def close(self) -> None:
@@ -94,16 +103,29 @@ class Database:
 
     def session(self, name: str) -> Session:
         """One connection of its own, outside the pool; it connects when first used."""
-        return Session(self.url, self.meter, f"{self._name} {name}")
+        options = self._connection_options(f"{self._name} {name}")
+        return Session(self.url, self.meter, options, self._hint)
+
+    async def _hint(self, channel: str, payload: str) -> None:
+        await self.call(HINT, channel, payload, patience=0.0)
+
+    def _connection_options(self, name: str) -> dict[str, Any]:
+        return {
+            "server_settings": {"application_name": name},
+            "statement_cache_size": 0 if self.is_pooled else 100,
+        }
 
 
 class Session:
     """One connection that makes itself again when it breaks, and goes on listening then."""
 
-    def __init__(self, url: str, meter: Meter, name: str) -> None:
+    def __init__(self, url: str, meter: Meter, options: dict[str, Any], hint: SendHint) -> None:
         self._url = url
         self._meter = meter
-        self._name = name
+        self._options = options
+        self._hint = hint
+        # None until tried: a transaction pooler takes a LISTEN and never delivers.
+        self.can_hear: bool | None = None
         self._connection: asyncpg.Connection[Any] | None = None
         self._channels: dict[str, Notify] = {}
         self._heard: dict[str, Callable[..., None]] = {}
@@ -129,10 +151,10 @@ class Session:
         """
         self._channels[channel] = notify
         async with self._lock:
-            if self._connection is None or self._connection.is_closed():
-                await self._connected()
-            else:
-                await self._hear(self._connection, channel)
+            connection = await self._connected()
+            await self._hear(connection, channel)
+            if self.can_hear is None:
+                self.can_hear = await self._try_hearing(connection)
 
     async def unlisten(self, channel: str) -> None:
         self._channels.pop(channel, None)
@@ -166,9 +188,7 @@ class Session:
             raise Unavailable("The session is closed.")
         try:
             connection: asyncpg.Connection[Any] = await asyncpg.connect(
-                self._url,
-                timeout=CONNECT_TIMEOUT_SECONDS,
-                server_settings={"application_name": self._name},
+                self._url, timeout=CONNECT_TIMEOUT_SECONDS, **self._options
             )
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             raise call.gone(error) from error
@@ -183,6 +203,30 @@ class Session:
         """Wake whoever listens: their next call connects again."""
         for notify in list(self._channels.values()):
             notify(None)
+
+    async def _try_hearing(self, connection: asyncpg.Connection[Any]) -> bool:
+        """Whether a hint sent on another connection arrives on this one."""
+        channel = f"ff_test_{secrets.token_hex(8)}"
+        arrived = asyncio.Event()
+
+        def heard(*_: object) -> None:
+            arrived.set()
+
+        try:
+            await connection.add_listener(channel, heard)
+            await self._hint(channel, "")
+            async with asyncio.timeout(HEARING_SECONDS):
+                await arrived.wait()
+            await connection.remove_listener(channel, heard)
+        except TimeoutError:
+            ENGINE_LOGGER.warning(
+                "LISTEN does not work on this connection (a transaction pooler?): polling instead"
+            )
+            return False
+        except (FlowFabricError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            ENGINE_LOGGER.warning("LISTEN could not be tried: %s", error)
+            return False
+        return True
 
     async def _hear(self, connection: asyncpg.Connection[Any], channel: str) -> None:
         if channel in self._heard:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from flowfabric.client.events import READY_CHANNEL
 from flowfabric.db.session import Session
+from flowfabric.telemetry import WORKER_LOGGER
 
 
 class Sleeper(Protocol):
@@ -34,12 +35,18 @@ class Hints:
     def leave(self, sleeper: Sleeper) -> None:
         self._sleepers.remove(sleeper)
 
+    @property
+    def is_deaf(self) -> bool:
+        """Whether hints do not arrive here, so that polling has to do."""
+        return self._session.can_hear is False
+
     async def listen(self) -> None:
         """Listen from now on. Without a connection this does nothing: polling is the net."""
         self.is_listening = True
         try:
             await self._session.listen(READY_CHANNEL, self._heard)
-        except Exception:
+        except Exception as error:
+            WORKER_LOGGER.warning("cannot listen for hints, polling instead: %s", error)
             self.is_listening = False
             await asyncio.sleep(1)
 
@@ -68,3 +75,7 @@ class Hints:
                 self._sleepers.append(self._sleepers.pop(position))
                 sleeper.wake()
                 return
+        # Nobody sleeps: whoever has just asked may have asked too early, and asks once more.
+        for sleeper in self._sleepers:
+            if lane is not None and sleeper.covers(lane):
+                sleeper.wake()

@@ -34,10 +34,12 @@ from flowfabric.worker.task import TaskSpec
 
 MAX_CLAIM = 500
 IDLE_POLL_SECONDS = 10.0
+DEAF_POLL_SECONDS = 0.5
 FLOOR_SECONDS = 0.1
 # Handlers slower than this on average get no work claimed ahead of a free slot: it could be done
 # by another worker in the meantime.
 AHEAD_SECONDS = 0.1
+AHEAD_HOLD_SECONDS = 1.0
 # After this many full claims in a row hints would only disturb.
 BUSY_CLAIMS = 3
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -94,7 +96,7 @@ class Worker:
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._turn = 0
-        self._mean_seconds = 0.0
+        self._mean_seconds = AHEAD_SECONDS
         self._is_idle = False
         self._threads: ThreadPoolExecutor | None = None
         if not all(spec.is_async for spec in tasks.values()):
@@ -153,8 +155,7 @@ class Worker:
             ahead = self._concurrency if self._mean_seconds < AHEAD_SECONDS else 0
             room = self._concurrency + ahead - len(self._running) - len(self._buffer)
             if room <= 0:
-                self._freed.clear()
-                await self._freed.wait()
+                await self._wait_for_room()
                 continue
             limit = min(room, MAX_CLAIM)
             if floor is not None and monotonic() - floor_since > FLOOR_SECONDS:
@@ -206,7 +207,19 @@ class Worker:
                 await self._hints.listen()
             else:
                 full = 0
-                await self._wait(IDLE_POLL_SECONDS)
+                await self._wait(DEAF_POLL_SECONDS if self._hints.is_deaf else IDLE_POLL_SECONDS)
+
+    async def _wait_for_room(self) -> None:
+        self._freed.clear()
+        try:
+            async with asyncio.timeout(AHEAD_HOLD_SECONDS if self._buffer else None):
+                await self._freed.wait()
+        except TimeoutError:
+            # The handlers have become slow: what waits here could run elsewhere.
+            self._mean_seconds = AHEAD_SECONDS
+            waiting = list(self._buffer)
+            self._buffer.clear()
+            await self._release(waiting, "claimed_ahead")
 
     async def _wait(self, seconds: float) -> None:
         self._is_idle = True
@@ -343,9 +356,9 @@ class Worker:
         if self._unsettled:
             await asyncio.wait(self._unsettled)
 
-    async def _release(self, held: list[Claimed]) -> None:
+    async def _release(self, held: list[Claimed], cause: str = "worker_shutdown") -> None:
         try:
-            refused = await self._client.leases.release(held)
+            refused = await self._client.leases.release(held, cause=cause)
         except FlowFabricError as error:
             WORKER_LOGGER.error("leases could not be given back, they will run out: %s", error)
             refused = {}
