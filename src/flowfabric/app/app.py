@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -63,9 +64,10 @@ class App:
             **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
         )
         self.tasks: dict[str, Task[..., Any, Any]] = {}
-        self.portal = Portal()
+        self.portal = Portal(self._close_here)
         self._project = project
         self._server: Server | None = None
+        self._server_lock = threading.Lock()
         self._clients: _Loops = weakref.WeakKeyDictionary()
         self._processes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Process] = (
             weakref.WeakKeyDictionary()
@@ -198,6 +200,7 @@ class App:
             self._clients = weakref.WeakKeyDictionary()
             self._processes = weakref.WeakKeyDictionary()
             self._server = None
+            self._server_lock = threading.Lock()
         loop = asyncio.get_running_loop()
         opening = self._clients.get(loop)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
@@ -205,13 +208,23 @@ class App:
         return await asyncio.shield(opening)
 
     async def close(self) -> None:
-        """Close the connections of the running event loop, and leave the embedded server."""
+        """Close the connections of the running event loop. The last loop to do so also ends the
+        one in the background that synchronous callers use, and leaves the embedded server."""
+        await self._close_here()
+        background = self.portal.loop
+        if background is None or background is asyncio.get_running_loop():
+            return
+        if all(loop is background for loop in self._clients):
+            await asyncio.to_thread(self.portal.stop)
+
+    async def _close_here(self) -> None:
         loop = asyncio.get_running_loop()
         if (process := self._processes.pop(loop, None)) is not None:
             await process.close()
-        if (opening := self._clients.pop(loop, None)) is not None and not opening.cancelled():
-            client = await opening
-            await client.close()
+        if (opening := self._clients.pop(loop, None)) is not None:
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
         if not self._clients and (server := self._server) is not None:
             self._server = None
             await asyncio.to_thread(server.release)
@@ -236,12 +249,16 @@ class App:
         return await client.open()
 
     async def _own_server(self) -> str:
-        if self._server is None:
-            try:
-                self._server = await asyncio.to_thread(start_server, self._project or Path.cwd())
-            except EmbeddedError as error:
-                raise Unavailable(str(error)) from error
-        return self._server.url
+        try:
+            return await asyncio.to_thread(self._start_server)
+        except EmbeddedError as error:
+            raise Unavailable(str(error)) from error
+
+    def _start_server(self) -> str:
+        with self._server_lock:  # loops of several threads share one
+            if self._server is None:
+                self._server = start_server(self._project or Path.cwd())
+            return self._server.url
 
     async def _migrate(self, url: str) -> None:
         async with open_connection(url) as connection:

@@ -69,6 +69,10 @@ class Run(Generic[T]):
             async with asyncio.timeout(seconds):
                 ending = await client.results.wait(self.id)
         except TimeoutError as error:
+            # It may have ended just now, or long before a caller that gave no time at all.
+            endings = await client.executions.read_results(self.id.partition_key, [self.id.uuid])
+            if endings:
+                return self._concluded(endings[0])
             state = await client.executions.state(self.id)
             raise ResultTimeout(
                 f"{self.task} has not ended within {seconds:g} s; it is "
@@ -77,14 +81,17 @@ class Run(Generic[T]):
                 execution_id=self.id,
                 state=state,
             ) from error
-        if ending.public_state is PublicState.COMPLETED:
-            return self._decode(ending.result)
-        raise self._error(ending)
+        return self._concluded(ending)
 
     def result_sync(self, timeout: float | timedelta | None = None) -> T:
         """`result` for synchronous code."""
         value: T = self._call(lambda: self.result(timeout), "run.result()")
         return value
+
+    def _concluded(self, ending: Ending) -> T:
+        if ending.public_state is PublicState.COMPLETED:
+            return self._decode(ending.result)
+        raise self._error(ending)
 
     def _error(self, ending: Ending) -> FlowFabricError:
         match ending.public_state:

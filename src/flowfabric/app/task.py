@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from flowfabric.app.run import Run
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.execution import DEFAULT_KEY_WINDOW, Route, Submission
+from flowfabric.core.execution import (
+    DEFAULT_KEY_WINDOW,
+    Route,
+    Submission,
+    check_tags,
+    check_text,
+)
 from flowfabric.core.ids import mint, mint_for_key
 from flowfabric.core.states import KeyScope
 from flowfabric.worker.task import TaskSpec
@@ -112,11 +118,17 @@ class Task(Generic[P, R, T]):
         spec, options = self.spec, self._options
         namespace = self._app.settings.namespace
         payload = spec.encode(args, kwargs)
-        lane = options.lane or spec.lane
+        lane = spec.lane if options.lane is None else options.lane
+        if options.tags is not None:
+            check_tags(options.tags)
         keyed: dict[str, Any] = {}
         if options.key is not None:
-            if not isinstance(options.key, str) or not options.key:
-                raise InvalidInput(field="key", problem="must be text that is not empty")
+            check_text("key", options.key, 512)
+            if not isinstance(options.window, timedelta):
+                raise InvalidInput(
+                    field="window",
+                    problem=f"must be a timedelta, not {type(options.window).__name__}",
+                )
             if options.unique not in tuple(KeyScope):
                 raise InvalidInput(field="unique", problem="must be 'window' or 'unfinished'")
             keyed = {
@@ -126,7 +138,7 @@ class Task(Generic[P, R, T]):
                 "key_window": options.window,
             }
         return Submission(
-            id=mint_for_key(namespace, options.key) if options.key else mint(),
+            id=mint() if options.key is None else mint_for_key(namespace, options.key),
             route=Route(namespace, lane, spec.name, spec.needs),
             payload=payload,
             priority=spec.priority if options.priority is None else options.priority,

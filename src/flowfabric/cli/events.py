@@ -13,13 +13,20 @@ from typing import Any
 
 import typer
 
-from flowfabric.cli.database import URL_OPTION, failures_as_exit_codes, resolve_database_url
+from flowfabric.cli.database import (
+    EXIT_UNREACHABLE,
+    URL_OPTION,
+    failures_as_exit_codes,
+    resolve_database_url,
+)
 from flowfabric.client import FlowFabric
 from flowfabric.config import Settings
-from flowfabric.core.errors import InvalidInput
+from flowfabric.core.errors import CursorExpired, InvalidInput, ReadOnlyServer
 from flowfabric.core.execution import Event
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind
+
+EXIT_CONFLICT = 4
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -61,6 +68,14 @@ def events(
             asyncio.run(
                 _print(resolve_database_url(database_url), cursor, since, follow, filters, output)
             )
+        except CursorExpired as error:
+            typer.echo(f"error: {error}", err=True)
+            if error.resume_from:
+                typer.echo(f"go on with: --since {error.resume_from.isoformat()}", err=True)
+            raise typer.Exit(EXIT_CONFLICT) from error
+        except ReadOnlyServer as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(EXIT_UNREACHABLE) from error
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
 
@@ -70,7 +85,7 @@ async def _print(
 ) -> None:
     settings = Settings.from_environment()
     async with FlowFabric(url, namespace=settings.namespace, pool_size=1) as client:
-        position = cursor or await client.events.open(_moment(since))
+        position = await client.events.open(_moment(since)) if cursor is None else cursor
         if follow:
             async with aclosing(client.events.follow_pages(position, **filters)) as pages:
                 async for page in pages:
@@ -91,7 +106,7 @@ def _line(event: Event, output: Output) -> str:
     if output is Output.JSON:
         return json.dumps(
             {name: value for name, value in asdict(event).items() if value is not None},
-            default=str,
+            default=lambda value: value.isoformat() if isinstance(value, datetime) else str(value),
         )
     time = event.occurred_at.astimezone().strftime("%H:%M:%S.%f")[:-3]
     where = f"attempt {event.attempt_index} epoch {event.epoch}" if event.epoch else ""
@@ -109,12 +124,12 @@ def _kind(name: str) -> EventKind:
 
 def _moment(text: str) -> datetime:
     number, unit = text[:-1], text[-1:]
-    if unit in _UNITS and number.isdecimal():
-        return datetime.now(UTC) - timedelta(seconds=int(number) * _UNITS[unit])
     try:
+        if unit in _UNITS and number.isascii() and number.isdecimal():
+            return datetime.now(UTC) - timedelta(seconds=int(number) * _UNITS[unit])
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return moment if moment.tzinfo else moment.astimezone()
+    except (ValueError, OverflowError) as error:
         raise InvalidInput(
-            field="since", problem=f"{text!r} is neither like 10m nor an ISO time"
+            field="since", problem=f"{text[:40]!r} is neither like 10m nor an ISO time"
         ) from error
-    return moment if moment.tzinfo else moment.astimezone()

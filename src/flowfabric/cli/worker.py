@@ -14,6 +14,7 @@ import typer
 from flowfabric.app.app import App
 from flowfabric.cli.database import URL_OPTION, failures_as_exit_codes
 from flowfabric.config import Settings, unknown_variables
+from flowfabric.core.errors import InvalidInput
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
 
 APP_ARGUMENT = typer.Argument(
@@ -40,7 +41,10 @@ def worker(
     """Work on the tasks of an app. SIGTERM or Ctrl-C finishes what runs, then stops."""
     with failures_as_exit_codes():
         settings = Settings.from_environment()
-        install_logging(settings.log_format, settings.log_level)
+        try:
+            install_logging(settings.log_format, settings.log_level)
+        except ValueError as error:
+            raise InvalidInput(field="FLOWFABRIC_LOG_LEVEL", problem=str(error)) from error
         for sentence in unknown_variables():
             WORKER_LOGGER.warning("%s", sentence)
         found = load_app(app)
@@ -70,8 +74,8 @@ def load_app(reference: str) -> App:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # it is there, but imports something that is not
         raise typer.BadParameter(
             f"there is no module {module_name!r} in {here} or installed", param_hint="MODULE:APP"
         ) from error

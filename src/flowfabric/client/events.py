@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from flowfabric.core.errors import FlowFabricError, Unavailable
+from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, Outcome
 from flowfabric.db import functions
-from flowfabric.db.session import Database
+from flowfabric.db.session import Database, Session
 from flowfabric.telemetry import ENGINE_LOGGER
 
 READY_CHANNEL = "ff_ready"
@@ -73,7 +73,7 @@ class Events:
 
         A page holds whole transactions, so it may be somewhat longer than `limit`.
         """
-        partition = _partition_of(cursor)
+        partition, feed = _partition_of(cursor), _feed(feed)
         rows = await self._database.call(
             functions.READ_EVENTS,
             partition,
@@ -81,10 +81,10 @@ class Events:
             cursor,
             limit,
             _kinds(kinds, feed),
-            _texts(lanes),
-            _texts(tasks),
+            _texts("lanes", lanes),
+            _texts("tasks", tasks),
             None if executions is None else [id.uuid for id in executions],
-            _texts(instance_tags),
+            _texts("instance_tags", instance_tags),
         )
         end = rows[-1]
         events = [event_of(row, partition) for row in rows[:-1]]
@@ -100,7 +100,7 @@ class Events:
         Store `event.cursor` when an event has been dealt with, and follow from it after a restart:
         nothing is missed, and a part of the last page may come again.
         """
-        before = cursor or await self.open()
+        before = await self.open() if cursor is None else cursor
         async with aclosing(self.follow_pages(before, limit=limit, **filters)) as pages:
             async for page in pages:
                 for event in page.events[:-1]:
@@ -117,17 +117,19 @@ class Events:
         Lives through lost connections; `CursorExpired` tells that events were lost to a failover,
         and from when to read again.
         """
-        cursor = cursor or await self.open()
+        cursor = await self.open() if cursor is None else cursor
+        # What can be iterated only once would filter the first page only.
+        filters = {
+            name: list(value) if isinstance(value, Iterator) else value
+            for name, value in filters.items()
+        }
         hinted = asyncio.Event()
         session = self._database.session("events")
         try:
-            for channel in (READY_CHANNEL, ENDED_CHANNEL):
-                try:
-                    await session.listen(channel, lambda _: hinted.set())
-                except FlowFabricError as error:
-                    ENGINE_LOGGER.debug("cannot listen, polling instead: %s", error)
             while True:
                 hinted.clear()
+                if not session.is_connected:
+                    await _listen(session, hinted)
                 try:
                     page = await self.read(cursor, limit=limit, **filters)
                 except Unavailable as error:
@@ -148,6 +150,15 @@ class Events:
             await session.close()
 
 
+async def _listen(session: Session, hinted: asyncio.Event) -> None:
+    """Ask for hints; whatever is in the way, a follower that polls misses nothing."""
+    for channel in (READY_CHANNEL, ENDED_CHANNEL):
+        try:
+            await session.listen(channel, lambda _: hinted.set())
+        except Exception as error:
+            ENGINE_LOGGER.debug("cannot listen, polling instead: %s", error)
+
+
 def event_of(row: Any, partition: int) -> Event:
     """An event from a row of the feed or of an execution's history."""
     return Event(
@@ -164,20 +175,33 @@ def event_of(row: Any, partition: int) -> Event:
 
 
 def _partition_of(cursor: str) -> int:
-    """The partition a cursor belongs to; the engine refuses a cursor that is none."""
-    parts = cursor.split(":", 2)
-    return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else 0
+    """The partition a cursor belongs to; the engine refuses a text that is no cursor."""
+    if not isinstance(cursor, str) or not cursor.isascii() or "\0" in cursor:
+        raise InvalidInput(field="cursor", problem="is not a cursor of ours; open one")
+    number = cursor[:16].partition(":")[2].partition(":")[0]
+    partition = int(number) if number.isdecimal() else 0
+    return partition if partition < 2**15 else 0
 
 
-def _kinds(
-    kinds: Iterable[EventKind | str] | None, feed: Feed | str | None
-) -> Sequence[str] | None:
-    wanted = None if kinds is None else {EventKind(kind) for kind in kinds}
+def _feed(feed: Feed | str | None) -> Feed | None:
+    try:
+        return None if feed is None else Feed(feed)
+    except ValueError as error:
+        raise InvalidInput(field="feed", problem=f"must be one of: {', '.join(Feed)}") from error
+
+
+def _kinds(kinds: Iterable[EventKind | str] | None, feed: Feed | None) -> Sequence[str] | None:
+    try:
+        wanted = None if kinds is None else {EventKind(kind) for kind in kinds}
+    except ValueError as error:
+        raise InvalidInput(field="kinds", problem=str(error)) from error
     if feed in (Feed.COMPLETION, Feed.OPERATOR):
         of_feed = set(_COMPLETION if feed == Feed.COMPLETION else _OPERATOR)
         wanted = of_feed if wanted is None else wanted & of_feed
     return None if wanted is None else sorted(wanted)
 
 
-def _texts(values: Iterable[str] | None) -> list[str] | None:
+def _texts(field: str, values: Iterable[str] | None) -> list[str] | None:
+    if isinstance(values, str):
+        raise InvalidInput(field=field, problem="must be several texts, not one")
     return None if values is None else list(values)

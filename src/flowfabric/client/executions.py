@@ -82,8 +82,9 @@ class Executions:
         return await self._submit_batcher(submission).put(submission)
 
     async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store many executions. Each chunk of 500 is one transaction; a bad item raises before
-        anything of its chunk is stored."""
+        """Store many executions, 500 in a transaction. What can be seen to be bad raises before
+        anything is stored; what only the engine can refuse (a closed lane, a key used before with
+        other arguments) raises after the rest of its 500 was."""
         for submission in submissions:
             submission.check()
         for route in {submission.route for submission in submissions}:
@@ -119,9 +120,13 @@ class Executions:
         partition: int = 0,
         caller: Caller | None = None,
         patience: float = 10.0,
+        claim_id: UUID | None = None,
     ) -> list[Claimed]:
-        """Lease the next executions that this worker can run; none if there are none."""
-        claim_id = uuid7()
+        """Lease the next executions that this worker can run; none if there are none.
+
+        After `Unavailable`, asking again with the same `claim_id` gives what the lost call leased.
+        """
+        claim_id = claim_id or uuid7()
         rank, at, last = floor or (None, None, None)
         rows = await (caller or self._database).call(
             functions.CLAIM_EXECUTIONS,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from flowfabric.client.events import ENDED_CHANNEL
 from flowfabric.client.executions import Executions
-from flowfabric.core.errors import FlowFabricError, Unavailable
+from flowfabric.core.errors import Unavailable
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db.session import Database, Session
@@ -31,15 +31,18 @@ class Results:
         self._waiting: dict[int, dict[UUID, set[asyncio.Future[Ending]]]] = {}
         self._hinted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._session: Session | None = None
-        self._shared = False
+        self._own: Session | None = None
+        self._shared: Session | None = None
+        self._listening: Session | None = None
 
     def share(self, session: Session) -> None:
         """Listen on a connection the process has anyway, instead of opening one."""
-        self._session, self._shared = session, True
+        self._shared = session
+        self._hinted.set()  # whoever waits already moves over
 
     def unshare(self) -> None:
-        self._session, self._shared = None, False
+        self._shared = None
+        self._hinted.set()
 
     async def wait(self, id: ExecutionId) -> Ending:
         """Wait until an execution has ended."""
@@ -73,6 +76,8 @@ class Results:
             idle_since = monotonic()
             while any(self._waiting.values()) or monotonic() - idle_since < LINGER_SECONDS:
                 self._hinted.clear()
+                if self._listening is not (self._shared or self._own):
+                    await self._listen()
                 if any(self._waiting.values()):
                     idle_since = monotonic()
                     await self._look()
@@ -94,7 +99,8 @@ class Results:
                     endings = await self._executions.read_results(
                         partition, ids[start : start + BATCH]
                     )
-                except FlowFabricError as error:
+                except Exception as error:
+                    # Whatever it is, nobody is left waiting for a loop that has ended.
                     self._fail(error, ids[start : start + BATCH], group)
                     continue
                 for ending in endings:
@@ -104,7 +110,7 @@ class Results:
 
     def _fail(
         self,
-        error: FlowFabricError,
+        error: Exception,
         ids: list[UUID],
         group: dict[UUID, set[asyncio.Future[Ending]]],
     ) -> None:
@@ -114,18 +120,22 @@ class Results:
                     future.set_exception(error)
 
     async def _listen(self) -> None:
-        if self._session is None:
-            self._session = self._database.session("results")
+        if self._shared is None and self._own is None:
+            self._own = self._database.session("results")
+        elif self._shared is not None and self._own is not None:
+            own, self._own = self._own, None
+            await own.close()
+        session = self._listening = self._shared or self._own
+        if session is None:
+            return
         try:
-            await self._session.listen(ENDED_CHANNEL, lambda _: self._hinted.set())
+            await session.listen(ENDED_CHANNEL, lambda _: self._hinted.set())
         except Exception as error:
             ENGINE_LOGGER.debug("cannot listen for endings, polling instead: %s", error)
 
     async def _forget(self) -> None:
-        session, self._session = self._session, self._session if self._shared else None
-        if session is None:
-            return
-        if self._shared:
-            await session.unlisten(ENDED_CHANNEL)
-        else:
-            await session.close()
+        own, self._own, self._listening = self._own, None, None
+        if self._shared is not None:
+            await self._shared.unlisten(ENDED_CHANNEL)
+        if own is not None:
+            await own.close()

@@ -43,12 +43,22 @@ _SCHEMA_ERRORS = {"42883", "42P01", "42703", "3F000"}
 
 # How long a caller waits by default for a database that went away.
 PATIENCE_SECONDS = 10.0
+# A connection that says nothing for this long is dead: a call of the engine takes milliseconds and
+# waits for a lock 2 s at most. The kernel would take a quarter of an hour to notice.
+ANSWER_SECONDS = 10.0
 
 
 async def invoke(connection: Connection, statement: Statement, args: tuple[Any, ...]) -> Rows:
     """Run one statement on one connection; every error is one of ours or `_Gone`."""
     try:
-        return await connection.fetch(statement.text, *args)
+        return await connection.fetch(statement.text, *args, timeout=ANSWER_SECONDS)
+    except TimeoutError as error:
+        connection.terminate()
+        raise _Gone(f"no answer within {ANSWER_SECONDS:g} s") from error
+    except asyncpg.InternalClientError as error:
+        # The server has said good-bye; the driver has read that, but not yet closed.
+        connection.terminate()
+        raise _Gone(str(error)) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise translated(error, statement.name) from error
 

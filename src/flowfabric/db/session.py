@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import asyncpg
@@ -29,6 +29,14 @@ Notify = Callable[[str | None], None]
 SendHint = Callable[[str, str], Awaitable[None]]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
+# What a connection says when it is gone. The third: the server has said good-bye, and the driver
+# has read that, but not yet closed.
+_BROKEN = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 # How long a hint may take to arrive before listening counts as broken.
 HEARING_SECONDS = 1.0
 
@@ -63,7 +71,9 @@ class Database:
         try:
             self._pool = await asyncpg.create_pool(
                 self.url,
-                min_size=1,
+                # None is kept open for its own sake: the driver would try to restore it while the
+                # server is away, and log every failure with its trace.
+                min_size=0,
                 max_size=self._size,
                 connection_class=_Connection,
                 timeout=CONNECT_TIMEOUT_SECONDS,
@@ -97,7 +107,9 @@ class Database:
             try:
                 return await call.invoke(connection, statement, args)
             finally:
-                await pool.release(connection)
+                # A connection that breaks only now is thrown away by the pool; the answer stands.
+                with contextlib.suppress(Exception):
+                    await pool.release(connection)
 
         return await call.persist(self.meter, statement, attempt, patience=patience)
 
@@ -163,8 +175,9 @@ class Session:
             connection = self._connection
             if heard is not None and connection is not None and not connection.is_closed():
                 # A connection that breaks here takes its listening with it.
-                with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                    await connection.remove_listener(channel, heard)
+                with contextlib.suppress(*_BROKEN):
+                    async with _answering(connection):
+                        await connection.remove_listener(channel, heard)
 
     @property
     def is_connected(self) -> bool:
@@ -177,7 +190,7 @@ class Session:
             if self._connection is not None and not self._connection.is_closed():
                 try:
                     await self._connection.close(timeout=2)
-                except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                except (TimeoutError, *_BROKEN):
                     self._connection.terminate()
             self._connection = None
 
@@ -237,10 +250,24 @@ class Session:
                 notify(str(payload))
 
         try:
-            await connection.add_listener(channel, heard)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            ENGINE_LOGGER.warning("cannot listen on %s: %s", channel, error)
+            async with _answering(connection):
+                await connection.add_listener(channel, heard)
+        except _BROKEN as error:
+            ENGINE_LOGGER.warning(
+                "cannot listen on %s: %s", channel, str(error) or type(error).__name__
+            )
             return
         self._heard[channel] = heard
         if (notify := self._channels.get(channel)) is not None:
             notify(None)
+
+
+@contextlib.asynccontextmanager
+async def _answering(connection: asyncpg.Connection[Any]) -> AsyncIterator[None]:
+    """Give a connection up that does not answer what the block asks it."""
+    try:
+        async with asyncio.timeout(call.ANSWER_SECONDS):
+            yield
+    except TimeoutError:
+        connection.terminate()
+        raise

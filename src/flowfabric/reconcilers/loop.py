@@ -32,8 +32,14 @@ async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
     while True:
         try:
             handled, due_in = await reconciler.run_once(client, reconciler.batch)
-        except FlowFabricError as error:
-            ENGINE_LOGGER.warning("%s failed, trying again: %s", reconciler.name, error)
+        except Exception as error:
+            # Whatever it is: without this loop nobody would take over what dead workers left.
+            ENGINE_LOGGER.warning(
+                "%s failed, trying again: %s",
+                reconciler.name,
+                error,
+                exc_info=None if isinstance(error, FlowFabricError) else error,
+            )
             await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
             backoff = min(backoff * 2, MOST_BACKOFF_SECONDS)
             continue

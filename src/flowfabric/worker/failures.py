@@ -9,28 +9,35 @@ from typing import Any
 from flowfabric.core.execution import Failure
 from flowfabric.core.states import FailureClass
 
+_NAME_BYTES = 256
 _REASON_BYTES = 256
-_MESSAGE_CHARACTERS = 4_000
-_TRACE_CHARACTERS = 16_000
+# As JSON a character of these may take twice its bytes; the engine stores 64 KiB in all.
+_MESSAGE_BYTES = 4_000
+_TRACE_BYTES = 24_000
 
 
 def failure_of(error: BaseException, kind: FailureClass = FailureClass.TRANSIENT) -> Failure:
-    """What went wrong: one line for lists, and type, message and trace for whoever debugs it."""
+    """What went wrong: one line for lists, and type, message and trace for whoever debugs it.
+
+    Never raises and always fits into the engine's limits, whatever the exception looks like: a
+    failure that could not be stored would leave its execution neither ended nor given back.
+    """
     name = type(error).__qualname__
     if type(error).__module__ != "builtins":
         name = f"{type(error).__module__}.{name}"
-    message = _printable(str(error))
-    trace = _printable("".join(traceback.format_exception(error)), lines=True)
+    name = _one_line(name, _NAME_BYTES)
+    message = _printable(_message(error)[:_MESSAGE_BYTES])
+    trace = "".join(traceback.format_exception(error))[-_TRACE_BYTES:]
     detail = {
         "type": name,
-        "message": message[:_MESSAGE_CHARACTERS],
-        "trace": trace[-_TRACE_CHARACTERS:],
+        "message": _head(message, _MESSAGE_BYTES),
+        "trace": _tail(_printable(trace, lines=True), _TRACE_BYTES),
     }
     return Failure(
         kind=kind,
-        reason=_one_line(f"{type(error).__name__}: {message}" if message else name),
-        category=name[:256],
-        detail=json.dumps(detail).encode(),
+        reason=_one_line(f"{type(error).__name__}: {message}" if message else name, _REASON_BYTES),
+        category=name,
+        detail=json.dumps(detail, ensure_ascii=False).encode(),
     )
 
 
@@ -45,9 +52,24 @@ def facts_of(detail: bytes | None) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {"message": str(facts)}
 
 
-def _one_line(text: str) -> str:
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"(its message cannot be shown: {type(broken).__name__})"
+
+
+def _one_line(text: str, most: int) -> str:
     line = " ".join("".join(ch if ch >= " " and ch != "\x7f" else " " for ch in text).split())
-    return line.encode()[:_REASON_BYTES].decode(errors="ignore") or "failed"
+    return _head(line, most) or "failed"
+
+
+def _head(text: str, most: int) -> str:
+    return text.encode("utf-8", "replace")[:most].decode(errors="ignore")
+
+
+def _tail(text: str, most: int) -> str:
+    return text.encode("utf-8", "replace")[-most:].decode(errors="ignore")
 
 
 def _printable(text: str, *, lines: bool = False) -> str:

@@ -121,8 +121,13 @@ class Heartbeat:
             lost, busy = await self._renewer.renew(
                 [one.claimed for one in held], self._ttl, caller=session
             )
-        except FlowFabricError as error:
-            WORKER_LOGGER.warning("leases could not be renewed: %s", error)
+        except Exception as error:
+            # Whatever it is: a heartbeat that ends loses every lease of the process.
+            WORKER_LOGGER.warning(
+                "leases could not be renewed: %s",
+                error,
+                exc_info=None if isinstance(error, FlowFabricError) else error,
+            )
             self._give_up_expired(held)
             return True
         gone = {id(claimed) for claimed in lost}
@@ -147,4 +152,8 @@ class Heartbeat:
             if id(one.claimed) not in self._held or one.is_lost:
                 return
             one.is_lost = True
-        one.lost()
+        try:
+            one.lost()
+        except Exception as error:
+            # The loop of its worker may have ended.
+            WORKER_LOGGER.warning("nobody heard that a lease is lost: %s", error)

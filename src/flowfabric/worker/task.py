@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NotRequired, get_type_hints
+from typing import Any, NotRequired, get_args, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer
 from typing_extensions import TypedDict
 
 from flowfabric.core.errors import InvalidInput
@@ -22,6 +22,8 @@ from flowfabric.worker.context import Context
 
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
+# JSON has no infinity and no NaN; as null they would be refused when they are read.
+_AS_JSON = CoreConfig(ser_json_inf_nan="strings")
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class TaskSpec:
     def context_name(self) -> str | None:
         """The parameter annotated with Context, if there is one."""
         for name, hint in self._hints.items():
-            if name != "return" and hint is Context:
+            if name != "return" and (hint is Context or Context in get_args(hint)):
                 return name
         return None
 
@@ -100,8 +102,16 @@ class TaskSpec:
         )
 
     @cached_property
+    def _argument_writer(self) -> SchemaSerializer:
+        return SchemaSerializer(self._arguments.core_schema, _AS_JSON)
+
+    @cached_property
     def _result(self) -> TypeAdapter[Any]:
         return self._adapter(self._hints.get("return", Any), "its result")
+
+    @cached_property
+    def _result_writer(self) -> SchemaSerializer:
+        return SchemaSerializer(self._result.core_schema, _AS_JSON)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments; `InvalidInput` names the one that is off."""
@@ -114,7 +124,7 @@ class TaskSpec:
             if isinstance(value, tuple) and self.signature.parameters[name].kind is _POSITIONAL:
                 arguments[name] = list(value)
         try:
-            return self._arguments.dump_json(self._arguments.validate_python(arguments))
+            return self._argument_writer.to_json(self._arguments.validate_python(arguments))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise InvalidInput(
@@ -132,29 +142,44 @@ class TaskSpec:
         self, payload: bytes | None, context: Context | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a stored payload, as this version of the function takes them."""
-        arguments = self._arguments.validate_json(payload or b"{}")
+        try:
+            arguments = self._arguments.validate_json(payload or b"{}")
+        except ValidationError as error:
+            raise InvalidInput(
+                field="payload",
+                problem=f"it does not fit the parameters of {self.name}: {_told(error)}",
+            ) from None
         if self.context_name is not None:
             arguments[self.context_name] = context
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        positional_gap = False
         for name, parameter in self._parameters.items():
-            if name not in arguments:
-                positional_gap = positional_gap or parameter.kind is not _NAMED
-                continue
             if parameter.kind is _POSITIONAL:
-                args.extend(arguments[name])
+                args.extend(arguments.get(name, ()))
             elif parameter.kind is _NAMED:
-                kwargs.update(arguments[name])
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or positional_gap:
+                kwargs.update(arguments.get(name, {}))
+            elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+                # One that was left out has a default, and those behind it need their places.
+                args.append(arguments.get(name, parameter.default))
+            elif name in arguments:
                 kwargs[name] = arguments[name]
-            else:
-                args.append(arguments[name])
         return args, kwargs
 
     def encode_result(self, value: Any) -> bytes:
-        """The stored form of a result."""
-        return self._result.dump_json(value, warnings="error")
+        """The stored form of a result; `InvalidInput` if it has none."""
+        try:
+            if value is None:
+                # It would be written as null whatever the hint says, and then could not be read.
+                self._result.validate_python(None)
+            return self._result_writer.to_json(value, warnings="error")
+        except ValidationError as error:
+            problem = _told(error)
+        except ValueError as error:
+            problem = str(error).partition(" [input_value=")[0]
+        raise InvalidInput(
+            field="result",
+            problem=f"what {self.name} returned cannot be stored as its type hint says: {problem}",
+        )
 
     def decode_result(self, stored: bytes | None) -> Any:
         """A stored result as the type hint says."""
@@ -176,6 +201,14 @@ class TaskSpec:
             except PydanticSerializationError:
                 return name
         return "arguments"
+
+
+def _told(error: ValidationError) -> str:
+    """What is wrong with a value, without the value: this is logged."""
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"]
+        for one in error.errors(include_url=False, include_input=False, include_context=False)[:5]
+    )
 
 
 def task_name(function: Callable[..., Any]) -> str:

@@ -9,19 +9,23 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from time import monotonic
 from typing import Any
-
-from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+from uuid import UUID
 
 from flowfabric.client import FlowFabric
 from flowfabric.client.executions import Floor
-from flowfabric.core.errors import FlowFabricError, InvalidInput, LeaseLost, Unavailable
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    InvalidInput,
+    LeaseLost,
+    Unavailable,
+)
 from flowfabric.core.execution import Claimed, Failure, check_lane
+from flowfabric.core.ids import uuid7
 from flowfabric.core.policy import capability_set
 from flowfabric.core.states import FailureClass
 from flowfabric.db.session import Session
@@ -31,6 +35,7 @@ from flowfabric.worker.failures import failure_of
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
 from flowfabric.worker.task import TaskSpec
+from flowfabric.worker.threads import Threads
 
 MAX_CLAIM = 500
 IDLE_POLL_SECONDS = 10.0
@@ -87,7 +92,12 @@ class Worker:
         self._ttl = lease_ttl
         self._drain_timeout = drain_timeout
         self._hints = hints
-        self._turns = sorted(set(lanes or (spec.lane for spec in tasks.values())))
+        self._turns: list[str | None] = [
+            *sorted(set(lanes or (spec.lane for spec in tasks.values())))
+        ]
+        if lanes is None and len(self._turns) > 1:
+            # A turn of nobody, by age alone: so a lane that only submits name is served as well.
+            self._turns.append(None)
         self._loop = asyncio.get_running_loop()
         self._buffer: deque[Claimed] = deque()
         self._running: dict[Claimed, tuple[asyncio.Task[None], Context]] = {}
@@ -98,9 +108,9 @@ class Worker:
         self._turn = 0
         self._mean_seconds = AHEAD_SECONDS
         self._is_idle = False
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         if not all(spec.is_async for spec in tasks.values()):
-            self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="flowfabric-task")
+            self._threads = Threads(concurrency, "flowfabric-task")
 
     @property
     def is_idle(self) -> bool:
@@ -134,7 +144,8 @@ class Worker:
         claiming = asyncio.create_task(self._claim_until_stopped())
         try:
             await asyncio.shield(claiming)
-        except asyncio.CancelledError:
+        except BaseException:
+            # Cancelled, or it may not claim any more: what is running deserves its end anyway.
             self.stop()
             await asyncio.wait([claiming])
             await self._drain()
@@ -144,13 +155,15 @@ class Worker:
         finally:
             self._hints.leave(self)
             if self._threads is not None:
-                self._threads.shutdown(wait=False, cancel_futures=True)
+                self._threads.shutdown()
             WORKER_LOGGER.info("worker %s stopped", self.instance_id)
 
     async def _claim_until_stopped(self) -> None:
         floor: Floor | None = None
         floor_since = 0.0
         failures = full = 0
+        claim_id: UUID | None = None
+        asked_at = 0.0
         while not self._stopping.is_set():
             ahead = self._concurrency if self._mean_seconds < AHEAD_SECONDS else 0
             room = self._concurrency + ahead - len(self._running) - len(self._buffer)
@@ -161,7 +174,8 @@ class Worker:
             if floor is not None and monotonic() - floor_since > FLOOR_SECONDS:
                 floor = None
             self._woken.clear()
-            asked_at = monotonic()
+            if claim_id is None:
+                claim_id, asked_at = uuid7(), monotonic()
             try:
                 claimed = await self._client.executions.claim(
                     worker_id=self.worker_id,
@@ -175,14 +189,16 @@ class Worker:
                     floor=floor,
                     caller=self._claims,
                     patience=1.0,
+                    claim_id=claim_id,
                 )
             except Unavailable as error:
+                # The claim may have been made: it is asked for again by the same name.
                 pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
                 failures += 1
                 WORKER_LOGGER.warning("cannot claim, trying again: %s", error)
                 await self._wait(pause)
                 continue
-            failures = 0
+            failures, claim_id = 0, None
             if claimed:
                 self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
                 self._buffer.extend(claimed)
@@ -253,27 +269,31 @@ class Worker:
         running.set(context)
         execution_in_log.set((claimed.id, claimed.attempt_index, claimed.task))
         spec = self._tasks[claimed.task]
+        # What cannot be read or stored now cannot be later; what the handler raises may pass.
+        kind = FailureClass.PERMANENT
         try:
             args, kwargs = spec.decode(claimed.payload, context)
+            kind = FailureClass.TRANSIENT
             if spec.is_async:
                 value = await spec.function(*args, **kwargs)
             else:
                 value = await self._call_in_thread(spec, args, kwargs)
+            kind = FailureClass.PERMANENT
             result = spec.encode_result(value)
         except asyncio.CancelledError as error:
             if context.cancelled:
                 return
             self._settle_failed(claimed, failure_of(error, FailureClass.CANCELLED))
-        except ValidationError as error:
-            self._settle_failed(claimed, failure_of(error, FailureClass.PERMANENT))
-        except PydanticSerializationError as error:
-            self._settle_failed(claimed, failure_of(error, FailureClass.PERMANENT))
-        except (Exception, SystemExit) as error:
-            self._settle_failed(claimed, failure_of(error))
+        except (KeyboardInterrupt, GeneratorExit):
+            # The process or the loop is ending: let the lease run out.
+            self._heartbeat.drop(claimed)
+            raise
+        except BaseException as error:
+            self._settle_failed(claimed, failure_of(error, kind))
         else:
             future = self._client.executions.complete_nowait(claimed, result)
             self._unsettled.add(future)
-            future.add_done_callback(functools.partial(self._settled, claimed))
+            future.add_done_callback(functools.partial(self._settled, claimed, True))
         finally:
             seconds = monotonic() - started
             self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
@@ -285,7 +305,7 @@ class Worker:
     async def _call_in_thread(self, spec: TaskSpec, args: list[Any], kwargs: dict[str, Any]) -> Any:
         # The thread sees the context; it cannot be interrupted, so its late result is dropped.
         inherited = contextvars.copy_context()
-        call = functools.partial(inherited.run, spec.function, *args, **kwargs)
+        call = functools.partial(inherited.run, _call, spec.function, args, kwargs)
         return await self._loop.run_in_executor(self._threads, call)
 
     def _settle_failed(self, claimed: Claimed, failure: Failure) -> None:
@@ -294,24 +314,24 @@ class Worker:
         )
         future = asyncio.ensure_future(self._fail(claimed, failure))
         self._unsettled.add(future)
-        future.add_done_callback(functools.partial(self._settled, claimed))
+        future.add_done_callback(functools.partial(self._settled, claimed, False))
 
     async def _fail(self, claimed: Claimed, failure: Failure) -> None:
         answer = await self._client.executions.fail(claimed, failure)
         if answer.will_retry:
             WORKER_LOGGER.info("%s will be tried again at %s", claimed.task, answer.delayed_until)
 
-    def _settled(self, claimed: Claimed, future: asyncio.Future[None]) -> None:
+    def _settled(self, claimed: Claimed, has_result: bool, future: asyncio.Future[None]) -> None:
         self._heartbeat.drop(claimed)
         self._unsettled.discard(future)
         if future.cancelled():
             return
         error = future.exception()
-        if isinstance(error, LeaseLost):
+        if isinstance(error, LeaseLost | ExecutionNotActive):
             WORKER_LOGGER.warning(
                 "%s ended too late, its result does not count: %s", claimed.id, error
             )
-        elif isinstance(error, InvalidInput):
+        elif isinstance(error, InvalidInput) and has_result:
             # The result itself cannot be stored; the failure can.
             self._settle_failed(claimed, failure_of(error, FailureClass.PERMANENT))
         elif error is not None:
@@ -353,7 +373,8 @@ class Worker:
                 self._abandon(claimed)
             await asyncio.wait([task for task, _ in left.values()], timeout=5)
             await self._release(list(left))
-        if self._unsettled:
+        # A result that cannot be stored becomes a failure to be settled.
+        while self._unsettled:
             await asyncio.wait(self._unsettled)
 
     async def _release(self, held: list[Claimed], cause: str = "worker_shutdown") -> None:
@@ -366,3 +387,11 @@ class Worker:
             self._heartbeat.drop(claimed)
         for claimed, reason in refused.items():
             WORKER_LOGGER.warning("%s could not be given back: %s", claimed.id, reason)
+
+
+def _call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        # No future can carry it: whoever waits would wait for ever.
+        raise RuntimeError("the handler raised StopIteration") from error

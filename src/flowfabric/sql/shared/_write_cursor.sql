@@ -1,7 +1,9 @@
 -- A cursor as text: what was delivered, and how to notice that this is another history.
 --
 -- ff1 : partition : system : timeline : last xid : unfinished below it : anchor id : time : execution
+--     : trimmed so far : checksum
 -- Unfinished transactions are written as distances from the last xid, so that hundreds stay short.
+-- A text that was cut or changed on its way would be another position: the checksum tells.
 drop function if exists ff._write_cursor;
 create function ff._write_cursor(
   p_partition_key smallint,
@@ -9,7 +11,8 @@ create function ff._write_cursor(
   p_snapshot      pg_snapshot,
   p_anchor_id     bigint,
   p_anchor_at     timestamptz,
-  p_anchor_of     uuid
+  p_anchor_of     uuid,
+  p_trimmed       text
 )
 returns text
 language plpgsql
@@ -17,8 +20,9 @@ set search_path = ''
 as $$
 declare
   v_last bigint := coalesce(p_last_xid::text::bigint, 0);
+  v_body text;
 begin
-  return concat_ws(':',
+  v_body := concat_ws(':',
     'ff1', p_partition_key,
     (select to_hex(s.system_identifier) from pg_control_system() s),
     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
@@ -35,6 +39,8 @@ begin
     ), ''),
     coalesce(p_anchor_id, 0),
     coalesce((extract(epoch from p_anchor_at) * 1000000)::bigint, 0),
-    coalesce(p_anchor_of::text, ''));
+    coalesce(p_anchor_of::text, ''),
+    coalesce(p_trimmed, ''));
+  return v_body || ':' || left(encode(sha256(convert_to(v_body, 'UTF8')), 'hex'), 8);
 end;
 $$;

@@ -17,17 +17,21 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
+  v_trimmed  text;
   v_snapshot pg_snapshot;
+  v_own      xid8;
   v_last     record;
 begin
   perform ff._require_primary();
+  select m.value into v_trimmed
+  from ff.meta m where m.name = 'trimmed_xid:' || p_partition_key;
   v_snapshot := pg_current_snapshot();
+  v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
   if p_since is null then
     select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last
     from ff.event e
     where e.partition_key = p_partition_key
-      and e.xid is distinct from pg_current_xact_id_if_assigned()
-      and pg_visible_in_snapshot(e.xid, v_snapshot)
+      and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
     order by e.xid desc, e.event_id desc
     limit 1;
   else
@@ -38,12 +42,14 @@ begin
       and e.xid < coalesce(
         (select f.xid from ff.event f
          where f.partition_key = p_partition_key and f.occurred_at >= p_since
+           and f.xid <> v_own and pg_visible_in_snapshot(f.xid, v_snapshot)
          order by f.xid limit 1),
         pg_snapshot_xmax(v_snapshot))
+      and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
     order by e.xid desc, e.event_id desc
     limit 1;
   end if;
   return ff._write_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
-                          v_last.occurred_at, v_last.execution_id);
+                          v_last.occurred_at, v_last.execution_id, v_trimmed);
 end;
 $$;

@@ -62,6 +62,7 @@ declare
   v_last       xid8;
   v_unfinished xid8[];
   v_cut        xid8;
+  v_checked    xid8;
   v_beyond     xid8;
   v_anchor     record;
 begin
@@ -75,22 +76,24 @@ begin
   v_snapshot := pg_current_snapshot();
   v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
 
-  -- Enough for a page: up to and including the transaction of the row behind it.
+  -- Enough for a page: up to and including the transaction of its last row.
   select e.xid into v_cut
   from ff.event e
   where e.partition_key = p_partition_key and e.xid > v_last
     and e.xid < pg_snapshot_xmax(v_snapshot)
+    and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
   order by e.xid, e.event_id
-  offset p_limit limit 1;
+  offset p_limit - 1 limit 1;
 
   -- A transaction that began early may have written late: then an execution's earlier event carries
   -- a higher number. Go on until every event in the page has its predecessor before or in it.
+  v_checked := v_last;
   while v_cut is not null loop
     select p.xid into v_beyond
     from (
       select e.execution_id, e.event_id
       from ff.event e
-      where e.partition_key = p_partition_key and e.xid > v_last and e.xid <= v_cut
+      where e.partition_key = p_partition_key and e.xid > v_checked and e.xid <= v_cut
         and e.version > 1
       union all
       select e.execution_id, e.event_id
@@ -99,6 +102,7 @@ begin
         select x.execution_id, x.event_id from ff.event x
         where x.partition_key = p_partition_key and x.xid = u.xid and x.version > 1
         offset 0) e
+      where v_checked = v_last
     ) w
     cross join lateral (
       select b.xid
@@ -112,6 +116,7 @@ begin
     order by p.xid desc
     limit 1;
     exit when v_beyond is null;
+    v_checked := v_cut;
     v_cut := v_beyond;
   end loop;
 
@@ -158,15 +163,27 @@ begin
   next_cursor := case
     when v_anchor.xid is not null then
       ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
-                       v_anchor.occurred_at, v_anchor.execution_id)
+                       v_anchor.occurred_at, v_anchor.execution_id, v_parts[10])
     when exists (
         select from unnest(v_unfinished) u(xid)
         where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
       ff._write_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
                        timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
-                       nullif(v_parts[9], '')::uuid)
+                       nullif(v_parts[9], '')::uuid, v_parts[10])
     else p_cursor end;
-  has_more := v_cut is not null;
+  has_more := v_cut is not null and exists (
+    select from ff.event e
+    where e.partition_key = p_partition_key and e.xid > v_cut
+      and e.xid < pg_snapshot_xmax(v_snapshot)
+      and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot));
+
+  -- What was trimmed while we read may be missing above.
+  if exists (
+    select from ff.meta m
+    where m.name = 'trimmed_xid:' || p_partition_key and m.value is distinct from v_parts[10])
+  then
+    perform ff._check_cursor(p_partition_key, p_cursor);
+  end if;
   event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;
   attempt_index := null; lease_id := null; epoch := null; worker_instance_id := null;
   outcome := null; flow_id := null; namespace := null; lane := null; task := null;

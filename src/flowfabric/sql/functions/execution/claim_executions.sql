@@ -72,6 +72,7 @@ declare
   v_from_turn  smallint := 0;
   v_from_at    timestamptz := coalesce(p_floor_at, '-infinity');
   v_from_id    uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
+  v_seen       bigint := 0;
   v_locked     integer := 0;
   v_picked     uuid[] := '{}';
   v_capped     uuid[] := '{}';
@@ -210,6 +211,7 @@ begin
     v_picked := v_picked || coalesce(v_round.picked, '{}');
     v_capped := v_capped || coalesce(v_round.capped, '{}');
     v_has_past := v_has_past or coalesce(v_round.has_past, false);
+    v_seen := v_seen + coalesce(v_round.seen, 0);
     v_locked := v_locked + v_round.locked;
     exit when cardinality(v_picked) = p_limit or coalesce(v_round.seen, 0) < v_window
            or v_locked >= 2 * p_limit;
@@ -225,16 +227,24 @@ begin
   if cardinality(v_capped) > 0 then
     perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
   end if;
-  if cardinality(v_picked) = 0 then
+  if v_seen = 0 then
+    -- Nothing there, unless the original of this call has taken it since the slot was read.
+    return query
+    select c.* from ff.claim_slot s
+    cross join lateral ff._claimed(p_partition_key, s.execution_ids, p_claim_id) c
+    where s.partition_key = p_partition_key and s.worker_instance_id = p_worker_instance_id
+      and s.claim_id = p_claim_id;
     return;
   end if;
-
-  return query select * from ff._lease_executions(
-    p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
-    p_lease_ttl, v_now);
+  if cardinality(v_picked) > 0 then
+    return query select * from ff._lease_executions(
+      p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
+      p_lease_ttl, v_now);
+  end if;
 
   -- Written last and only from the state read first: a repeat that overlaps its original waits here
-  -- and is then sent back to read the original's answer.
+  -- and is then sent back to read the original's answer. So it is written, too, when all that waits
+  -- is locked: it may be the original that holds it, and only one of the two may count.
   insert into ff.claim_slot as s (
     partition_key, worker_instance_id, claim_id, claimed_at, execution_ids)
   values (p_partition_key, p_worker_instance_id, p_claim_id, v_now, v_picked)

@@ -73,6 +73,7 @@ begin
                   and x.lease_id = a.lease_id and x.epoch = a.epoch and x.attempt_id = a.attempt_id
                   and x.lease_expires_at > greatest(v_now, x.transitioned_at)
                   and coalesce(octet_length(a.result), 0) <= 1048576
+                  and coalesce(octet_length(a.encoding), 0) <= 64
                   and (p_namespace is null or x.namespace = p_namespace)
               then true else false end
       for no key update skip locked
@@ -141,15 +142,21 @@ begin
   return query
   select v_rest[j.item]::integer,
          case when j.word = 'repeat' then 'completed'
+              when j.word = 'held' and b.field is not null then 'invalid'
               -- good again, but not a moment ago: somebody held the row, so it is to be repeated
-              when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
-                then 'invalid'
               when j.word = 'held' then 'busy'
               else j.word end,
-         case when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
-                then jsonb_build_object('field', 'result',
-                                        'problem', 'is larger than 1 MiB (1048576 bytes)')
+         case when j.word = 'held' and b.field is not null
+                then jsonb_build_object('field', b.field, 'problem', b.problem)
               else j.detail end
-  from unnest(v_judged) j;
+  from unnest(v_judged) j
+  cross join lateral (
+    select w.words[1] as field, w.words[2] as problem
+    from (select case
+              when octet_length(p_results[v_rest[j.item]]) > 1048576
+                then array['result', 'is larger than 1 MiB (1048576 bytes)']
+              when octet_length(p_result_encodings[v_rest[j.item]]) > 64
+                then array['result_encoding', 'must be at most 64 bytes']
+            end as words) w) b;
 end;
 $$;

@@ -39,6 +39,10 @@ security definer
 set search_path = ''
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column

@@ -77,8 +77,8 @@ begin
       due_at = null,
       attempt_paused_at = greatest(v_now, e.transitioned_at),
       attempt_pause_cause = p_cause,
-      attempt_time_left = greatest(
-        e.attempt_deadline_at - greatest(v_now, e.transitioned_at), interval '0'),
+      attempt_time_left = case when e.attempt_deadline_at is not null then greatest(
+        e.attempt_deadline_at - greatest(v_now, e.transitioned_at), interval '0') end,
       attempt_deadline_at = null,
       transitioned_at = greatest(v_now, e.transitioned_at),
       mutated_at = greatest(v_now, e.transitioned_at)

@@ -2,7 +2,7 @@
 --
 -- Returns a row for every lease that was not renewed; no row means all of them were. A renewal is
 -- not a transition: no event, and nothing indexed changes. due_at stays behind as a lower bound;
--- whoever meets it too early moves it on.
+-- whoever meets it too early moves it on. Only a lease that is cut short moves it.
 --
 -- Moves:    nothing; a lease found expired is marked so (T19)
 -- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
@@ -48,6 +48,7 @@ begin
 
   update ff.execution e set
     lease_expires_at = greatest(v_now, e.transitioned_at) + p_lease_ttl,
+    due_at = least(e.due_at, greatest(v_now, e.transitioned_at) + p_lease_ttl),
     mutated_at = greatest(v_now, e.transitioned_at)
   from (
     select p_partition_key as pk, j.execution_id

@@ -1,0 +1,61 @@
+"""PgQueuer, over a pool of asyncpg connections; its batch size is the concurrency."""
+
+# ruff: noqa: ASYNC110  every peer is watched the same way, by looking often
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from datetime import timedelta
+
+import asyncpg
+from common import CONC, DSN, LAT, N, concurrently, report
+from pgqueuer import PgQueuer
+from pgqueuer.db import AsyncpgPoolDriver
+from pgqueuer.queries import Queries
+
+done = 0
+starts = {}
+
+
+async def main():
+    pool = await asyncpg.create_pool(DSN, min_size=2, max_size=20)
+    q = Queries(AsyncpgPoolDriver(pool))
+    with contextlib.suppress(Exception):  # installed already
+        await q.install()
+    t = time.perf_counter()
+    await concurrently(lambda i: q.enqueue("noop", str(i).encode()), range(N))
+    s = time.perf_counter() - t
+    pgq = PgQueuer(AsyncpgPoolDriver(pool))
+
+    @pgq.entrypoint("noop")
+    async def noop(job):
+        global done
+        starts[int(job.payload)] = time.perf_counter()
+        done += 1
+
+    t = time.perf_counter()
+    w = asyncio.create_task(pgq.run(batch_size=CONC, dequeue_timeout=timedelta(seconds=1)))
+    while done < N:
+        await asyncio.sleep(0.005)
+    d = time.perf_counter() - t
+    lats = []
+    for i in range(LAT):
+        k = 10**6 + i
+        t = time.perf_counter()
+        await q.enqueue("noop", str(k).encode())
+        while k not in starts:
+            await asyncio.sleep(0.0005)
+        lats.append(starts[k] - t)
+    w.cancel()
+    await asyncio.gather(w, return_exceptions=True)
+    t = time.perf_counter()
+    for i in range(0, N, 500):
+        ks = [str(j).encode() for j in range(i, min(N, i + 500))]
+        await q.enqueue(["noop"] * len(ks), ks, [0] * len(ks))
+    b = time.perf_counter() - t
+    report("pgqueuer", s, d, lats, b)
+
+
+asyncio.run(main())

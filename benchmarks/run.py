@@ -1,0 +1,145 @@
+"""Ours and the peers, side by side on one server: `python benchmarks/run.py [--quick] [--all]`.
+
+Every run of every side gets a fresh database; the sides alternate, and who goes first alternates
+too. BENCH_N, BENCH_CONC, BENCH_LAT and BENCH_RUNS change the size, BENCH_DSN names a server to use
+instead of a throwaway one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from statistics import median
+from typing import Any
+
+from harness import HERE, Rule, Verdict, conclude, database, environment, say, server
+
+FIGURES = (
+    "submit_single_per_s",
+    "submit_bulk_per_s",
+    "drain_per_s",
+    "lat_p50_ms",
+    "lat_p99_ms",
+)
+
+PEERS = {
+    "pgqueuer": (".venv-bench", ["pgqueuer", "asyncpg"]),
+    "procrastinate": (".venv-bench-procrastinate", ["procrastinate"]),
+    "absurd": (".venv-bench-absurd", ["absurd-sdk"]),
+    "awa": (".venv-bench-awa", ["awa-pg"]),
+    "chancy": (".venv-bench-chancy", ["chancy"]),
+    "dbos": (".venv-bench-dbos", ["dbos"]),
+}
+
+Line = dict[str, Any]
+
+
+def python_of(side: str) -> str:
+    if side == "flowfabric":
+        return sys.executable
+    name, packages = PEERS[side]
+    return str(environment(name, packages))
+
+
+def run_once(side: str, python: str, url: str, size: dict[str, str]) -> Line | None:
+    """One run in a process of its own; None if the peer does not work here."""
+    script = HERE / ("" if side == "flowfabric" else "peers") / f"{side}_bench.py"
+    found = subprocess.run(
+        [python, str(script)],
+        env={**os.environ, **size, "BENCH_DSN": url},
+        capture_output=True,
+        text=True,
+    )
+    lines = [line for line in found.stdout.splitlines() if line.startswith('{"peer"')]
+    if found.returncode == 0 and lines:
+        print(lines[-1], flush=True)
+        return json.loads(lines[-1])
+    say(f"{side} failed ({found.returncode}):\n{found.stdout[-1000:]}{found.stderr[-2000:]}")
+    if side in ("flowfabric", "pgqueuer"):
+        raise SystemExit(2)
+    return None
+
+
+async def side_by_side(sides: list[str], runs: int, size: dict[str, str]) -> dict[str, list[Line]]:
+    pythons = {side: python_of(side) for side in sides}
+    lines: dict[str, list[Line]] = {side: [] for side in sides}
+    async with server() as admin:
+        for run in range(runs):
+            for side in sides if run % 2 == 0 else sides[::-1]:
+                say(f"run {run + 1} of {runs}: {side}")
+                async with database(admin, f"bench_{side}") as url:
+                    line = run_once(side, pythons[side], url, size)
+                if line is not None:
+                    lines[side].append(line)
+    return lines
+
+
+def middle(lines: list[Line], figure: str) -> float | None:
+    values = [line[figure] for line in lines if line[figure] is not None]
+    return median(values) if values else None
+
+
+def compare(lines: dict[str, list[Line]]) -> list[Verdict]:
+    """Print the medians, and hold ours against the bars."""
+    found = {
+        side: {figure: middle(of_side, figure) for figure in FIGURES}
+        for side, of_side in lines.items()
+    }
+    print(f"\n{'medians':<34}" + "".join(f"{figure:>22}" for figure in FIGURES))
+    for side, values in found.items():
+        name = lines[side][0]["peer"] if lines[side] else f"{side} (did not run)"
+        cells = "".join(f"{v if v is None else round(v, 2)!s:>22}" for v in values.values())
+        print(f"{name:<34}{cells}")
+    ours = found["flowfabric"]
+    verdicts = []
+
+    def against(side: str, figure: str, subject: str, bar: float, goal: float | None) -> None:
+        theirs = found.get(side, {}).get(figure)
+        if theirs:
+            rule = Rule(f"{subject}, against {side}", bar, goal)
+            verdicts.append(rule.judge(ours[figure] / theirs))
+
+    against("pgqueuer", "drain_per_s", "drain", 1.2, 2.0)
+    against("pgqueuer", "submit_single_per_s", "single submits, 16 callers", 4.0, None)
+    against("absurd", "submit_single_per_s", "single submits, 16 callers (goal)", 0.0, 4.0)
+    against("pgqueuer", "submit_bulk_per_s", "bulk submit", 0.7, 1.2)
+    for figure, bar, goal in (("lat_p50_ms", 4, 2.5), ("lat_p99_ms", 25, 10)):
+        rule = Rule(f"idle pickup latency {figure[4:7]}", bar, goal, at_most=True, unit="ms")
+        verdicts.append(rule.judge(ours[figure]))
+    return verdicts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a first impression in 20 s")
+    parser.add_argument("--all", action="store_true", help="the long rows as well (half an hour)")
+    parser.add_argument(
+        "--peers", default="", help=f"more peers, by commas: {', '.join(list(PEERS)[1:])}"
+    )
+    arguments = parser.parse_args()
+    more = [peer for peer in arguments.peers.split(",") if peer and peer != "pgqueuer"]
+    if unknown := set(more) - set(PEERS):
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}")
+    size = {"BENCH_N": "20000", "BENCH_CONC": "100", "BENCH_LAT": "1000"}
+    if arguments.quick:
+        size = {"BENCH_N": "5000", "BENCH_CONC": "100", "BENCH_LAT": "100"}
+    size = {name: os.environ.get(name, value) for name, value in size.items()}
+    runs = int(os.environ.get("BENCH_RUNS", "2" if arguments.quick else "5"))
+    sides = ["flowfabric", "pgqueuer", *more]
+    verdicts = compare(asyncio.run(side_by_side(sides, runs, size)))
+    if arguments.all:
+        import idle
+        import scale
+        import sustained
+
+        for module in (scale, idle, sustained):
+            verdicts += asyncio.run(module.measure(quick=arguments.quick))
+    return conclude(verdicts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""Does a claim cost the same whatever else is in the table? `python benchmarks/scale.py [--quick]`
+
+One database per situation, all of them on one server at once. A sample is one claim of 100, timed
+inside the server and rolled back; the situations take turns, so that a slow minute hits them all,
+and each database is vacuumed after its sample, so that rolled-back claims leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from statistics import median
+
+import asyncpg
+
+from flowfabric.db.migrate import migrate
+from harness import Rule, Verdict, conclude, database, say, server
+
+CLAIM = 100
+WAITING = 1_000
+# Enough for every one of 200 routes to fill a claim by itself.
+SPREAD = 20_000
+
+_VACUUM = "vacuum (index_cleanup on, truncate off) ff.execution"
+
+_SAMPLER = """
+create function public.sample_claim(p_tasks text[], p_limit integer) returns double precision
+language plpgsql as $$
+declare
+  v_started timestamptz;
+  v_rows    integer;
+begin
+  v_started := clock_timestamp();
+  select count(*) into v_rows from ff.claim_executions(
+    0::smallint, 'default', 'bench', 'bench-1', gen_random_uuid(), null, p_tasks, '{}', p_limit,
+    interval '30 seconds');
+  if v_rows <> p_limit then
+    raise exception 'the claim returned % rows', v_rows;
+  end if;
+  return extract(epoch from clock_timestamp() - v_started) * 1000;
+end $$;
+
+-- Rows as the engine makes them: submitted by it and, if asked, claimed and completed by it.
+-- Ids rise with the clock, as those that clients mint do.
+create procedure public.fill(p_count integer, p_tasks text[], p_finish boolean)
+language plpgsql as $$
+declare
+  v_routes bigint[];
+  v_size   integer;
+  v_ids    uuid[];
+  v_claim  uuid;
+  v_at     bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint - 3600000;
+begin
+  for i in 0 .. (cardinality(p_tasks) - 1) / 500 loop
+    select v_routes || array_agg(r.route_id order by r.item) into v_routes
+    from (select p_tasks[i * 500 + 1 : i * 500 + 500] as tasks) t
+    cross join lateral ff.register_routes(
+      array_fill('default'::text, array[cardinality(t.tasks)]),
+      array_fill('default'::text, array[cardinality(t.tasks)]),
+      t.tasks,
+      array_fill(''::text, array[cardinality(t.tasks)])) r;
+  end loop;
+  for done in 0 .. p_count - 1 by 500 loop
+    v_size := least(500, p_count - done);
+    v_ids := array(
+      select (lpad(to_hex(v_at + done + n), 12, '0') || '7'
+              || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid
+      from generate_series(1, v_size) n);
+    perform ff.submit_executions(
+      0::smallint, 'default', v_ids,
+      array(select v_routes[(done + n) % cardinality(v_routes) + 1]
+            from generate_series(1, v_size) n),
+      array_fill('{"i":1}'::bytea, array[v_size]), p_hint => false);
+    if p_finish then
+      v_claim := gen_random_uuid();
+      perform ff.complete_executions(
+        0::smallint, 'default', array_agg(c.execution_id), array_agg(v_claim), array_agg(c.epoch),
+        array_agg(c.attempt_id), array_agg('null'::bytea), p_hint => false)
+      from ff.claim_executions(
+        0::smallint, 'default', 'bench', 'bench-1', v_claim, null, p_tasks, '{}', v_size,
+        interval '1 hour') c;
+    end if;
+    commit;
+  end loop;
+end $$;
+"""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is in a database before the claims."""
+
+    name: str
+    routes: int = 1
+    waiting: int = WAITING
+    finished: int = 0
+    foreign: int = 0
+    foreign_routes: int = 0
+
+    @property
+    def tasks(self) -> list[str]:
+        return [f"bench.task_{n}" for n in range(self.routes)]
+
+    async def prepare(self, url: str) -> asyncpg.Connection:
+        connection = await asyncpg.connect(url)
+        await migrate(connection)
+        await connection.execute(_SAMPLER)
+        for start in range(0, self.finished, 50_000):
+            size = min(50_000, self.finished - start)
+            await connection.execute(f"call public.fill({size}, {_array(self.tasks)}, true)")
+            # As autovacuum would: otherwise claims walk what the ones before them left behind.
+            await connection.execute(_VACUUM)
+        if self.foreign:
+            foreign = [f"other.task_{n}" for n in range(self.foreign_routes)]
+            await connection.execute(f"call public.fill({self.foreign}, {_array(foreign)}, false)")
+        await connection.execute(f"call public.fill({self.waiting}, {_array(self.tasks)}, false)")
+        await connection.execute("vacuum (analyze)")
+        return connection
+
+
+def _array(names: list[str]) -> str:
+    return "array[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+async def sample(situation: Situation, connection: asyncpg.Connection) -> float:
+    """The milliseconds of one claim; the state stays as it was."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        return await connection.fetchval(
+            "select public.sample_claim($1, $2)", situation.tasks, CLAIM
+        )
+    finally:
+        await transaction.rollback()
+        await connection.execute(_VACUUM)
+
+
+async def measure(*, quick: bool = False) -> list[Verdict]:
+    many = 50_000 if quick else 1_000_000
+    samples = 40 if quick else 200
+    few = Situation(f"{WAITING} waiting")
+    full = Situation(f"{many} waiting", waiting=many)
+    finished = Situation(f"{WAITING} waiting, {many} finished", finished=many)
+    one = Situation("1 route", waiting=SPREAD)
+    some = Situation("16 routes", waiting=SPREAD, routes=16)
+    lots = Situation("200 routes", waiting=SPREAD, routes=200)
+    foreign = Situation(
+        "100000 foreign rows on 10000 routes", foreign=100_000, foreign_routes=10_000
+    )
+    situations = (few, full, finished, one, some, lots, foreign)
+    times: dict[str, list[float]] = {situation.name: [] for situation in situations}
+    async with server() as admin, AsyncExitStack() as stack:
+        connections = {}
+        for number, situation in enumerate(situations):
+            say(f"filling: {situation.name}")
+            url = await stack.enter_async_context(database(admin, f"bench_scale_{number}"))
+            connection = await situation.prepare(url)
+            stack.push_async_callback(connection.close)
+            connections[situation.name] = connection
+        say(f"{samples} claims of {CLAIM} in each")
+        for turn in range(samples + 10):
+            for situation in situations:
+                taken = await sample(situation, connections[situation.name])
+                if turn >= 10:  # the first ones plan and warm up
+                    times[situation.name].append(taken)
+    middle = {name: median(values) for name, values in times.items()}
+    for name, value in middle.items():
+        line = {"claim_of": CLAIM, "situation": name, "median_ms": round(value, 3)}
+        print(json.dumps(line), flush=True)
+
+    def verdict(subject: str, what: Situation, than: Situation, bar: float, goal: float) -> Verdict:
+        rule = Rule(f"claim of 100: {subject}", bar, goal, at_most=True)
+        return rule.judge(middle[what.name] / middle[than.name])
+
+    return [
+        verdict(f"{many} waiting vs {WAITING}", full, few, 1.5, 1.1),
+        verdict(f"{many} finished vs none", finished, few, 1.5, 1.1),
+        verdict("16 covered routes vs 1", some, one, 1.5, 1.1),
+        verdict("200 covered routes vs 1", lots, one, 5.0, 2.0),
+        verdict("100000 foreign rows on 10000 routes vs none", foreign, few, 2.0, 1.2),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(conclude(asyncio.run(measure(quick="--quick" in sys.argv))))

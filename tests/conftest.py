@@ -1,0 +1,10 @@
+"""The fixtures of all tests that need a database; support/database.py tells how to use them."""
+
+from __future__ import annotations
+
+from support.clock import clock
+from support.cluster import cluster
+from support.database import conn, db, template
+from support.factories import engine, make
+
+__all__ = ["clock", "cluster", "conn", "db", "engine", "make", "template"]

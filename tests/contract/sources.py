@@ -1,0 +1,99 @@
+"""The SQL and Python files of the package, read the way the contract tests need them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "flowfabric"
+SQL = PACKAGE / "sql"
+
+HEADER_FIELDS = ("Moves", "Refuses", "Locks", "Replay")
+_NOISE = re.compile(
+    r"""(?P<comment>--[^\n]*|/\*.*?\*/)
+      | (?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
+      | (?P<name>"(?:[^"]|"")*")""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class SqlFile:
+    """One file of `sql/`."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def id(self) -> str:
+        return str(self.path.relative_to(SQL))
+
+    @property
+    def kind(self) -> str:
+        """schema, shared, functions or views"""
+        return self.path.relative_to(SQL).parts[0]
+
+    @property
+    def is_public_function(self) -> bool:
+        return self.kind == "functions"
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def code(self) -> str:
+        """The text without comments; texts become '' and quoted names \"\"."""
+        return _NOISE.sub(lambda m: "" if m["comment"] else "''" if m["text"] else '""', self.text)
+
+    @cached_property
+    def statements(self) -> str:
+        """The text without comments, its literals kept."""
+        return _NOISE.sub(lambda m: "" if m["comment"] else m[0], self.text)
+
+    @cached_property
+    def header(self) -> list[str]:
+        """The comment lines at the top, without their dashes."""
+        lines = []
+        for line in self.text.splitlines():
+            if not line.startswith("--"):
+                break
+            lines.append(line[2:].removeprefix(" "))
+        return lines
+
+    @cached_property
+    def fields(self) -> dict[str, str]:
+        """Moves, Refuses, Locks and Replay of the header, each as one line."""
+        found: dict[str, str] = {}
+        field = None
+        for line in self.header:
+            if match := re.match(r"([A-Z][a-z]+):\s+(.*)", line):
+                field = match[1]
+                found[field] = match[2]
+            elif field and line.startswith("  "):
+                found[field] += " " + line.strip()
+            else:
+                field = None
+        return found
+
+    @property
+    def transition_numbers(self) -> set[str]:
+        """The T-numbers that the header names."""
+        return set(re.findall(r"\bT\d+\b", "\n".join(self.header)))
+
+
+@cache
+def sql_files(*kinds: str) -> tuple[SqlFile, ...]:
+    return tuple(
+        SqlFile(path) for path in sorted(SQL.rglob("*.sql")) if SqlFile(path).kind in kinds
+    )
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))

@@ -1,0 +1,104 @@
+"""The layers hold: import-linter agrees, and each part can be imported without the others."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .sources import PACKAGE, ROOT, python_files
+
+PACKAGES = ("core", "db", "client", "worker", "reconcilers", "embedded", "app", "cli")
+EDGES = {"worker", "reconcilers", "embedded"}
+LAYERS = ({"core"}, {"telemetry", "config"}, {"db"}, {"client"}, EDGES, {"app"}, {"cli"})
+
+# Imports every module of one package in a fresh interpreter, without the face of the whole
+# (`flowfabric/__init__.py`), and prints what came along. The terminal alone uses that face.
+ALONE = """
+import importlib, pkgutil, sys, types
+if {name!r} != "cli":
+    root = types.ModuleType("flowfabric")
+    root.__path__ = [{folder!r}]
+    sys.modules["flowfabric"] = root
+package = importlib.import_module("flowfabric.{name}")
+for module in pkgutil.walk_packages(getattr(package, "__path__", []), package.__name__ + "."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print("\\n".join(sorted(sys.modules)))
+"""
+
+
+def modules_with(name: str) -> set[str]:
+    program = ALONE.format(folder=str(PACKAGE), name=name)
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd="/"
+    )
+    assert finished.returncode == 0, finished.stderr
+    return set(finished.stdout.split())
+
+
+def test_the_import_contracts_hold():
+    program = Path(sys.executable).parent / "lint-imports"
+    finished = subprocess.run(
+        [str(program), "--no-cache"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+@pytest.mark.parametrize("name", [*PACKAGES, "config", "telemetry"])
+def test_a_part_imports_alone(name):
+    """With what is below it, and nothing from beside or above."""
+    parts = {
+        module.split(".")[1] for module in modules_with(name) if module.startswith("flowfabric.")
+    }
+    level = next(n for n, layer in enumerate(LAYERS) if name in layer)
+    below = set().union(*LAYERS[:level])
+    assert parts <= below | {name}
+
+
+def test_core_needs_nothing_but_the_standard_library():
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules, sep='\\n')"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    came = modules_with("core") - set(bare.stdout.split())
+    foreign = {module for module in came if module.split(".")[0] not in sys.stdlib_module_names}
+    assert {module for module in foreign if not module.startswith("flowfabric")} == set()
+
+
+@pytest.mark.parametrize("name", ["core", "config", "telemetry"])
+def test_the_words_come_without_the_driver(name):
+    assert not {"asyncpg", "pydantic", "typer"} & modules_with(name)
+
+
+@pytest.mark.parametrize("name", ["client", "reconcilers", "embedded"])
+def test_only_the_parts_that_run_handlers_need_pydantic(name):
+    assert not {"pydantic", "typer"} & modules_with(name)
+
+
+def test_only_db_imports_the_driver():
+    importers = set()
+    for file in python_files():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            if any(name.split(".")[0] == "asyncpg" for name in names):
+                importers.add(file.relative_to(PACKAGE).parts[0])
+    assert importers == {"db"}
+
+
+def test_every_module_belongs_to_a_layer():
+    known = set().union(*LAYERS) | {"__init__", "__main__", "sql"}
+    assert {file.relative_to(PACKAGE).parts[0].removesuffix(".py") for file in python_files()} <= (
+        known
+    )

@@ -1,0 +1,84 @@
+"""What the client calls is what the database has: names, arguments, columns and views."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flowfabric.db import functions
+
+PUBLIC = """
+    select p.proname as name,
+           array(select a.name from unnest(p.proargnames, p.proargmodes)
+                   with ordinality a(name, mode, n)
+                 where coalesce(a.mode, 'i') = 'i' order by a.n) as arguments,
+           -- a function of one value is a table with one column, named like itself
+           case when p.proretset then array(
+                  select a.name from unnest(p.proargnames, p.proargmodes)
+                    with ordinality a(name, mode, n)
+                  where a.mode = 't' order by a.n)
+                else array[p.proname::text] end as columns
+    from pg_proc p
+    where p.pronamespace = 'ff'::regnamespace and p.proname !~ '^_' and p.proname <> 'now'
+"""
+
+
+async def test_the_functions_are_those_of_the_catalogue(catalogue):
+    rows = await catalogue.fetch(PUBLIC)
+    assert sorted(row["name"] for row in rows) == sorted(f.name for f in functions.FUNCTIONS)
+    found = {row["name"]: row for row in rows}
+    for function in functions.FUNCTIONS:
+        row = found[function.name]
+        assert tuple(row["arguments"]) == tuple(f"p_{name}" for name in function.arguments)
+        assert tuple(row["columns"]) == function.columns
+
+
+def test_every_binding_is_listed():
+    bound = {
+        value
+        for value in vars(functions).values()
+        if isinstance(value, functions.Function | functions.Read)
+    }
+    assert bound == {*functions.FUNCTIONS, *functions.READS, functions.HINT}
+    names = [statement.name for statement in (*functions.FUNCTIONS, *functions.READS)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("function", functions.FUNCTIONS, ids=lambda f: f.name)
+async def test_a_call_can_be_prepared(catalogue, function):
+    statement = await catalogue.prepare(function.text)
+    assert len(statement.get_parameters()) == len(function.arguments)
+    assert tuple(attribute.name for attribute in statement.get_attributes()) == function.columns
+
+
+async def test_calls_pass_and_get_built_in_types_only(catalogue):
+    """No type of ours crosses the wire, so a connection has nothing to look up."""
+    for function in functions.FUNCTIONS:
+        statement = await catalogue.prepare(function.text)
+        types = [*statement.get_parameters(), *(a.type for a in statement.get_attributes())]
+        assert {type_.schema for type_ in types} == {"pg_catalog"}, function.name
+
+
+async def test_reads_get_built_in_types_only(catalogue):
+    for read in functions.READS:
+        statement = await catalogue.prepare(read.text)
+        assert {a.type.schema for a in statement.get_attributes()} == {"pg_catalog"}, read.name
+
+
+@pytest.mark.parametrize("read", functions.READS, ids=lambda read: read.name)
+async def test_a_read_names_its_view_and_can_be_planned(catalogue, read):
+    assert set(re.findall(r"\bff\.(\w+)", read.text)) == {read.view}
+    assert await catalogue.fetchval("select to_regclass($1)::text", f"ff.{read.view}")
+    statement = await catalogue.prepare(read.text)
+    nothing = [None] * len(statement.get_parameters())
+    plan = await catalogue.fetch(f"explain {read.text}", *nothing)
+    assert plan
+
+
+async def test_no_function_has_an_overload(catalogue):
+    rows = await catalogue.fetch(
+        "select p.proname from pg_proc p where p.pronamespace = 'ff'::regnamespace "
+        "group by p.proname having count(*) > 1"
+    )
+    assert rows == []

@@ -1,0 +1,65 @@
+"""The public names, on purpose: whoever changes this list changes the API."""
+
+from __future__ import annotations
+
+import flowfabric
+
+PUBLIC = [
+    "App",
+    "Context",
+    "ExecutionCancelled",
+    "ExecutionExpired",
+    "ExecutionFailed",
+    "ExecutionId",
+    "ExecutionSkipped",
+    "Exponential",
+    "Fixed",
+    "FlowFabric",
+    "FlowFabricError",
+    "InvalidInput",
+    "KeyReused",
+    "LeaseLost",
+    "NotFound",
+    "PublicState",
+    "ResultTimeout",
+    "Retry",
+    "Run",
+    "SchemaMismatch",
+    "Task",
+    "Unavailable",
+    "current",
+]
+
+
+def test_the_names_are_these():
+    assert flowfabric.__all__ == PUBLIC
+
+
+def test_they_are_sorted_and_there():
+    assert sorted(flowfabric.__all__) == flowfabric.__all__
+    for name in flowfabric.__all__:
+        assert getattr(flowfabric, name) is not None
+
+
+def test_they_say_what_they_are():
+    for name in flowfabric.__all__:
+        assert (getattr(flowfabric, name).__doc__ or "").strip(), name
+
+
+def test_nothing_else_looks_public():
+    """What is reachable beside them are the packages themselves."""
+    loose = {name for name in vars(flowfabric) if not name.startswith("_")} - set(PUBLIC)
+    packages = {
+        "annotations",
+        "app",
+        "cli",
+        "client",
+        "config",
+        "core",
+        "db",
+        "embedded",
+        "reconcilers",
+        "telemetry",
+        "worker",
+    }
+    assert loose <= packages

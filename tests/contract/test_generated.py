@@ -1,0 +1,66 @@
+"""docs/reference is what tools/generate.py makes of the sources."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+
+import pytest
+
+from flowfabric.core import states
+from flowfabric.db.functions import FUNCTIONS
+
+from .sources import ROOT
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "tools" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["generate"]
+
+
+@pytest.fixture
+async def pages(generate, catalogue):
+    moves = generate.transitions(await catalogue.fetch(generate.READ_TRANSITIONS))
+    return generate.pages(moves)
+
+
+async def test_generating_leaves_no_difference(generate, pages):
+    assert generate.outdated(pages) == [], "run: make generate"
+
+
+async def test_every_function_has_its_section(pages):
+    sections = re.findall(r"^### (\w+)$", pages["functions.md"], re.MULTILINE)
+    assert sorted(sections) == sorted(function.name for function in FUNCTIONS)
+    for function in FUNCTIONS:
+        section = pages["functions.md"].split(f"### {function.name}\n")[1].split("\n### ")[0]
+        for argument in function.arguments:
+            assert f"| `p_{argument}` |" in section
+        for column in function.columns:
+            assert f"| `{column}` |" in section
+        for field in ("Moves", "Refuses", "Locks", "Replay"):
+            assert f"- **{field}**: " in section
+
+
+async def test_every_kind_of_event_is_explained(pages):
+    for kind in states.EventKind:
+        assert re.search(rf"^\| `{kind}` \| \S.*\.( \|)", pages["events.md"], re.MULTILINE)
+
+
+async def test_every_transition_has_its_place(pages):
+    numbers = re.findall(r"^### (T\d+):", pages["states.md"], re.MULTILINE)
+    assert numbers == [f"T{number}" for number in range(1, 31)]
+
+
+async def test_links_of_the_reference_lead_somewhere(pages):
+    for name, text in pages.items():
+        for target in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text):
+            assert (ROOT / "docs" / "reference" / target).resolve().exists() or target in pages, (
+                name,
+                target,
+            )

@@ -1,0 +1,483 @@
+"""How the SQL is written: the rules of the style guide and those that keep the tables distributable
+(reliability notes B.3: 1 for partitioned tables, 2, 3, 6, 7, 8, 9 and 10), each as a test."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .sources import HEADER_FIELDS, SqlFile, sql_files
+
+FUNCTIONS = sql_files("shared", "functions")
+PUBLIC = sql_files("functions")
+VIEWS = sql_files("views")
+LIBRARY = (*FUNCTIONS, *VIEWS)
+EVERY = (*LIBRARY, *sql_files("schema"))
+
+PARTITIONED = {
+    "execution",
+    "execution_body",
+    "attempt",
+    "event",
+    "claim_slot",
+    "idempotency_key",
+}
+# Small tables that exist whole on every node, and what the migration itself keeps.
+GLOBAL = {"lane", "route", "transition", "meta", "schema_step"}
+
+
+def each(files):
+    return pytest.mark.parametrize("file", files, ids=lambda file: file.id)
+
+
+def body(file: SqlFile) -> str:
+    """What stands between the dollar signs, comments and literals taken out."""
+    parts = file.code.split("$$")
+    return parts[1] if len(parts) == 3 else ""
+
+
+# Files and headers
+
+
+@each(LIBRARY)
+def test_a_file_is_named_for_what_it_makes(file):
+    made = re.findall(r"create (?:or replace )?(function|view) ff\.(\w+)", file.code)
+    assert made == [("view" if file in VIEWS else "function", file.name)]
+
+
+@each(FUNCTIONS)
+def test_a_private_function_is_shared_and_begins_with_an_underscore(file):
+    assert file.name.startswith("_") == (file.kind == "shared" and file.name != "now")
+
+
+@each(FUNCTIONS)
+def test_a_function_is_dropped_and_made_anew(file):
+    statement = file.code.strip()
+    if file.name == "now":
+        assert statement.startswith("create or replace function ff.now()")
+    else:
+        start = f"drop function if exists ff.{file.name};\ncreate function ff.{file.name}("
+        assert statement.startswith(start)
+
+
+@each(VIEWS)
+def test_a_view_is_replaced(file):
+    assert file.code.strip().startswith(f"create or replace view ff.{file.name} as\n")
+
+
+@each(EVERY)
+def test_a_file_begins_with_a_sentence(file):
+    assert file.header
+    first = file.header[0]
+    assert re.match(r"[A-Z]", first), first
+    paragraph = " ".join(" ".join(file.header).split("  ")[0].split())
+    assert "." in paragraph
+
+
+@each(PUBLIC)
+def test_a_public_header_has_its_four_fields_in_order(file):
+    assert tuple(file.fields) == HEADER_FIELDS
+    for field, text in file.fields.items():
+        assert text, field
+
+
+@each(PUBLIC)
+def test_the_fields_are_aligned(file):
+    for line in file.header:
+        if re.match(r"(Moves|Refuses|Locks|Replay):", line):
+            assert re.match(r"\w+: +(?=\S)", line)[0].ljust(10) == line[:10]
+
+
+# Spelling
+
+
+@each(EVERY)
+def test_sql_is_lower_case(file):
+    code = re.sub(r"\b[Ee]''", "", file.code)
+    assert re.findall(r"[A-Z]\w*", code) == []
+
+
+@each(EVERY)
+def test_indentation_is_by_blanks(file):
+    assert "\t" not in file.text
+    assert not re.search(r"[ \t]+$", file.text, re.MULTILINE)
+    assert file.text.endswith("\n")
+    assert not file.text.endswith("\n\n")
+
+
+async def test_parameters_begin_with_p(catalogue):
+    rows = await catalogue.fetch(
+        "select p.proname, a.name from pg_proc p, unnest(p.proargnames, p.proargmodes) "
+        "a(name, mode) where p.pronamespace = 'ff'::regnamespace "
+        "and coalesce(a.mode, 'i') in ('i', 'b', 'v') and a.name !~ '^p_[a-z]'"
+    )
+    assert rows == []
+
+
+@each(FUNCTIONS)
+def test_locals_begin_with_v(file):
+    for block in re.findall(r"\bdeclare\n(.*?)\nbegin\b", body(file), re.DOTALL):
+        names = re.findall(r"^ {2}(\w+) ", block, re.MULTILINE)
+        assert names
+        assert [name for name in names if not name.startswith("v_")] == []
+
+
+@each(FUNCTIONS)
+def test_names_carry_their_schema(file):
+    """With an empty search_path a bare name would not be found; this finds it sooner."""
+    named_here = set(re.findall(r"\b(\w+) as (?:materialized )?\(", body(file)))
+    tables = "|".join((PARTITIONED | GLOBAL) - named_here)
+    assert re.findall(rf"\b(?:from|join|into|update)\s+(?:{tables})\b(?!\s*\()", body(file)) == []
+
+
+# Functions
+
+
+async def functions(connection):
+    return await connection.fetch(
+        "select p.oid, p.proname as name, l.lanname as language, p.prosecdef as is_definer, "
+        "coalesce(p.proconfig, '{}') as settings, p.proargtypes[0] = 'smallint'::regtype "
+        "and p.proargnames[1] = 'p_partition_key' as is_partitioned, "
+        "has_function_privilege('public', p.oid, 'execute') as is_open "
+        "from pg_proc p join pg_language l on l.oid = p.prolang "
+        "where p.pronamespace = 'ff'::regnamespace order by p.proname"
+    )
+
+
+async def test_functions_are_plpgsql(catalogue):
+    assert {f["name"] for f in await functions(catalogue) if f["language"] != "plpgsql"} == {"now"}
+
+
+async def test_functions_fix_their_search_path(catalogue):
+    loose = {f["name"] for f in await functions(catalogue) if 'search_path=""' not in f["settings"]}
+    assert loose == {"now"}
+
+
+async def test_public_functions_run_as_their_owner_and_helpers_do_not(catalogue):
+    definers = {f["name"] for f in await functions(catalogue) if f["is_definer"]}
+    assert definers == {file.name for file in PUBLIC}
+
+
+async def test_nobody_may_call_a_function_by_default(catalogue):
+    assert [f["name"] for f in await functions(catalogue) if f["is_open"]] == []
+
+
+async def test_nobody_may_touch_a_table_by_default(catalogue):
+    rows = await catalogue.fetch(
+        "select c.relname from pg_class c where c.relnamespace = 'ff'::regnamespace "
+        "and c.relkind in ('r', 'v') and "
+        "has_table_privilege('public', c.oid, 'select, insert, update, delete, truncate')"
+    )
+    assert rows == []
+
+
+async def test_a_function_on_partitioned_tables_takes_the_partition_first(catalogue):
+    """Also the helpers, so that a call stays in one partition whoever made it."""
+    partitioned = {f["name"] for f in await functions(catalogue) if f["is_partitioned"]}
+    for file in FUNCTIONS:
+        touched = set(re.findall(r"\bff\.(\w+)\b(?!\()", body(file))) & PARTITIONED
+        if touched:
+            assert file.name in partitioned, f"{file.name} touches {touched}"
+
+
+async def test_functions_that_may_wait_have_a_time_limit(catalogue):
+    """In the function, not in the session: a session's setting does not reach every node."""
+    waits = {
+        "claim_executions",
+        "complete_executions",
+        "fail_executions",
+        "release_leases",
+        "submit_executions",
+    }
+    limited = {
+        f["name"]
+        for f in await functions(catalogue)
+        if any(setting.startswith("lock_timeout=") for setting in f["settings"])
+    }
+    assert waits <= limited
+
+
+HOT = (
+    "claim_executions",
+    "complete_executions",
+    "fail_executions",
+    "renew_leases",
+    "release_leases",
+    "expire_leases",
+    "promote_delayed",
+    "read_results",
+    "_claimed",
+    "_exceed_reclaims",
+    "_expire_leases",
+    "_judge_leases",
+    "_lease_executions",
+)
+HOT_SETTINGS = {
+    "plan_cache_mode=force_generic_plan",
+    "enable_seqscan=off",
+    "enable_bitmapscan=off",
+    "enable_hashjoin=off",
+    "enable_mergejoin=off",
+    "jit=off",
+}
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_hot_functions_keep_the_planner_on_its_path(catalogue, name):
+    (settings,) = [f["settings"] for f in await functions(catalogue) if f["name"] == name]
+    assert set(settings) >= HOT_SETTINGS
+
+
+# Statements
+
+
+@each(LIBRARY)
+def test_no_star_at_the_head_of_a_statement(file):
+    """Except to hand on the rows of a helper, which declares the same columns."""
+    stars = re.findall(r"\bselect \*[^;]*?(?:\(|;)", file.code)
+    assert [star for star in stars if not re.fullmatch(r"select \* from ff\._\w+\(", star)] == []
+
+
+@each(FUNCTIONS)
+def test_no_dynamic_sql(file):
+    assert not re.search(r"\bexecute\b", body(file))
+    assert not re.search(r"\b(query_to_xml|dblink)\b", body(file))
+
+
+@each(EVERY)
+def test_time_comes_from_one_function(file):
+    clocks = re.findall(
+        r"(?<!ff\.)\bnow\(\)|\bclock_timestamp\b|\bcurrent_timestamp\b|\bcurrent_date\b"
+        r"|\bcurrent_time\b|\blocaltimestamp\b|\blocaltime\b|\btransaction_timestamp\b"
+        r"|\bstatement_timestamp\b|\btimeofday\b",
+        file.code,
+    )
+    assert clocks == (["clock_timestamp"] if file.name == "now" else [])
+
+
+@each(FUNCTIONS)
+def test_time_and_transaction_are_read_into_a_variable(file):
+    """Never inside a statement, where they would be volatile (B.3 rule 3)."""
+    for call in re.finditer(r"^.*\b(ff\.now|pg_current_xact_id)\(\).*$", body(file), re.MULTILINE):
+        assert re.search(r"\bv_\w+\s.*:= (ff\.now|pg_current_xact_id)\(\);", call[0]), call[0]
+
+
+@each(FUNCTIONS)
+def test_the_clock_is_read_once(file):
+    if file.name != "_take_keys":  # once a key, after its lock
+        assert body(file).count("ff.now()") <= 1
+
+
+@each(FUNCTIONS)
+def test_no_session_settings_are_read_or_made(file):
+    assert not re.search(r"\bcurrent_setting\b|\bset_config\b|\bset local\b", body(file))
+    assert not re.search(r"\bset session\b|\breset\b|\bshow\b", body(file))
+
+
+@each(FUNCTIONS)
+def test_advisory_locks_only_tell_that_a_key_is_busy(file):
+    found = set(re.findall(r"\w*advisory\w*", body(file)))
+    assert found == ({"pg_try_advisory_xact_lock"} if file.name == "_take_keys" else set())
+
+
+@each(FUNCTIONS)
+def test_nothing_that_cannot_be_distributed(file):
+    code = body(file)
+    assert not re.search(r"\bmerge\b|\bwhere current of\b|\bnextval\b|\bcursor for\b", code)
+    assert not re.search(r"\bset\s+partition_key\b|,\s*partition_key\s*=\s*(?!\w+\.)", code)
+    assert not re.search(r"\bexception\s+when\b", code) or file.name.endswith("_problem")
+
+
+@each(FUNCTIONS)
+def test_every_table_is_read_by_its_partition(file):
+    """Each mention of a partitioned table has a condition on its partition (B.3 rule 7)."""
+    code = body(file)
+    tables = "|".join(sorted(PARTITIONED, key=len, reverse=True))
+    mentions = re.finditer(
+        rf"\b(?:from|join|update)\s+(?:only\s+)?ff\.({tables})\b\s+(?:as\s+)?(\w+)", code
+    )
+    for mention in mentions:
+        statement = code[mention.start() : code.find(";", mention.start())]
+        assert re.search(rf"\b{mention[2]}\.partition_key\b", statement), mention[0]
+    inserts = re.finditer(rf"\binsert into ff\.({tables})\b[^(]*\(([^)]*)\)", code)
+    for insert in inserts:
+        assert insert[2].split(",")[0].strip() == "partition_key", insert[0]
+    found = len(re.findall(rf"\bff\.(?:{tables})\b(?!\()", code))
+    seen = len(re.findall(rf"\b(?:from|join|update|into)\s+ff\.(?:{tables})\b", code))
+    assert found == seen, "a table is mentioned in a way this test does not read"
+
+
+@each(PUBLIC)
+def test_a_function_over_many_rows_takes_a_limit(file):
+    """What finds its rows itself is bounded by the caller and passes over locked ones."""
+    if file.name in ("expire_leases", "promote_delayed", "claim_executions"):
+        assert "p_limit" in file.code
+        assert "skip locked" in body(file)
+
+
+@each(FUNCTIONS)
+def test_rows_are_never_awaited_in_a_batch(file):
+    """`for update` without `skip locked` stands only where a single row may be waited for."""
+    for lock in re.finditer(r"\bfor (?:no key update|update|share|key share)\b[^;)]*", body(file)):
+        if "skip locked" not in lock[0]:
+            before = body(file)[max(0, lock.start() - 250) : lock.start()]
+            assert "if p_wait then" in before or file.name == "_take_keys", lock[0]
+
+
+# The schema
+
+
+async def test_there_are_no_triggers_and_no_rules(catalogue):
+    assert not await catalogue.fetch(
+        "select t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid "
+        "where c.relnamespace = 'ff'::regnamespace"
+    )
+    assert not await catalogue.fetch(
+        "select r.rulename from pg_rewrite r join pg_class c on c.oid = r.ev_class "
+        "where c.relnamespace = 'ff'::regnamespace and c.relkind <> 'v'"
+    )
+
+
+async def test_every_table_is_of_a_known_kind(catalogue):
+    rows = await catalogue.fetch(
+        "select c.relname, c.relkind::text, c.relpersistence::text, "
+        "exists (select from pg_attribute a where a.attrelid = c.oid "
+        "        and a.attname = 'partition_key') as is_partitioned "
+        "from pg_class c where c.relnamespace = 'ff'::regnamespace "
+        "and c.relkind in ('r', 'p', 'f', 'm')"
+    )
+    assert {row["relname"] for row in rows if row["is_partitioned"]} == PARTITIONED
+    assert {row["relname"] for row in rows if not row["is_partitioned"]} == GLOBAL
+    assert {(row["relkind"], row["relpersistence"]) for row in rows} == {("r", "p")}
+    assert not await catalogue.fetch(
+        "select from pg_inherits i join pg_class c on c.oid = i.inhrelid "
+        "where c.relnamespace = 'ff'::regnamespace and c.relkind = 'r'"
+    )
+
+
+async def test_indexes_of_partitioned_tables_are_led_by_the_partition(catalogue):
+    rows = await catalogue.fetch(
+        "select i.indexrelid::regclass::text as index, t.relname, "
+        "a.attname as first, format_type(a.atttypid, a.atttypmod) as type "
+        "from pg_index i join pg_class t on t.oid = i.indrelid "
+        "join pg_attribute a on a.attrelid = t.oid and a.attnum = i.indkey[0] "
+        "where t.relnamespace = 'ff'::regnamespace and t.relname = any($1::text[])",
+        list(PARTITIONED),
+    )
+    assert {row["relname"] for row in rows} == PARTITIONED
+    assert {(row["first"], row["type"]) for row in rows} == {("partition_key", "smallint")}
+
+
+async def test_the_indexes_of_the_hot_tables_are_few(catalogue):
+    """Each one more costs 8 to 25 % of the drain rate: whoever adds one measures it."""
+    rows = await catalogue.fetch(
+        "select t.relname as table, c.relname as index from pg_index i "
+        "join pg_class c on c.oid = i.indexrelid join pg_class t on t.oid = i.indrelid "
+        "where t.oid in ('ff.execution'::regclass, 'ff.event'::regclass)"
+    )
+    assert {row["index"] for row in rows} == {
+        "execution_pkey",
+        "execution_ready",
+        "execution_reclaim",
+        "execution_due",
+        "execution_attention",
+        "event_pkey",
+        "event_history",
+    }
+
+
+async def test_every_table_has_a_key(catalogue):
+    rows = await catalogue.fetch(
+        "select c.relname from pg_class c where c.relnamespace = 'ff'::regnamespace "
+        "and c.relkind = 'r' and not exists (select from pg_index i "
+        "where i.indrelid = c.oid and i.indisunique)"
+    )
+    assert rows == []
+
+
+async def columns(connection):
+    return await connection.fetch(
+        "select c.relname as table, a.attname as name, format_type(a.atttypid, null) as type, "
+        "a.attidentity::text as identity from pg_attribute a join pg_class c on c.oid = a.attrelid "
+        "where c.relnamespace = 'ff'::regnamespace and c.relkind = 'r' and a.attnum > 0 "
+        "and not a.attisdropped"
+    )
+
+
+async def test_times_have_a_zone(catalogue):
+    for column in await columns(catalogue):
+        assert column["type"] not in ("timestamp without time zone", "time without time zone")
+
+
+async def test_times_are_named_at(catalogue):
+    """`*_at`, with one exception of old (decision 0008)."""
+    odd = {
+        f"{column['table']}.{column['name']}"
+        for column in await columns(catalogue)
+        if column["type"] == "timestamp with time zone"
+        and not column["name"].endswith("_at")
+        and column["name"] != "delayed_until"
+    }
+    assert odd == set()
+
+
+async def test_what_is_named_at_is_a_time(catalogue):
+    for column in await columns(catalogue):
+        if column["name"].endswith("_at"):
+            assert column["type"] == "timestamp with time zone", column
+        if column["name"].endswith("_count"):
+            assert column["type"] in ("integer", "bigint"), column
+        if column["name"].startswith("is_"):
+            assert column["type"] == "boolean", column
+
+
+async def test_no_sequence_but_the_number_of_events(catalogue):
+    identities = [
+        (column["table"], column["name"], column["type"])
+        for column in await columns(catalogue)
+        if column["identity"]
+    ]
+    assert identities == [("event", "event_id", "bigint")]
+    sequences = await catalogue.fetch(
+        "select relname from pg_class where relnamespace = 'ff'::regnamespace and relkind = 'S'"
+    )
+    assert len(sequences) == 1
+
+
+async def test_no_foreign_keys_exclusions_or_domains(catalogue):
+    assert not await catalogue.fetch(
+        "select conname from pg_constraint where connamespace = 'ff'::regnamespace "
+        "and contype in ('f', 'x', 't')"
+    )
+    assert not await catalogue.fetch(
+        "select typname from pg_type where typnamespace = 'ff'::regnamespace and typtype = 'd'"
+    )
+
+
+async def test_every_rule_has_a_name(catalogue):
+    """A CHECK is named for what it says, not for its table and column."""
+    rows = await catalogue.fetch(
+        "select c.conname, r.relname from pg_constraint c join pg_class r on r.oid = c.conrelid "
+        "where c.connamespace = 'ff'::regnamespace and c.contype = 'c'"
+    )
+    assert [row["conname"] for row in rows if row["conname"].endswith("_check")] == []
+
+
+async def test_views_call_no_function_of_ours(catalogue):
+    """They outlive a library that is dropped and made anew."""
+    rows = await catalogue.fetch(
+        "select r.ev_class::regclass::text as view, d.refobjid::regproc::text as function "
+        "from pg_depend d "
+        "join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass "
+        "join pg_class c on c.oid = r.ev_class join pg_proc p on p.oid = d.refobjid "
+        "where d.refclassid = 'pg_proc'::regclass and c.relnamespace = 'ff'::regnamespace "
+        "and p.pronamespace = 'ff'::regnamespace"
+    )
+    assert rows == []
+
+
+@each(sql_files("schema"))
+def test_a_schema_step_calls_no_library_function(file):
+    names = "|".join(function.name for function in FUNCTIONS)
+    assert re.findall(rf"\bff\.(?:{names})\(", file.code) == []

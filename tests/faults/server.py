@@ -1,0 +1,129 @@
+"""A durable PostgreSQL beside that of the other tests, to be shut down, killed and started again
+under load. Each test has a database of its own in it.
+
+Its files are on disk and fsync is on: what it confirmed must be there after a crash. There is no
+witness and no settable clock in its databases, only the check of the invariants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from flowfabric import embedded
+from flowfabric.db.migrate import migrate
+
+_INVARIANTS = Path(__file__).parents[1] / "support" / "invariants.sql"
+# The invariants ask which executions a retention sweep took; here there is none.
+_FORGOTTEN = """
+create schema ff_test;
+create table ff_test.forgotten (
+  partition_key smallint not null, execution_id uuid not null,
+  primary key (partition_key, execution_id));
+"""
+
+
+class Server:
+    """One server process that can be ended in every way and started again at the same place."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self._options = {"fsync": "on", "synchronous_commit": "on", "max_connections": "100"}
+        self._uses = [embedded.start(project, options=self._options)]
+        self._root = self.url = self._uses[0].url
+        self._databases = 0
+
+    @property
+    def pid(self) -> int:
+        return int((self._uses[0].data / "postmaster.pid").read_text().split()[0])
+
+    def end(self, number: signal.Signals) -> None:
+        """SIGQUIT is `pg_ctl stop -m immediate`, SIGINT is `-m fast`; returns when it is gone."""
+        pid = self.pid
+        os.kill(pid, number)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{pid}").exists():
+            assert time.monotonic() < deadline, "the server does not end"
+            time.sleep(0.005)
+
+    def start(self) -> None:
+        self._uses.append(embedded.start(self._project, options=self._options))
+        assert self._uses[-1].url == self._root
+
+    async def restart(self, number: signal.Signals, down: float = 0.0) -> float:
+        """End it, leave it down for a while, start it; returns for how long it was away."""
+        began = time.monotonic()
+        await asyncio.to_thread(self.end, number)
+        await asyncio.sleep(down)
+        await asyncio.to_thread(self.start)
+        return time.monotonic() - began
+
+    async def new_database(self) -> None:
+        """Go on with an empty database that has the schema and the check of the invariants."""
+        self.start()
+        connection = await asyncpg.connect(self._root)
+        self._databases += 1
+        if self._databases == 1:
+            await connection.execute("create database made")
+        await connection.close()
+        if self._databases == 1:
+            connection = await asyncpg.connect(self._url_of("made"))
+            await migrate(connection)
+            await connection.execute(_FORGOTTEN)
+            await connection.execute(_INVARIANTS.read_text(encoding="utf-8"))
+            await connection.close()
+        connection = await asyncpg.connect(self._root)
+        await connection.execute(f"create database test_{self._databases} template made")
+        await connection.close()
+        self.url = self._url_of(f"test_{self._databases}")
+
+    def _url_of(self, database: str) -> str:
+        return urlsplit(self._root)._replace(path=f"/{database}").geturl()
+
+    async def fetch(self, query: str, *arguments: object) -> list[Any]:
+        """Ask over a connection of its own, as often as it takes while the server is away."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                connection = await asyncpg.connect(self.url, timeout=10)
+                try:
+                    return await connection.fetch(query, *arguments)
+                finally:
+                    connection.terminate()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                assert time.monotonic() < deadline, "the server does not come back"
+                await asyncio.sleep(0.05)
+
+    async def check_invariants(self) -> None:
+        broken = await self.fetch("select * from ff_test.broken_invariants()")
+        assert not broken, "\n".join(str(row) for row in broken)
+
+    def close(self) -> None:
+        for use in reversed(self._uses):
+            use.release()
+
+
+@contextmanager
+def durable_server() -> Iterator[Server]:
+    # Not tmp_path: the server runs as another user if the tests run as root.
+    project = Path(tempfile.mkdtemp(prefix="ff-faults-", dir="/tmp"))
+    project.chmod(0o755)
+    server = None
+    try:
+        server = Server(project)
+        yield server
+    finally:
+        if server is not None:
+            server.close()
+        shutil.rmtree(project, ignore_errors=True)

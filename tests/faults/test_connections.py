@@ -1,0 +1,92 @@
+"""Connections that go dead without a word, as when a firewall forgets them: nobody waits for the
+kernel to notice, which takes a quarter of an hour."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from flowfabric import App
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import ConnectionLost
+from flowfabric.db import call
+from flowfabric.db.functions import LIST_LANES
+from flowfabric.worker import worker as workers
+from support.database import Database
+from worker.apps import working
+
+from .proxy import Cut, proxied
+
+ANSWER_SECONDS = 1.5
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr(workers, "IDLE_POLL_SECONDS", 1.0)
+
+
+async def test_a_caller_on_a_dead_connection_gets_his_answer_over_another(db: Database) -> None:
+    async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=1) as client:
+        await client.lanes.list()
+        proxy.black_hole()
+        began = monotonic()
+        assert await asyncio.wait_for(client.lanes.list(), 30) == []
+        assert ANSWER_SECONDS <= monotonic() - began < 10
+
+
+async def test_a_caller_without_patience_is_told_what_happened(db: Database) -> None:
+    async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=1) as client:
+        await client.lanes.list()
+        proxy.black_hole()
+        with pytest.raises(ConnectionLost, match=r"no answer within 1\.5 s"):
+            await asyncio.wait_for(client.database.call(LIST_LANES, patience=0), 30)
+
+
+async def test_a_worker_goes_on_after_all_its_connections_went_dead(db: Database) -> None:
+    async with proxied(db.url) as proxy:
+        app = App(database_url=proxy.url)
+        submitter = App(database_url=db.url)
+
+        async def echo(n: int) -> int:
+            return n
+
+        app.task(name="echo")(echo)
+        submitter.task(name="echo")(echo)
+        async with working(app):
+            assert await (await submitter.submit("echo", 1)).result(timeout=20) == 1
+            proxy.black_hole()
+            # A worker that waits for a hint does not know; its next poll finds out.
+            run = await submitter.submit("echo", 2)
+            assert await run.result(timeout=30) == 2
+        await submitter.close()
+        await app.close()
+
+
+async def test_a_worker_does_not_forget_a_claim_whose_answer_was_lost(db: Database) -> None:
+    """The claim was committed, the server was away for longer than a claim waits, and the lease
+    would last another half minute."""
+    async with proxied(db.url) as proxy:
+        app = App(database_url=proxy.url)
+        submitter = App(database_url=db.url)
+
+        async def echo(n: int) -> int:
+            return n
+
+        app.task(name="echo")(echo)
+        submitter.task(name="echo")(echo)
+        run = await submitter.submit("echo", 1)
+        proxy.cut = cut = Cut("claim_executions")
+        async with working(app):
+            await asyncio.wait_for(cut.happened.wait(), 10)
+            proxy.is_closed = True
+            assert await db.fetchval("select ownership::text from ff.execution") == "leased"
+            await asyncio.sleep(2.5)
+            proxy.is_closed = False
+            assert await run.result(timeout=15) == 1
+        kinds = await db.fetch("select kind::text from ff.event order by version")
+        assert [row[0] for row in kinds] == ["submitted", "claimed", "completed"]
+        await submitter.close()
+        await app.close()

@@ -1,0 +1,466 @@
+"""Every call that writes may be repeated: after the connection was cut behind its commit, and
+while the first call still runs. One effect, and the answer that an undisturbed call gets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import FlowFabricError
+from flowfabric.core.execution import Claimed, Failure, Route, Submission
+from flowfabric.core.ids import mint
+from flowfabric.core.policy import Fixed, Retry, policy_json
+from flowfabric.core.states import FailureClass
+from support.clock import Clock
+from support.database import Database
+from worker.waiting import eventually
+
+from .proxy import Cut, Proxy, proxied
+
+SEED = 7
+LONG = timedelta(hours=10)
+
+# A backend that is asked to waits inside its statement, at the end of a change to some table.
+GATES = """
+create table ff_test.held (pid integer primary key, place text not null);
+create function ff_test.gate() returns trigger language plpgsql security definer as $$
+begin
+  for i in 1..2000 loop
+    exit when not exists (
+      select from ff_test.held h where h.pid = pg_backend_pid() and h.place = tg_table_name);
+    perform pg_sleep(0.002);
+  end loop;
+  return null;
+end;
+$$;
+create trigger gate after insert or update on ff.execution
+  for each statement execute function ff_test.gate();
+create trigger gate after insert on ff.event
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.claim_slot
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.idempotency_key
+  for each statement execute function ff_test.gate();
+create trigger gate after insert on ff.lane
+  for each statement execute function ff_test.gate();
+create trigger gate after insert on ff.route
+  for each statement execute function ff_test.gate();
+"""
+
+# All that a call may leave behind, counted.
+COUNTS = """
+select 'execution ' || e.public_state as what, count(*)::bigint from ff.execution e group by 1
+union all select 'event ' || v.kind, count(*) from ff.event v group by 1
+union all select 'attempts in the history', count(*) from ff.attempt
+union all select 'bodies', count(*) from ff.execution_body
+union all select 'keys', count(*) from ff.idempotency_key
+union all select 'lanes', count(*) from ff.lane
+union all select 'routes', count(*) from ff.route
+union all select 'claim slots', count(*) from ff.claim_slot
+union all select 'sum of ' || n.name, n.value from (
+  select sum(version) as versions, sum(epoch) as epochs, sum(total_attempt_count) as attempts,
+         sum(retry_count) as retries, sum(reclaim_count) as reclaims from ff.execution) s
+cross join lateral (values ('versions', s.versions), ('epochs', s.epochs),
+  ('attempts', s.attempts), ('retries', s.retries), ('reclaims', s.reclaims)) n(name, value)
+"""
+
+# What writes, whether by itself or through a helper. A function that locks rows is not a read.
+WRITES = re.compile(
+    r"\b(insert\s+into|update\s+ff\.|delete\s+from|merge\s+into|truncate|nextval|execute\s+)"
+    r"|\bfor\s+(no\s+key\s+)?(update|share)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Stage:
+    """One run's own corner of the database, so that runs do not meet."""
+
+    client: FlowFabric
+    db: Database
+    clock: Clock
+    number: int
+    state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def route(self) -> Route:
+        return Route("default", f"lane-{self.number}", f"task-{self.number}")
+
+    @property
+    def instance(self) -> str:
+        return f"worker-{self.number}"
+
+    def submission(self, **options: Any) -> Submission:
+        return Submission(id=mint(), route=self.route, payload=b"null", **options)
+
+    async def submitted(self, times: int = 1, **options: Any) -> None:
+        for _ in range(times):
+            await self.client.executions.submit(self.submission(**options))
+
+    async def claimed(self, times: int = 1, ttl: timedelta = LONG, **options: Any) -> None:
+        await self.submitted(times, **options)
+        self.state["claimed"] = await self.claim(times, ttl)
+        assert len(self.state["claimed"]) == times
+
+    async def claim(self, limit: int, ttl: timedelta = LONG) -> list[Claimed]:
+        return await self.client.executions.claim(
+            worker_id="worker",
+            worker_instance_id=self.instance,
+            tasks=[self.route.task],
+            limit=limit,
+            lease_ttl=ttl,
+        )
+
+    async def row(self, execution_id: Any) -> Any:
+        return await self.db.fetchrow(
+            "select *, due_at - ff.now() as due_in from ff.execution where execution_id = $1",
+            execution_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A call: what must be there before, the call itself, and where it can be held up."""
+
+    name: str
+    function: str
+    prepare: Callable[[Stage], Awaitable[None]]
+    act: Callable[[Stage], Awaitable[Any]]
+    places: tuple[str, ...]
+    # A sweep does what is left to do: its repeat may find nothing, and says so.
+    is_sweep: bool = False
+    # A claim whose repeat found everything locked by the original: it was told "nothing", so the
+    # original, which came second to the slot, must have been undone.
+    may_give_way: bool = False
+
+
+async def _nothing(stage: Stage) -> None:
+    await stage.client.lanes.register(stage.route)
+
+
+async def _submit(stage: Stage) -> Any:
+    submission = stage.submission(tags={"team.name": "x"}, delay=None)
+    answer = await stage.client.executions.submit(submission)
+    assert answer.id == submission.id
+    return answer.is_duplicate
+
+
+async def _submit_keyed(stage: Stage) -> Any:
+    submission = stage.submission(key=f"key-{stage.number}", key_fingerprint=b"same")
+    answer = await stage.client.executions.submit(submission)
+    assert answer.id == submission.id
+    named = await stage.db.fetchval(
+        "select execution_id from ff.idempotency_key where key = $1", submission.key
+    )
+    assert named == submission.id.uuid
+    return answer.is_duplicate
+
+
+async def _submit_many(stage: Stage) -> Any:
+    submissions = [stage.submission(priority=n) for n in range(20)]
+    answers = await stage.client.executions.submit_many(submissions)
+    assert [answer.id for answer in answers] == [submission.id for submission in submissions]
+    return [answer.is_duplicate for answer in answers]
+
+
+async def _claim(stage: Stage) -> Any:
+    claimed = await stage.claim(3)
+    rows = await stage.db.fetch(
+        "select execution_id, lease_id, epoch from ff.execution where worker_instance_id = $1",
+        stage.instance,
+    )
+    known = {(one.execution_id, one.lease_id, one.epoch) for one in claimed}
+    assert {tuple(row) for row in rows} == known, "leased, and the holder does not know it"
+    return [(one.claim_kind, one.attempt_index, one.epoch, one.payload) for one in claimed]
+
+
+async def _interrupted(stage: Stage) -> None:
+    await stage.claimed(3)
+    assert await stage.client.leases.release(stage.state["claimed"]) == {}
+
+
+async def _complete(stage: Stage) -> Any:
+    answers = await asyncio.gather(
+        *(
+            stage.client.executions.complete(one, b"[%d]" % index)
+            for index, one in enumerate(stage.state["claimed"])
+        )
+    )
+    results = [(await stage.row(one.execution_id))["result"] for one in stage.state["claimed"]]
+    return answers, results
+
+
+async def _fail(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    answer = await stage.client.executions.fail(
+        claimed, Failure(FailureClass.TRANSIENT, "cut", "test", b"detail")
+    )
+    row = await stage.row(claimed.execution_id)
+    assert row["delayed_until"] == answer.delayed_until
+    return answer.will_retry, answer.next_attempt_index, row["failure_reason"]
+
+
+async def _release(stage: Stage) -> Any:
+    return await stage.client.leases.release(stage.state["claimed"])
+
+
+async def _renew(stage: Stage) -> Any:
+    held = stage.state["claimed"]
+    for _ in range(100):
+        lost, busy = await stage.client.leases.renew(held, LONG * 2)
+        if not busy:
+            break
+        # As the heartbeat does: a busy lease goes into the next beat.
+        await asyncio.sleep(0.01)
+    for one in held:
+        row = await stage.row(one.execution_id)
+        assert row["lease_expires_at"] > one.lease_expires_at + timedelta(hours=9)
+    return lost, busy
+
+
+async def _expired(stage: Stage) -> None:
+    await stage.claimed(3, ttl=timedelta(seconds=1))
+    await stage.clock.advance(seconds=2)
+
+
+async def _due(stage: Stage) -> None:
+    await stage.submitted(3, delay=timedelta(seconds=1))
+    await stage.clock.advance(seconds=2)
+
+
+async def _expire(stage: Stage) -> Any:
+    return (await stage.client.leases.expire())[0]
+
+
+async def _promote(stage: Stage) -> Any:
+    return (await stage.client.executions.promote_delayed())[0]
+
+
+async def _register(stage: Stage) -> Any:
+    found = await stage.client.lanes.register(stage.route)
+    stored = await stage.db.fetchval(
+        "select route_id from ff.route where task = $1", stage.route.task
+    )
+    return found == stored
+
+
+def _retrying(retries: int) -> str | None:
+    return policy_json(retry=Retry(max_retries=retries, backoff=Fixed(LONG)))
+
+
+SCENARIOS = (
+    Scenario("submit", "submit_executions", _nothing, _submit, ("execution", "event")),
+    Scenario(
+        "submit with a key",
+        "submit_executions",
+        _nothing,
+        _submit_keyed,
+        ("idempotency_key", "execution", "event"),
+    ),
+    Scenario("submit many", "submit_executions", _nothing, _submit_many, ("event",)),
+    Scenario(
+        "claim all",
+        "claim_executions",
+        lambda stage: stage.submitted(3),
+        _claim,
+        ("event", "claim_slot"),
+        may_give_way=True,
+    ),
+    Scenario(
+        "claim some",
+        "claim_executions",
+        lambda stage: stage.submitted(7),
+        _claim,
+        ("event", "claim_slot"),
+    ),
+    Scenario("claim interrupted", "claim_executions", _interrupted, _claim, ("claim_slot",)),
+    Scenario(
+        "complete",
+        "complete_executions",
+        lambda stage: stage.claimed(3),
+        _complete,
+        ("execution", "event"),
+    ),
+    Scenario(
+        "fail and retry",
+        "fail_executions",
+        lambda stage: stage.claimed(policy=_retrying(2)),
+        _fail,
+        ("execution", "event"),
+    ),
+    Scenario(
+        "fail for good",
+        "fail_executions",
+        lambda stage: stage.claimed(policy=_retrying(0)),
+        _fail,
+        ("execution", "event"),
+    ),
+    Scenario(
+        "release",
+        "release_leases",
+        lambda stage: stage.claimed(3),
+        _release,
+        ("execution", "event"),
+    ),
+    Scenario("renew", "renew_leases", lambda stage: stage.claimed(3), _renew, ("execution",)),
+    Scenario("expire", "expire_leases", _expired, _expire, ("execution", "event"), is_sweep=True),
+    Scenario("promote", "promote_delayed", _due, _promote, ("execution",), is_sweep=True),
+    Scenario(
+        "register a route",
+        "register_routes",
+        lambda stage: asyncio.sleep(0),
+        _register,
+        ("lane", "route"),
+    ),
+)
+
+
+async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) -> None:
+    sources = {
+        row["proname"]: row["prosrc"]
+        for row in await db.fetch(
+            "select proname, prosrc from pg_proc where pronamespace = 'ff'::regnamespace"
+        )
+    }
+
+    def writes(name: str, seen: frozenset[str] = frozenset()) -> bool:
+        called = set(re.findall(r"\bff\.(\w+)\s*\(", sources[name])) & sources.keys()
+        return bool(WRITES.search(sources[name])) or any(
+            writes(inner, seen | {name}) for inner in called - seen - {name}
+        )
+
+    public = {name for name in sources if not name.startswith("_")}
+    writing = {name for name in public if writes(name)}
+    assert writing == {scenario.function for scenario in SCENARIOS}
+    # What is left reads: the server lets it run where nothing may be written.
+    reads = {
+        "now": "ff.now()",
+        "read_results": "ff.read_results(0::smallint, null, array[gen_random_uuid()])",
+        "open_cursor": "ff.open_cursor(0::smallint)",
+        "read_events": "ff.read_events(0::smallint, null, ff.open_cursor(0::smallint))",
+    }
+    assert public - writing == reads.keys()
+    for call in reads.values():
+        async with db.conn.transaction(readonly=True):
+            await db.fetch(f"select * from {call}")
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param(112, id="short"),
+        pytest.param(504, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(400)]),
+    ],
+)
+async def test_a_repeat_has_one_effect_and_the_first_answer(
+    db: Database, clock: Clock, runs: int
+) -> None:
+    random = Random(SEED)
+    await db.execute(GATES)
+    numbers = count(1)
+    done: Counter[str] = Counter()
+    wrong: list[str] = []
+    async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=2) as client:
+        expected = {}
+        for scenario in SCENARIOS:
+            stage = Stage(client, db, clock, next(numbers))
+            await scenario.prepare(stage)
+            expected[scenario.name] = await _effect(db, scenario.act(stage))
+        for run in range(runs):
+            scenario = SCENARIOS[run % len(SCENARIOS)]
+            turn = run // len(SCENARIOS)
+            # Every other time the cut comes while the statement runs.
+            place = random.choice(scenario.places) if turn % 2 else None
+            stage = Stage(client, db, clock, next(numbers))
+            await scenario.prepare(stage)
+            effect, answer = await _effect(
+                db, _with_cut(proxy, db, scenario, scenario.act(stage), place, random)
+            )
+            want_effect, want_answer = expected[scenario.name]
+            if scenario.may_give_way and place == "event" and answer == []:
+                want_effect, want_answer = Counter({"claim slots": 1}), []
+                done["claim_executions gave way"] += 1
+            what = f"{scenario.name}, cut {f'while in {place}' if place else 'after the commit'}"
+            done[f"{scenario.function} {'overlapping' if place else 'after commit'}"] += 1
+            if effect != want_effect:
+                wrong.append(f"{what}: did {effect - want_effect}, not {want_effect - effect}")
+            if answer != want_answer and not (scenario.is_sweep and answer == 0):
+                wrong.append(f"{what}: answered {answer!r}, not {want_answer!r}")
+        assert proxy.cuts == runs
+    print(f"{runs} runs: {dict(sorted(done.items()))}")
+    assert not wrong, "\n".join(sorted(f"{n} x {text}" for text, n in Counter(wrong).items()))
+    assert {name.split()[0] for name in done} == {scenario.function for scenario in SCENARIOS}
+
+
+async def _effect(db: Database, act: Awaitable[Any]) -> tuple[Counter[str], Any]:
+    """What a call left behind, and its answer (an error is one, too)."""
+    before = await _counts(db)
+    try:
+        answer = await act
+    except (FlowFabricError, AssertionError) as error:
+        answer = f"{type(error).__name__}: {error}"
+    # An original that was cut off may still be at work; nothing else is.
+    await _until_quiet(db)
+    after = await _counts(db)
+    after.subtract(before)
+    return Counter({what: n for what, n in after.items() if n}), answer
+
+
+async def _counts(db: Database) -> Counter[str]:
+    return Counter({what: int(n or 0) for what, n in await db.fetch(COUNTS)})
+
+
+async def _until_quiet(db: Database) -> None:
+    async def is_quiet() -> bool:
+        return not await db.fetchval(
+            "select exists (select from pg_stat_activity where datname = current_database()"
+            " and pid <> pg_backend_pid() and state <> 'idle' and backend_type = 'client backend')"
+        )
+
+    await eventually(is_quiet)
+
+
+async def _with_cut(
+    proxy: Proxy,
+    db: Database,
+    scenario: Scenario,
+    act: Awaitable[Any],
+    place: str | None,
+    random: Random,
+) -> Any:
+    """Make the call, cut its first try off, and let original and repeat overlap if asked."""
+    if place is None:
+        proxy.cut = cut = Cut(scenario.function)
+        answer = await act
+        assert cut.repeated.is_set()
+        return answer
+
+    side = await db.connect()
+
+    async def hold(pid: int) -> None:
+        await side.execute("insert into ff_test.held values ($1, $2)", pid, place)
+
+    async def until_held(pid: int) -> None:
+        sleeps = "select wait_event = 'PgSleep' from pg_stat_activity where pid = $1"
+        await eventually(lambda: side.fetchval(sleeps, pid), within=5)
+
+    proxy.cut = cut = Cut(scenario.function, before=hold, running=until_held)
+    acting = asyncio.ensure_future(act)
+    try:
+        await asyncio.wait_for(cut.repeated.wait(), 10)
+        # Sometimes the repeat gets as far as it can, sometimes the two run on together.
+        await asyncio.wait([acting], timeout=random.choice((0.0, 0.005, 0.15)))
+    finally:
+        await side.execute("delete from ff_test.held")
+        await side.close()
+    return await acting

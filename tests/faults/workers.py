@@ -1,0 +1,137 @@
+"""Worker processes that can be killed, stopped and continued, working on a module of tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# A result names the attempt that gave it, so that a result of a stale holder would show.
+TASKS = """
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+from flowfabric import App, Context, Retry
+from flowfabric.core.policy import Fixed
+
+app = App()
+
+
+@app.task(name="quick")
+async def quick(ctx: Context, n: int) -> list[int]:
+    return [n * 7 + 1, ctx.attempt]
+
+
+@app.task(name="nap")
+async def nap(ctx: Context, n: int, seconds: float) -> list[int]:
+    await asyncio.sleep(seconds)
+    return [n * 7 + 2, ctx.attempt]
+
+
+@app.task(name="block")
+def block(ctx: Context, n: int, seconds: float) -> list[int]:
+    time.sleep(seconds)
+    return [n * 7 + 3, ctx.attempt]
+
+
+@app.task(name="flaky", retry=Retry(max_retries=3, backoff=Fixed(timedelta(milliseconds=100))))
+async def flaky(ctx: Context, n: int) -> list[int]:
+    if ctx.attempt < 1 + n % 2:
+        raise RuntimeError(f"attempt {ctx.attempt} of {n} fails")
+    return [n * 7 + 4, ctx.attempt]
+
+
+@app.task(name="doomed", retry=Retry(max_retries=1, backoff=Fixed(timedelta(milliseconds=50))))
+async def doomed(n: int) -> None:
+    raise ValueError(f"{n} always fails")
+"""
+MODULE = "shop"
+
+
+class Fleet:
+    """A number of worker processes; one that was killed has been replaced when `kill` returns."""
+
+    def __init__(
+        self, folder: Path, url: str, size: int, *, concurrency: int, lease: float
+    ) -> None:
+        (folder / f"{MODULE}.py").write_text(TASKS)
+        self._folder = folder
+        self._url = url
+        self._concurrency = concurrency
+        self._lease = lease
+        self._count = 0
+        self._all: list[subprocess.Popen[bytes]] = []
+        self.workers = [self._start() for _ in range(size)]
+
+    async def until_started(self, within: float = 60.0) -> None:
+        deadline = time.monotonic() + within
+        while self.log().count(" started: ") < len(self.workers):
+            assert time.monotonic() < deadline, self.log()
+            self.supervise()
+            await asyncio.sleep(0.05)
+
+    def kill(self, position: int) -> None:
+        """`kill -9`, and another one in its place."""
+        self.workers[position].kill()
+        self.workers[position].wait()
+        self.workers[position] = self._start()
+
+    def stop(self, position: int) -> None:
+        self.workers[position].send_signal(signal.SIGSTOP)
+
+    def go_on(self, position: int) -> None:
+        self.workers[position].send_signal(signal.SIGCONT)
+
+    def supervise(self) -> None:
+        """Start those again that found no database when they started; nobody else may end."""
+        for position, worker in enumerate(self.workers):
+            if worker.poll() is not None:
+                assert worker.returncode == 5, f"exit code {worker.returncode}\n{self.log()}"
+                self.workers[position] = self._start()
+
+    def log(self) -> str:
+        """What all of them wrote, dead ones too."""
+        return "\n".join(path.read_text() for path in sorted(self._folder.glob("worker-*.log")))
+
+    def close(self, within: float = 20.0) -> list[int]:
+        """SIGTERM to all; their exit codes."""
+        for worker in self.workers:
+            worker.send_signal(signal.SIGCONT)
+            worker.terminate()
+        return [worker.wait(within) for worker in self.workers]
+
+    def destroy(self) -> None:
+        for worker in self._all:
+            if worker.poll() is None:
+                worker.kill()
+            worker.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._count += 1
+        with (self._folder / f"worker-{self._count}.log").open("wb") as log:
+            worker = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "flowfabric", "worker", f"{MODULE}:app"),
+                    *("--concurrency", str(self._concurrency)),
+                ],
+                cwd=self._folder,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    "FLOWFABRIC_DATABASE_URL": self._url,
+                    "FLOWFABRIC_LEASE_TTL": str(self._lease),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._all.append(worker)
+        return worker

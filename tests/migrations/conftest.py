@@ -1,0 +1,198 @@
+"""A throwaway cluster for the session, an empty database for each test, and folders of sample SQL
+that stand in for the package's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from flowfabric.db import migrate
+from flowfabric.db.connection import open_connection
+from flowfabric.db.library import Source
+
+SERVER_USER = "postgres"
+
+
+def _find_binaries() -> Path:
+    # Debian keeps each version in a folder of its own; elsewhere the path leads there.
+    if installed := list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        return max(installed, key=lambda path: int(path.parts[-3])).parent
+    found = shutil.which("initdb")
+    assert found, "these tests need the server programs of PostgreSQL"
+    return Path(found).resolve().parent
+
+
+@dataclass(frozen=True)
+class Cluster:
+    binaries: Path
+    folder: Path
+
+    def run(self, program: str, *arguments: str, **options: Any) -> str:
+        """Run a Postgres program; its server parts refuse to run as root."""
+        if os.geteuid() == 0 and program in {"initdb", "pg_ctl"}:
+            options |= {"user": SERVER_USER, "group": SERVER_USER, "extra_groups": []}
+        finished = subprocess.run(
+            [str(self.binaries / program), *arguments],
+            cwd=self.folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **options,
+        )
+        assert finished.returncode == 0, finished.stdout
+        return finished.stdout
+
+    def url(self, database: str, user: str = SERVER_USER) -> str:
+        return f"postgresql://{user}@/{database}?host={self.folder}"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    # Not tmp_path: the name of a Unix socket has a limit of about 100 characters.
+    folder = Path(tempfile.mkdtemp(prefix="ff-", dir="/tmp"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, SERVER_USER, SERVER_USER)
+    cluster = Cluster(binaries=_find_binaries(), folder=folder)
+    data = folder / "data"
+    try:
+        initdb = ("--auth=trust", f"--username={SERVER_USER}", "--no-sync", "--encoding=UTF8")
+        cluster.run("initdb", f"--pgdata={data}", *initdb)
+        options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=50"
+        log = folder / "log"
+        start = ("--options", options, "--wait", "--silent", f"--log={log}", "start")
+        cluster.run("pg_ctl", f"--pgdata={data}", *start)
+        try:
+            yield cluster
+        finally:
+            cluster.run("pg_ctl", f"--pgdata={data}", "--mode=immediate", "--silent", "stop")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def database_numbers() -> Iterator[int]:
+    return count(1)
+
+
+@pytest.fixture
+def make_database(cluster: Cluster, database_numbers: Iterator[int]) -> Iterator[Callable[[], str]]:
+    """Creates empty databases and returns their URLs."""
+    names: list[str] = []
+
+    def create() -> str:
+        names.append(f"test_{next(database_numbers)}")
+        cluster.run("createdb", f"--host={cluster.folder}", f"--username={SERVER_USER}", names[-1])
+        return cluster.url(names[-1])
+
+    yield create
+    for name in names:
+        drop = (f"--host={cluster.folder}", f"--username={SERVER_USER}", "--force", name)
+        cluster.run("dropdb", *drop)
+
+
+@pytest.fixture(autouse=True)
+def _no_retirement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody calls the functions that most tests replace."""
+    monkeypatch.setattr(migrate, "RETIREMENT", timedelta(0))
+
+
+@pytest.fixture
+def url(make_database: Callable[[], str]) -> str:
+    return make_database()
+
+
+@pytest.fixture
+async def connect(url: str) -> AsyncIterator[Callable[[], Any]]:
+    """Opens connections to the test's database; they are closed at its end."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one() -> asyncpg.Connection:
+            return await stack.enter_async_context(open_connection(url))
+
+        yield open_one
+
+
+@pytest.fixture
+async def connection(connect: Callable[[], Any]) -> asyncpg.Connection:
+    return await connect()
+
+
+@pytest.fixture
+def app_role(cluster: Cluster) -> Iterator[str]:
+    """The role that applications use; it exists in the whole cluster, so only while asked for."""
+
+    def execute(statement: str, database: str = "postgres") -> str:
+        where = (f"--host={cluster.folder}", f"--username={SERVER_USER}", f"--dbname={database}")
+        return cluster.run("psql", "-X", "-At", *where, f"--command={statement}")
+
+    execute("create role flowfabric_app login")
+    yield "flowfabric_app"
+    for database in execute("select datname from pg_database where datallowconn").split():
+        execute("drop owned by flowfabric_app", database)
+    execute("drop role flowfabric_app")
+
+
+class SampleFolder:
+    """SQL laid out like the package's, written by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, path: str, text: str) -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def remove(self, path: str) -> None:
+        (self.folder / path).unlink()
+
+    def release(self) -> None:
+        """Freeze the steps as they are now."""
+        steps = sorted((self.folder / "schema").glob("*.sql"))
+        lines = [f"{sha256(step.read_bytes()).hexdigest()}  {step.name}\n" for step in steps]
+        self.write("schema/CHECKSUMS", "".join(lines))
+
+    def function(self, name: str, result: str = "1", parameters: str = "") -> None:
+        self.write(
+            f"functions/sample/{name}.sql",
+            f"drop function if exists ff.{name};\n"
+            f"create function ff.{name}({parameters}) returns integer\n"
+            "language plpgsql set search_path = '' security definer\n"
+            f"as $$ begin return {result}; end $$;\n",
+        )
+
+    def source(self, library_version: int = 1) -> Source:
+        return Source(folder=self.folder, library_version=library_version)
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> SampleFolder:
+    """Two steps, two functions and a view."""
+    sample = SampleFolder(tmp_path / "sql")
+    sample.write("schema/0001_parcel.sql", "create table ff.parcel (id integer primary key);\n")
+    sample.write("schema/0002_weight.sql", "alter table ff.parcel add column weight integer;\n")
+    sample.write(
+        "shared/now.sql",
+        "create or replace function ff.now() returns timestamptz\n"
+        "language sql as $$ select clock_timestamp() $$;\n",
+    )
+    sample.function("count_parcels", "(select count(*) from ff.parcel)")
+    sample.function("_private")
+    sample.write(
+        "views/parcel_view.sql",
+        "create or replace view ff.parcel_view as select p.id, p.weight from ff.parcel p;\n",
+    )
+    return sample

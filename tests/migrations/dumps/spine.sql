@@ -1,0 +1,4051 @@
+--
+-- PostgreSQL database dump
+--
+
+
+-- Dumped from database version 15.18 (Debian 15.18-0+deb12u1)
+-- Dumped by pg_dump version 15.18 (Debian 15.18-0+deb12u1)
+
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET client_encoding = 'UTF8';
+SET standard_conforming_strings = on;
+SELECT pg_catalog.set_config('search_path', '', false);
+SET check_function_bodies = false;
+SET xmloption = content;
+SET client_min_messages = warning;
+SET row_security = off;
+
+--
+-- Name: ff; Type: SCHEMA; Schema: -; Owner: -
+--
+
+CREATE SCHEMA ff;
+
+
+--
+-- Name: attempt_lifecycle; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.attempt_lifecycle AS ENUM (
+    'created',
+    'started',
+    'suspended',
+    'ended_success',
+    'ended_failure',
+    'ended_cancelled',
+    'interrupted_reclaimed'
+);
+
+
+--
+-- Name: attempt_state; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.attempt_state AS ENUM (
+    'none',
+    'pending_first_attempt',
+    'running_attempt',
+    'attempt_interrupted',
+    'pending_retry_attempt',
+    'pending_replay_attempt',
+    'attempt_terminal'
+);
+
+
+--
+-- Name: attempt_type; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.attempt_type AS ENUM (
+    'initial',
+    'retry',
+    'reclaim',
+    'replay',
+    'fallback'
+);
+
+
+--
+-- Name: blocking_reason; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.blocking_reason AS ENUM (
+    'none',
+    'waiting_for_worker',
+    'waiting_for_retry_backoff',
+    'waiting_for_resume_delay',
+    'waiting_for_delay',
+    'waiting_for_signal',
+    'waiting_for_approval',
+    'waiting_for_callback',
+    'waiting_for_tool_result',
+    'waiting_for_children',
+    'waiting_for_budget',
+    'waiting_for_quota',
+    'waiting_for_capable_worker',
+    'waiting_for_locality_match',
+    'paused_by_operator',
+    'paused_by_policy',
+    'paused_by_flow_cancel'
+);
+
+
+--
+-- Name: cause; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.cause AS ENUM (
+    'submit',
+    'apply_dependency',
+    'satisfy_dependencies',
+    'skip',
+    'block',
+    'unblock',
+    'promote',
+    'claim',
+    'resume',
+    'change_priority',
+    'complete',
+    'schedule_retry',
+    'fail',
+    'delay',
+    'release',
+    'wait_children',
+    'wait_for_runs',
+    'suspend',
+    'wake',
+    'expire_lease',
+    'revoke_lease',
+    'reclaim',
+    'exceed_reclaims',
+    'cancel',
+    'expire',
+    'time_out',
+    'time_out_suspension',
+    'escalate',
+    'replay',
+    'hold'
+);
+
+
+--
+-- Name: eligibility; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.eligibility AS ENUM (
+    'eligible_now',
+    'not_eligible_until_time',
+    'blocked_by_dependencies',
+    'blocked_by_budget',
+    'blocked_by_quota',
+    'blocked_by_route',
+    'blocked_by_lane_state',
+    'blocked_by_operator',
+    'not_applicable'
+);
+
+
+--
+-- Name: event_kind; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.event_kind AS ENUM (
+    'submitted',
+    'claimed',
+    'resumed',
+    'reclaimed',
+    'released',
+    'lease_expired',
+    'lease_revoked',
+    'completed',
+    'failed',
+    'retry_scheduled',
+    'delayed',
+    'waiting',
+    'suspended',
+    'woken',
+    'escalated',
+    'held',
+    'cancelled',
+    'expired',
+    'skipped',
+    'priority_changed',
+    'replayed',
+    'flow_cancel_requested',
+    'blocked',
+    'unblocked',
+    'promoted'
+);
+
+
+--
+-- Name: failure_class; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.failure_class AS ENUM (
+    'transient',
+    'permanent',
+    'infra_crash',
+    'timeout',
+    'cancelled'
+);
+
+
+--
+-- Name: key_scope; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.key_scope AS ENUM (
+    'window',
+    'unfinished'
+);
+
+
+--
+-- Name: lane_state; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.lane_state AS ENUM (
+    'active',
+    'paused',
+    'draining',
+    'disabled'
+);
+
+
+--
+-- Name: lease_end; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.lease_end AS ENUM (
+    'complete',
+    'fail',
+    'release',
+    'delay',
+    'wait_children',
+    'wait_for_runs',
+    'suspend',
+    'hold',
+    'cancel',
+    'skip',
+    'expire',
+    'time_out',
+    'expire_lease',
+    'revoke_lease'
+);
+
+
+--
+-- Name: outcome; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.outcome AS ENUM (
+    'none',
+    'success',
+    'failed',
+    'cancelled',
+    'expired',
+    'skipped'
+);
+
+
+--
+-- Name: ownership; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.ownership AS ENUM (
+    'unowned',
+    'leased',
+    'lease_expired_reclaimable',
+    'lease_revoked'
+);
+
+
+--
+-- Name: phase; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.phase AS ENUM (
+    'submitted',
+    'runnable',
+    'active',
+    'suspended',
+    'terminal'
+);
+
+
+--
+-- Name: public_state; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.public_state AS ENUM (
+    'waiting',
+    'delayed',
+    'rate_limited',
+    'waiting_children',
+    'active',
+    'suspended',
+    'resumable',
+    'completed',
+    'failed',
+    'cancelled',
+    'expired',
+    'skipped'
+);
+
+
+--
+-- Name: verdict; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.verdict AS (
+	item integer,
+	execution_id uuid,
+	word text,
+	until_at timestamp with time zone,
+	attempt_index integer,
+	detail jsonb
+);
+
+
+--
+-- Name: _backoff(jsonb, integer, double precision); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._backoff(p_backoff jsonb, p_retry_count integer, p_chance double precision) RETURNS interval
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $$
+declare
+  v_initial double precision := coalesce((p_backoff ->> 'initial_delay_ms')::double precision, 1000);
+  v_max     double precision := coalesce((p_backoff ->> 'max_delay_ms')::double precision, 60000);
+  v_factor  double precision := coalesce((p_backoff ->> 'multiplier')::double precision, 2);
+  v_delay   double precision;
+begin
+  v_delay := case coalesce(p_backoff ->> 'type', 'exponential')
+    when 'fixed' then coalesce((p_backoff ->> 'delay_ms')::double precision, 1000)
+    when 'exponential' then
+      -- in logarithms, because a power can leave the range of a double
+      case when v_initial <= 0 then 0
+           when ln(v_initial) + p_retry_count * ln(greatest(v_factor, 1e-9)) >= ln(greatest(v_max, 1))
+             then v_max
+           else least(v_initial * power(v_factor, p_retry_count), v_max) end
+    else 1000
+  end;
+  if coalesce((p_backoff ->> 'jitter')::boolean, false) then
+    v_delay := v_delay * (0.5 + 0.5 * p_chance);
+  end if;
+  return interval '1 millisecond' * v_delay;
+end;
+$$;
+
+
+--
+-- Name: _check_batch(integer, integer[], boolean); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._check_batch(p_size integer, p_sizes integer[], p_wait boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $$
+begin
+  if p_size is null or p_size not between 1 and 1000 then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'execution_ids', 'problem', 'must hold 1 to 1000 items'));
+  end if;
+  if p_size <> any (p_sizes) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'execution_ids', 'problem', 'arrays of one call must have the same length'));
+  end if;
+  if p_wait and p_size > 1 then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'wait', 'problem', 'only a single item may wait for its row'));
+  end if;
+end;
+$$;
+
+
+--
+-- Name: _check_claim(text, text, uuid, text[], integer, interval); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._check_claim(p_worker_id text, p_worker_instance_id text, p_claim_id uuid, p_capabilities text[], p_limit integer, p_lease_ttl interval) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $_$
+declare
+  v_field   text;
+  v_problem text := 'must be 1 to 256 bytes without whitespace or control characters';
+begin
+  if p_worker_id is null or p_worker_id !~ '^[^\x01-\x20\x7f]+$'
+     or octet_length(p_worker_id) > 256 then
+    v_field := 'worker_id';
+  elsif p_worker_instance_id is null or p_worker_instance_id !~ '^[^\x01-\x20\x7f]+$'
+     or octet_length(p_worker_instance_id) > 256 then
+    v_field := 'worker_instance_id';
+  elsif p_claim_id is null then
+    v_field := 'claim_id'; v_problem := 'must be a uuid made for this call';
+  elsif p_capabilities is null or cardinality(p_capabilities) > 256
+     or octet_length(array_to_string(p_capabilities, ',')) > 4096 then
+    v_field := 'capabilities'; v_problem := 'must be at most 256 tokens and 4096 bytes';
+  elsif array_position(p_capabilities, null) is not null
+     or array_to_string(p_capabilities, '') ~ '[\x01-\x20\x7f,]'
+     or array_position(p_capabilities, '') is not null then
+    v_field := 'capabilities';
+    v_problem := 'tokens must not be empty nor hold commas, whitespace or control characters';
+  elsif p_limit is null or p_limit not between 1 and 1000 then
+    v_field := 'limit'; v_problem := 'must be 1 to 1000';
+  elsif p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
+    v_field := 'lease_ttl'; v_problem := 'must be between one second and one day';
+  else
+    return;
+  end if;
+  perform ff._refuse('WF001', 'invalid_input',
+                     jsonb_build_object('field', v_field, 'problem', v_problem));
+end;
+$_$;
+
+
+--
+-- Name: _check_cursor(smallint, text); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._check_cursor(p_partition_key smallint, p_cursor text) RETURNS text[]
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    AS $_$
+declare
+  v_parts   text[] := string_to_array(p_cursor, ':');
+  v_at      timestamptz;
+  v_trimmed xid8;
+  v_reason  text;
+begin
+  if p_cursor is null or octet_length(p_cursor) > 65536 or cardinality(v_parts) <> 9
+     or p_cursor !~ ('^ff1:[0-9]{1,5}:[0-9a-f]{1,16}:[0-9A-F]{8}:[0-9]{1,18}:[0-9a-f,]*'
+                     || ':[0-9]{1,18}:[0-9]{1,18}:[0-9a-f-]{0,36}$') then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'cursor', 'problem', 'is not a cursor of ours; open one with open_cursor'));
+  end if;
+  if v_parts[2]::integer <> p_partition_key then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'cursor', 'problem', 'belongs to partition ' || v_parts[2]));
+  end if;
+
+  select m.value::xid8 into v_trimmed
+  from ff.meta m where m.name = 'trimmed_xid:' || p_partition_key;
+  v_at := timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond';
+  v_reason := case
+    when v_parts[3] <> (select to_hex(s.system_identifier) from pg_control_system() s)
+      then 'another_system'
+    when v_parts[4] <> left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
+      then 'another_timeline'
+    when v_trimmed is not null and least(
+           v_parts[5]::bigint,
+           v_parts[5]::bigint - ('x' || lpad(reverse(split_part(reverse(v_parts[6]), ',', 1)),
+                                             16, '0'))::bit(64)::bigint) < v_trimmed::text::bigint
+      then 'trimmed'
+    when v_parts[7] <> '0' and (v_trimmed is null or v_parts[5]::xid8 > v_trimmed)
+      and not exists (
+        select from ff.event e
+        where e.partition_key = p_partition_key and e.xid = v_parts[5]::xid8
+          and e.event_id = v_parts[7]::bigint and e.execution_id = v_parts[9]::uuid
+          and e.occurred_at = v_at)
+      then 'history_lost' end;
+  if v_reason is not null then
+    perform ff._refuse('WF403', 'cursor_expired', jsonb_build_object(
+      'reason', v_reason, 'resume_from', v_at - interval '1 minute',
+      'hint', 'open a cursor at resume_from; some events will be seen twice'));
+  end if;
+  return v_parts;
+end;
+$_$;
+
+
+--
+-- Name: _check_limit(integer); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._check_limit(p_limit integer) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $$
+begin
+  if p_limit is null or p_limit not between 1 and 10000 then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'limit', 'problem', 'must be 1 to 10000'));
+  end if;
+end;
+$$;
+
+
+--
+-- Name: _claimed(smallint, uuid[], uuid); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._claimed(p_partition_key smallint, p_execution_ids uuid[], p_claim_id uuid) RETURNS TABLE(execution_id uuid, namespace text, lane text, task text, claim_kind text, rank smallint, created_at timestamp with time zone, epoch bigint, attempt_index integer, attempt_id uuid, attempt_type text, lease_expires_at timestamp with time zone, attempt_deadline_at timestamp with time zone, deadline_at timestamp with time zone, retry_count integer, payload_encoding text, payload bytea)
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select e.execution_id, e.namespace, r.lane, r.task,
+         case e.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
+         e.rank, e.created_at, e.epoch, e.attempt_index, e.attempt_id, e.attempt_type::text,
+         e.lease_expires_at, e.attempt_deadline_at, e.deadline_at, e.retry_count,
+         e.payload_encoding, coalesce(e.payload, b.payload)
+  from unnest(p_execution_ids) with ordinality i(execution_id, n)
+  cross join lateral (
+    select x.* from ff.execution x
+    where x.partition_key = p_partition_key and x.execution_id = i.execution_id
+      and x.lease_id = p_claim_id and x.ownership = 'leased'
+    offset 0) e
+  cross join lateral (
+    select x.lane, x.task from ff.route x where x.route_id = e.route_id offset 0) r
+  left join lateral (
+    select x.payload from ff.execution_body x
+    where e.payload is null
+      and x.partition_key = p_partition_key and x.execution_id = e.execution_id
+    offset 0) b on true
+  order by i.n;
+end;
+$$;
+
+
+--
+-- Name: _exceed_reclaims(smallint, uuid[], timestamp with time zone); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._exceed_reclaims(p_partition_key smallint, p_execution_ids uuid[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_xid constant xid8 := pg_current_xact_id();
+begin
+  with item as materialized (
+    select p_partition_key as pk, u.execution_id
+    from unnest(p_execution_ids) u(execution_id)
+    offset 0
+  ),
+  ended as (
+    update ff.execution e set
+      phase = 'terminal',
+      ownership = 'unowned',
+      eligibility = 'not_applicable',
+      blocking_reason = 'none',
+      outcome = 'failed',
+      attempt_state = 'attempt_terminal',
+      cause = 'exceed_reclaims',
+      version = e.version + 1,
+      last_lease_id = coalesce(e.lease_id, e.last_lease_id),
+      last_lease_end = case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
+      last_worker_id = coalesce(e.worker_id, e.last_worker_id),
+      last_worker_instance_id = coalesce(e.worker_instance_id, e.last_worker_instance_id),
+      lease_id = null,
+      lease_expires_at = null,
+      worker_id = null,
+      worker_instance_id = null,
+      due_at = null,
+      attempt_ended_at = greatest(p_now, e.transitioned_at),
+      attempt_ended_as = 'interrupted_reclaimed',
+      failure_class = 'infra_crash',
+      failure_category = 'reclaim_cap_exceeded',
+      failure_reason = 'its workers vanished ' || (e.reclaim_count + 1) || ' times; the limit is '
+                       || e.max_reclaims || ' reclaims',
+      terminal_at = greatest(p_now, e.transitioned_at),
+      transitioned_at = greatest(p_now, e.transitioned_at),
+      mutated_at = greatest(p_now, e.transitioned_at)
+    from item i
+    where e.partition_key = i.pk and e.execution_id = i.execution_id
+    returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
+              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at,
+              e.reclaim_count
+  )
+  insert into ff.event (
+    partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
+    worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
+  select p_partition_key, v_xid, d.execution_id, d.version, 'failed', 'failed', d.attempt_index,
+         d.last_lease_id, d.epoch, d.last_worker_instance_id, d.route_id, d.flow_id, d.namespace,
+         d.instance_tag, d.transitioned_at,
+         jsonb_build_object('category', 'reclaim_cap_exceeded', 'reclaims', d.reclaim_count)
+  from ended d;
+end;
+$$;
+
+
+--
+-- Name: _expire_leases(smallint, uuid[], timestamp with time zone); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._expire_leases(p_partition_key smallint, p_execution_ids uuid[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_xid constant xid8 := pg_current_xact_id();
+begin
+  with item as materialized (
+    select p_partition_key as partition_key, u.execution_id
+    from unnest(p_execution_ids) u(execution_id)
+    offset 0
+  ),
+  marked as (
+    update ff.execution e set
+      ownership = 'lease_expired_reclaimable',
+      blocking_reason = 'waiting_for_worker',
+      attempt_state = 'attempt_interrupted',
+      cause = 'expire_lease',
+      version = e.version + 1,
+      attempt_paused_at = greatest(p_now, e.transitioned_at),
+      attempt_pause_cause = 'lease_expired',
+      reclaim_at = w.reclaim_at,
+      due_at = w.reclaim_at,
+      transitioned_at = greatest(p_now, e.transitioned_at),
+      mutated_at = greatest(p_now, e.transitioned_at)
+    from item i
+    cross join lateral (
+      select case when x.reclaim_count >= 2
+               then p_now + least(interval '1 second' * power(2, least(x.reclaim_count - 2, 8)),
+                                  interval '4 minutes') end as reclaim_at
+      from ff.execution x
+      where x.partition_key = i.partition_key and x.execution_id = i.execution_id
+      offset 0
+    ) w
+    where e.partition_key = i.partition_key and e.execution_id = i.execution_id
+    returning e.execution_id, e.version, e.attempt_index, e.lease_id, e.epoch, e.route_id,
+              e.worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+  )
+  insert into ff.event (
+    partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+    worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+  select p_partition_key, v_xid, m.execution_id, m.version, 'lease_expired', m.attempt_index,
+         m.lease_id, m.epoch, m.worker_instance_id, m.route_id, m.flow_id, m.namespace,
+         m.instance_tag, m.transitioned_at
+  from marked m;
+end;
+$$;
+
+
+--
+-- Name: _hint_ready(smallint, bigint[]); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._hint_ready(p_partition_key smallint, p_routes bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    AS $$
+begin
+  if p_routes is not null then
+    perform pg_notify('ff_ready', p_partition_key || ':' || l.lane)
+    from (select distinct r.lane from ff.route r where r.route_id = any (p_routes)) l;
+  end if;
+end;
+$$;
+
+
+--
+-- Name: _is_count(jsonb); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._is_count(p_value jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $$
+begin
+  if jsonb_typeof(p_value) is distinct from 'number' then
+    return false;
+  end if;
+  return p_value::text::numeric between 0 and 1000000 and p_value::text::numeric % 1 = 0;
+end;
+$$;
+
+
+--
+-- Name: _is_milliseconds(jsonb, numeric); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._is_milliseconds(p_value jsonb, p_least numeric DEFAULT 1) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $$
+begin
+  if jsonb_typeof(p_value) is distinct from 'number' then
+    return false;
+  end if;
+  return p_value::text::numeric between p_least and 3153600000000;
+end;
+$$;
+
+
+--
+-- Name: _judge_leases(smallint, text, ff.lease_end, uuid[], uuid[], bigint[], uuid[], boolean); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._judge_leases(p_partition_key smallint, p_namespace text, p_end ff.lease_end, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_wait boolean) RETURNS ff.verdict[]
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_now     timestamptz;
+  v_judged  ff.verdict[];
+  v_expired uuid[];
+begin
+  if p_wait then
+    perform 1 from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
+    for no key update;
+  end if;
+  v_now := ff.now();
+
+  with asked as materialized (
+    select p_partition_key as pk, u.id, u.lease_id, u.epoch, u.attempt_id, u.n::integer as n,
+           lag(u.id) over (order by u.id, u.n) is not distinct from u.id as is_second
+    from unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids)
+      with ordinality u(id, lease_id, epoch, attempt_id, n)
+    order by u.id, u.n
+    offset 0
+  ),
+  seen as materialized (
+    select a.pk, a.id, a.lease_id, a.epoch, a.attempt_id, a.n, a.is_second, e.execution_id,
+           e.phase, e.ownership, e.outcome, e.row_epoch, e.row_lease_id, e.lease_expires_at,
+           e.row_attempt_id, e.row_attempt_index, e.last_lease_id, e.last_lease_end,
+           e.last_lease_until, e.total_attempt_count, e.transitioned_at
+    from asked a
+    left join lateral (
+      select x.execution_id, x.phase, x.ownership, x.outcome, x.epoch as row_epoch,
+             x.lease_id as row_lease_id, x.lease_expires_at, x.attempt_id as row_attempt_id,
+             x.attempt_index as row_attempt_index, x.last_lease_id, x.last_lease_end,
+             x.last_lease_until, x.total_attempt_count, x.transitioned_at
+      from ff.execution x
+      where not a.is_second
+        and x.partition_key = a.pk and x.execution_id = a.id
+        and case when p_namespace is null then true else x.namespace = p_namespace end
+      for no key update skip locked
+    ) e on true
+  ),
+  judged as (
+    select s.n, s.id, s.phase, s.ownership, s.outcome, s.row_epoch, s.row_attempt_id,
+           s.row_attempt_index, s.last_lease_until, h.last_lease_until as history_until,
+           h.attempt_index as history_index,
+           case
+             when s.id is null or s.lease_id is null or s.epoch is null or s.attempt_id is null
+               then 'invalid'
+             when s.is_second then 'duplicate'
+             when s.execution_id is null then
+               case when exists (
+                      select from ff.execution x
+                      where x.partition_key = s.pk and x.execution_id = s.id
+                        and case when p_namespace is null then true
+                                 else x.namespace = p_namespace end)
+                 then 'busy' else 'not_found' end
+             when s.lease_id = s.row_lease_id then
+               case when s.epoch <> s.row_epoch or s.attempt_id <> s.row_attempt_id
+                      then 'stale_lease'
+                    when s.ownership <> 'leased'
+                      or s.lease_expires_at <= greatest(v_now, s.transitioned_at)
+                      then 'lease_expired'
+                    else 'held' end
+             when s.lease_id = s.last_lease_id and s.last_lease_end = p_end then 'repeat'
+             when h.last_lease_end = p_end then 'repeat of an ended attempt'
+             when s.phase <> 'active' then 'not_active'
+             when s.lease_id = s.last_lease_id and s.ownership = 'lease_revoked'
+               then 'lease_revoked'
+             else 'stale_lease'
+           end as word
+    from seen s
+    left join lateral (
+      select t.last_lease_end, t.last_lease_until, t.attempt_index
+      from ff.attempt t
+      where t.partition_key = s.pk and t.execution_id = s.id
+        and s.total_attempt_count > 1
+        and s.lease_id is distinct from s.row_lease_id
+        and t.last_lease_id = s.lease_id
+      limit 1
+    ) h on true
+  )
+  select array_agg(row(
+           j.n, j.id,
+           case j.word when 'repeat of an ended attempt' then 'repeat' else j.word end,
+           case j.word when 'repeat of an ended attempt' then j.history_until
+                       when 'repeat' then j.last_lease_until end,
+           case j.word when 'repeat of an ended attempt' then j.history_index
+                       else j.row_attempt_index end,
+           case j.word
+             when 'not_active' then jsonb_build_object(
+               'phase', j.phase, 'outcome', j.outcome, 'epoch', j.row_epoch,
+               'attempt_id', j.row_attempt_id)
+             when 'invalid' then jsonb_build_object(
+               'field', 'fence', 'problem', 'fence_required',
+               'hint', 'give execution_id, lease_id, epoch and attempt_id as the claim did')
+           end)::ff.verdict),
+         array_agg(j.id) filter (where j.word = 'lease_expired' and j.ownership = 'leased')
+    into v_judged, v_expired
+  from judged j;
+
+  if v_expired is not null then
+    perform ff._expire_leases(p_partition_key, v_expired, v_now);
+  end if;
+  return coalesce(v_judged, '{}');
+end;
+$$;
+
+
+--
+-- Name: _judge_submits(text, uuid[], bigint[], bigint[], bytea[], text[], interval[], timestamp with time zone[], interval[], timestamp with time zone[], text[], integer[], text[], text[], text[], bytea[], text[], interval[]); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._judge_submits(p_namespace text, p_execution_ids uuid[], p_route_ids bigint[], p_closed_routes bigint[], p_payloads bytea[], p_payload_encodings text[], p_delays interval[], p_delayed_untils timestamp with time zone[], p_deadlines interval[], p_deadline_ats timestamp with time zone[], p_policies text[], p_max_reclaims integer[], p_tags text[], p_creators text[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[]) RETURNS ff.verdict[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+begin
+  return coalesce((
+    select array_agg(row(j.n, j.id, j.word, null, null, j.detail)::ff.verdict)
+    from (
+      select u.n, u.id,
+             case when p.field is not null then 'invalid'
+                  when r.route_id is null then 'unknown_route' else 'lane_closed' end as word,
+             case when p.field is not null
+                    then jsonb_build_object('field', p.field, 'problem', p.problem)
+                  when r.route_id is null then jsonb_build_object('route_id', u.route_id)
+                  else jsonb_build_object('field', 'lane', 'lane', r.lane, 'state', l.state) end
+               as detail
+      from unnest(p_execution_ids, p_route_ids, p_payloads, p_payload_encodings, p_delays,
+                  p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags,
+                  p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows)
+        with ordinality u(id, route_id, payload, encoding, delay, delayed_until, deadline,
+                          deadline_at, policy, max_reclaims, tags, creator, key, fingerprint, scope,
+                          wnd, n)
+      cross join lateral (
+        select case
+            when u.id is null then array['execution_id', 'must be a uuid']
+            when octet_length(u.payload) > 1048576
+              then array['payload', 'is larger than 1 MiB (1048576 bytes)']
+            when octet_length(u.encoding) > 64
+              then array['payload_encoding', 'must be at most 64 bytes']
+            -- what is infinite or leaves the calendar would break every sum it gets into
+            when u.delay not between interval '-36525 days' and interval '36525 days'
+              then array['delay', 'must be at most a hundred years']
+            when u.delayed_until >= timestamptz '9999-01-01 00:00:00+00'
+              then array['delayed_until', 'must be before the year 9999']
+            when u.deadline not between interval '-36525 days' and interval '36525 days'
+              then array['deadline', 'must be at most a hundred years']
+            when u.deadline_at < timestamptz '0001-01-02 00:00:00+00'
+              or u.deadline_at >= timestamptz '9999-01-01 00:00:00+00'
+              then array['deadline_at', 'must be between the years 1 and 9999']
+            when u.max_reclaims not between 0 and 1000000
+              then array['max_reclaims', 'must be from 0 to 1000000']
+            when octet_length(u.creator) > 256
+              then array['creator', 'must be at most 256 bytes']
+            when p_policies is not null and ff._policy_problem(u.policy) is not null
+              then array['policy', ff._policy_problem(u.policy)]
+            when p_tags is not null and ff._tags_problem(u.tags) is not null
+              then array['tags', ff._tags_problem(u.tags)]
+            when u.key is not null and (u.key = '' or octet_length(u.key) > 512)
+              then array['key', 'must be 1 to 512 bytes']
+            when u.key is not null and u.fingerprint is null
+              then array['key_fingerprint', 'is needed with a key']
+            when u.key is not null and coalesce(u.scope, 'window') not in ('window', 'unfinished')
+              then array['key_scope', 'must be window or unfinished']
+            when u.key is not null
+              and coalesce(u.wnd, interval '0') not between interval '0' and interval '10 years'
+              then array['key_window', 'must be between nothing and ten years']
+          end as words) w
+      cross join lateral (select w.words[1] as field, w.words[2] as problem) p
+      left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+        and p_closed_routes is not null
+      left join ff.lane l on l.lane = r.lane
+      where p.field is not null or u.route_id = any (p_closed_routes)
+         or u.route_id is null
+    ) j), '{}');
+end;
+$$;
+
+
+--
+-- Name: _lease_executions(smallint, uuid[], boolean, uuid, text, text, interval, timestamp with time zone); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._lease_executions(p_partition_key smallint, p_execution_ids uuid[], p_has_past boolean, p_claim_id uuid, p_worker_id text, p_worker_instance_id text, p_lease_ttl interval, p_now timestamp with time zone) RETURNS TABLE(execution_id uuid, namespace text, lane text, task text, claim_kind text, rank smallint, created_at timestamp with time zone, epoch bigint, attempt_index integer, attempt_id uuid, attempt_type text, lease_expires_at timestamp with time zone, attempt_deadline_at timestamp with time zone, deadline_at timestamp with time zone, retry_count integer, payload_encoding text, payload bytea)
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_xid constant xid8 := pg_current_xact_id();
+begin
+  return query
+  with item as materialized (
+    select p_partition_key as pk, u.execution_id, u.n, x.is_new, x.attempt_type, x.attempt_reason
+    from unnest(p_execution_ids) with ordinality u(execution_id, n)
+    cross join lateral (
+      select e.phase = 'active' or e.attempt_state <> 'attempt_interrupted' as is_new,
+             case when e.phase = 'active' then 'reclaim'::ff.attempt_type
+                  when e.attempt_state = 'pending_retry_attempt' then 'retry'
+                  when e.attempt_state = 'pending_replay_attempt' then 'replay'
+                  else 'initial' end as attempt_type,
+             case when e.phase = 'active' then e.ownership::text
+                  when e.attempt_state = 'pending_retry_attempt'
+                    then coalesce(e.failure_category, e.failure_class::text) end as attempt_reason
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.execution_id
+      offset 0
+    ) x
+    offset 0
+  ),
+  past as (
+    insert into ff.attempt (
+      partition_key, execution_id, attempt_index, attempt_id, attempt_type, epoch, started_at,
+      ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category,
+      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_until,
+      last_worker_id, last_worker_instance_id)
+    select e.partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
+           e.attempt_started_at,
+           coalesce(e.attempt_ended_at, greatest(p_now, e.transitioned_at)),
+           coalesce(e.attempt_ended_as, 'interrupted_reclaimed'),
+           e.previous_attempt_index, e.attempt_reason, e.failure_class, e.failure_category,
+           e.failure_reason, e.failure_detail,
+           coalesce(e.lease_id, e.last_lease_id),
+           case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
+           case when e.lease_id is null then e.last_lease_until end,
+           coalesce(e.worker_id, e.last_worker_id),
+           coalesce(e.worker_instance_id, e.last_worker_instance_id)
+    from item i
+    join ff.execution e on e.partition_key = i.pk and e.execution_id = i.execution_id
+    where p_has_past and i.is_new and e.total_attempt_count > 0
+  ),
+  leased as (
+    update ff.execution e set
+      phase = 'active',
+      ownership = 'leased',
+      eligibility = 'not_applicable',
+      blocking_reason = 'none',
+      attempt_state = 'running_attempt',
+      cause = case when e.phase = 'active' then 'reclaim'::ff.cause
+                   when i.is_new then 'claim' else 'resume' end,
+      version = e.version + 1,
+      epoch = e.epoch + 1,
+      lease_id = p_claim_id,
+      lease_expires_at = greatest(p_now, e.transitioned_at) + p_lease_ttl,
+      due_at = greatest(p_now, e.transitioned_at) + p_lease_ttl,
+      worker_id = p_worker_id,
+      worker_instance_id = p_worker_instance_id,
+      reclaim_at = null,
+      reclaim_count = e.reclaim_count + (e.phase = 'active')::integer,
+      started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),
+      transitioned_at = greatest(p_now, e.transitioned_at),
+      mutated_at = greatest(p_now, e.transitioned_at),
+      total_attempt_count = case when i.is_new then e.total_attempt_count + 1 else e.total_attempt_count end,
+      attempt_index = case when i.is_new then e.total_attempt_count else e.attempt_index end,
+      attempt_id = case when i.is_new then p_claim_id else e.attempt_id end,
+      attempt_type = case when i.is_new then i.attempt_type else e.attempt_type end,
+      attempt_started_at = case when i.is_new then greatest(p_now, e.transitioned_at) else e.attempt_started_at end,
+      attempt_reason = case when i.is_new then i.attempt_reason else e.attempt_reason end,
+      previous_attempt_index = case when not i.is_new then e.previous_attempt_index
+                                    when e.total_attempt_count > 0 then e.attempt_index end,
+      attempt_deadline_at = greatest(p_now, e.transitioned_at)
+        + case when i.is_new then e.attempt_timeout else e.attempt_time_left end,
+      attempt_time_left = null,
+      attempt_paused_at = null,
+      attempt_pause_cause = null,
+      attempt_ended_at = null,
+      attempt_ended_as = null,
+      failure_class = case when not i.is_new then e.failure_class end,
+      failure_category = case when not i.is_new then e.failure_category end,
+      failure_reason = case when not i.is_new then e.failure_reason end,
+      failure_detail = case when not i.is_new then e.failure_detail end,
+      last_lease_id = case when not i.is_new then e.last_lease_id end,
+      last_lease_end = case when not i.is_new then e.last_lease_end end,
+      last_lease_until = case when not i.is_new then e.last_lease_until end,
+      last_worker_id = case when not i.is_new then e.last_worker_id end,
+      last_worker_instance_id = case when not i.is_new then e.last_worker_instance_id end
+    from item i
+    where e.partition_key = i.pk and e.execution_id = i.execution_id
+    returning e.execution_id, e.version, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
+              e.route_id, e.rank, e.created_at, e.lease_expires_at, e.attempt_deadline_at,
+              e.deadline_at, e.retry_count, e.payload_encoding, e.payload, e.cause, e.namespace,
+              e.flow_id, e.instance_tag, e.transitioned_at, i.n
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+    select p_partition_key, v_xid, l.execution_id, l.version,
+           case l.cause when 'claim' then 'claimed'::ff.event_kind
+                        when 'resume' then 'resumed' else 'reclaimed' end,
+           l.attempt_index, p_claim_id, l.epoch, p_worker_instance_id, l.route_id, l.flow_id,
+           l.namespace, l.instance_tag, l.transitioned_at
+    from leased l
+  )
+  select l.execution_id, l.namespace, r.lane, r.task,
+         case l.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
+         l.rank, l.created_at, l.epoch, l.attempt_index, l.attempt_id, l.attempt_type::text,
+         l.lease_expires_at, l.attempt_deadline_at, l.deadline_at, l.retry_count,
+         l.payload_encoding, coalesce(l.payload, b.payload)
+  from leased l
+  cross join lateral (
+    select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r
+  left join lateral (
+    select x.payload from ff.execution_body x
+    where l.payload is null
+      and x.partition_key = p_partition_key and x.execution_id = l.execution_id
+    offset 0) b on true
+  order by l.n;
+end;
+$$;
+
+
+--
+-- Name: _policy_problem(text); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._policy_problem(p_policy text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $$
+declare
+  v_policy jsonb;
+  v_retry  jsonb;
+  v_entry  record;
+begin
+  if p_policy is null then
+    return null;
+  end if;
+  if octet_length(p_policy) > 65536 then
+    return 'is larger than 64 KiB';
+  end if;
+  begin
+    v_policy := p_policy::jsonb;
+  exception when data_exception or program_limit_exceeded then
+    return 'malformed: it is not JSON';
+  end;
+  if jsonb_typeof(v_policy) <> 'object' then
+    return 'malformed: it is not an object';
+  end if;
+  for v_entry in
+    select e.key, e.value from jsonb_each(v_policy) e
+    where e.key in ('max_reclaim_count', 'max_replay_count')
+  loop
+    if not ff._is_count(v_entry.value) then
+      return v_entry.key || ': must be a whole number from 0 to 1000000';
+    end if;
+  end loop;
+  if v_policy ? 'timeout_policy' then
+    if jsonb_typeof(v_policy -> 'timeout_policy') <> 'object' then
+      return 'timeout_policy: must be an object';
+    end if;
+    if v_policy -> 'timeout_policy' ? 'attempt_timeout_ms'
+       and not ff._is_milliseconds(v_policy #> '{timeout_policy,attempt_timeout_ms}') then
+      return 'timeout_policy.attempt_timeout_ms: must be a number from 1 to 3153600000000';
+    end if;
+  end if;
+  v_retry := v_policy -> 'retry_policy';
+  if v_retry is null then
+    return null;
+  end if;
+  if jsonb_typeof(v_retry) <> 'object' then
+    return 'retry_policy: must be an object';
+  end if;
+  if v_retry ? 'max_retries' and not ff._is_count(v_retry -> 'max_retries') then
+    return 'retry_policy.max_retries: must be a whole number from 0 to 1000000';
+  end if;
+  if v_retry ? 'retryable_categories' then
+    if jsonb_typeof(v_retry -> 'retryable_categories') <> 'array' then
+      return 'retry_policy.retryable_categories: must be a list of text';
+    end if;
+    if exists (select from jsonb_array_elements(v_retry -> 'retryable_categories') c
+               where jsonb_typeof(c) <> 'string') then
+      return 'retry_policy.retryable_categories: must be a list of text';
+    end if;
+  end if;
+  if v_retry ? 'backoff' then
+    if jsonb_typeof(v_retry -> 'backoff') <> 'object' then
+      return 'retry_policy.backoff: must be an object';
+    end if;
+    if coalesce(v_retry #>> '{backoff,type}', 'exponential') not in ('fixed', 'exponential') then
+      return 'retry_policy.backoff.type: must be fixed or exponential';
+    end if;
+    if v_retry #> '{backoff,jitter}' is not null
+       and jsonb_typeof(v_retry #> '{backoff,jitter}') <> 'boolean' then
+      return 'retry_policy.backoff.jitter: must be true or false';
+    end if;
+    for v_entry in
+      select e.key, e.value from jsonb_each(v_retry -> 'backoff') e
+      where e.key in ('delay_ms', 'initial_delay_ms', 'max_delay_ms')
+    loop
+      if not ff._is_milliseconds(v_entry.value, 0) then
+        return 'retry_policy.backoff.' || v_entry.key || ': must be a number from 0 to 3153600000000';
+      end if;
+    end loop;
+    if v_retry #> '{backoff,multiplier}' is not null then
+      if jsonb_typeof(v_retry #> '{backoff,multiplier}') <> 'number' then
+        return 'retry_policy.backoff.multiplier: must be a number from 1 to 1000';
+      elsif (v_retry #>> '{backoff,multiplier}')::numeric not between 1 and 1000 then
+        return 'retry_policy.backoff.multiplier: must be a number from 1 to 1000';
+      end if;
+    end if;
+  end if;
+  return null;
+end;
+$$;
+
+
+--
+-- Name: _refuse(text, text, jsonb); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._refuse(p_code text, p_name text, p_detail jsonb DEFAULT '{}'::jsonb) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    AS $$
+begin
+  raise exception using
+    errcode = p_code,
+    message = p_name,
+    detail = p_detail::text;
+end;
+$$;
+
+
+--
+-- Name: _require_primary(); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._require_primary() RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO ''
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    perform ff._refuse('WF203', 'read_only_server', jsonb_build_object(
+      'hint', 'connect to the primary: a standby cannot tell which events are still to come'));
+  end if;
+end;
+$$;
+
+
+--
+-- Name: _tags_problem(text); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._tags_problem(p_tags text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO ''
+    AS $_$
+declare
+  v_tags jsonb;
+  v_key  text;
+begin
+  if p_tags is null then
+    return null;
+  end if;
+  if octet_length(p_tags) > 131072 then
+    return 'are larger than 128 KiB';
+  end if;
+  begin
+    v_tags := p_tags::jsonb;
+  exception when data_exception or program_limit_exceeded then
+    return 'malformed: they are not JSON, or hold a NUL character';
+  end;
+  if jsonb_typeof(v_tags) <> 'object' then
+    return 'must be an object of text';
+  end if;
+  if (select count(*) from jsonb_object_keys(v_tags)) > 64 then
+    return 'are more than 64';
+  end if;
+  select t.key into v_key from jsonb_each(v_tags) t
+  where t.key !~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$' limit 1;
+  if found then
+    return format('the key %s is not of the form team.field (lower case letters, digits, _)',
+                  to_jsonb(v_key)::text);
+  end if;
+  select t.key into v_key from jsonb_each(v_tags) t
+  where jsonb_typeof(t.value) <> 'string' or octet_length(t.value #>> '{}') > 1024 limit 1;
+  if found then
+    return format('the value of %s must be text of at most 1024 bytes', v_key);
+  end if;
+  return null;
+end;
+$_$;
+
+
+--
+-- Name: _take_keys(smallint, text, integer[], uuid[], text[], bytea[], text[], interval[]); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._take_keys(p_partition_key smallint, p_namespace text, p_skip integer[], p_execution_ids uuid[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[]) RETURNS ff.verdict[]
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_refused ff.verdict[] := '{}';
+  v_item    record;
+  v_first   record;
+  v_now     timestamptz;
+begin
+  for v_item in
+    select u.id, u.key, u.fingerprint, coalesce(u.scope, 'window')::ff.key_scope as scope,
+           coalesce(u.wnd, interval '1 day') as wnd, u.n::integer as n
+    from unnest(p_execution_ids, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows)
+      with ordinality u(id, key, fingerprint, scope, wnd, n)
+    where u.key is not null and u.n <> all (p_skip)
+    order by u.key collate "C", u.n
+  loop
+    if not pg_try_advisory_xact_lock(hashtextextended(
+             concat_ws(E'\x01', 'ff.idempotency_key', p_partition_key, p_namespace, v_item.key), 0))
+    then
+      v_refused := v_refused
+        || row(v_item.n, v_item.id, 'busy', null, null, null)::ff.verdict;
+      continue;
+    end if;
+    v_now := ff.now();
+    select k.execution_id, k.fingerprint,
+           case k.scope
+             when 'window' then k.expires_at > v_now
+             -- an earlier item of this call has its key, but not its row yet
+             else coalesce((
+               select e.phase <> 'terminal' from ff.execution e
+               where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
+               k.execution_id = any (p_execution_ids)) end as is_live
+      into v_first
+    from ff.idempotency_key k
+    where k.partition_key = p_partition_key and k.namespace = p_namespace and k.key = v_item.key
+    for update;
+    if found and v_first.is_live then
+      v_refused := v_refused || case
+        when v_first.fingerprint = v_item.fingerprint then
+          row(v_item.n, v_first.execution_id, 'duplicate', null, null, null)::ff.verdict
+        else row(v_item.n, v_first.execution_id, 'key_reused', null, null,
+                 jsonb_build_object('field', 'key', 'key', v_item.key))::ff.verdict end;
+      continue;
+    end if;
+    -- A window of nothing means: do not remember the key. An id that is taken will not be created,
+    -- and the execution that has it, perhaps another tenant's, did not ask for this key.
+    if (v_item.wnd > interval '0' or v_item.scope = 'unfinished')
+       and not exists (
+         select from ff.execution e
+         where e.partition_key = p_partition_key and e.execution_id = v_item.id) then
+      insert into ff.idempotency_key as k (
+        partition_key, namespace, key, execution_id, scope, fingerprint, expires_at)
+      values (p_partition_key, p_namespace, v_item.key, v_item.id, v_item.scope,
+              v_item.fingerprint, v_now + v_item.wnd)
+      on conflict (partition_key, namespace, key) do update
+        set execution_id = excluded.execution_id,
+            scope = excluded.scope,
+            fingerprint = excluded.fingerprint,
+            expires_at = excluded.expires_at;
+    end if;
+  end loop;
+  return v_refused;
+end;
+$$;
+
+
+--
+-- Name: _write_cursor(smallint, xid8, pg_snapshot, bigint, timestamp with time zone, uuid); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    AS $$
+declare
+  v_last bigint := coalesce(p_last_xid::text::bigint, 0);
+begin
+  return concat_ws(':',
+    'ff1', p_partition_key,
+    (select to_hex(s.system_identifier) from pg_control_system() s),
+    left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+    v_last,
+    coalesce((
+      select string_agg(to_hex(v_last - x.xid), ',' order by x.xid desc)
+      from (
+        select r.xid::text::bigint as xid from pg_snapshot_xip(p_snapshot) r(xid)
+        union
+        -- our own transaction is in no list, and may still write
+        select pg_current_xact_id_if_assigned()::text::bigint
+      ) x
+      where x.xid < v_last
+    ), ''),
+    coalesce(p_anchor_id, 0),
+    coalesce((extract(epoch from p_anchor_at) * 1000000)::bigint, 0),
+    coalesce(p_anchor_of::text, ''));
+end;
+$$;
+
+
+--
+-- Name: claim_executions(smallint, text, text, text, uuid, text[], text[], text[], integer, interval, text, smallint, timestamp with time zone, uuid); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.claim_executions(p_partition_key smallint, p_namespace text, p_worker_id text, p_worker_instance_id text, p_claim_id uuid, p_lanes text[], p_tasks text[], p_capabilities text[], p_limit integer, p_lease_ttl interval, p_first_lane text DEFAULT NULL::text, p_floor_rank smallint DEFAULT NULL::smallint, p_floor_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_floor_id uuid DEFAULT NULL::uuid) RETURNS TABLE(execution_id uuid, namespace text, lane text, task text, claim_kind text, rank smallint, created_at timestamp with time zone, epoch bigint, attempt_index integer, attempt_id uuid, attempt_type text, lease_expires_at timestamp with time zone, attempt_deadline_at timestamp with time zone, deadline_at timestamp with time zone, retry_count integer, payload_encoding text, payload bytea)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET lock_timeout TO '2s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now        timestamptz;
+  v_slot_claim uuid;
+  v_slot_ids   uuid[];
+  v_routes     bigint[];
+  v_turns      smallint[];
+  v_reclaiming boolean;
+  v_round      record;
+  v_window     integer := p_limit;
+  v_from_rank  smallint := coalesce(p_floor_rank, -1::smallint);
+  v_from_turn  smallint := 0;
+  v_from_at    timestamptz := coalesce(p_floor_at, '-infinity');
+  v_from_id    uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
+  v_locked     integer := 0;
+  v_picked     uuid[] := '{}';
+  v_capped     uuid[] := '{}';
+  v_has_past   boolean := false;
+begin
+  perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
+                          p_lease_ttl);
+
+  select s.claim_id, s.execution_ids into v_slot_claim, v_slot_ids
+  from ff.claim_slot s
+  where s.partition_key = p_partition_key and s.worker_instance_id = p_worker_instance_id;
+  if v_slot_claim = p_claim_id then
+    return query select * from ff._claimed(p_partition_key, v_slot_ids, p_claim_id);
+    return;
+  end if;
+
+  v_now := ff.now();
+  select array_agg(r.route_id order by r.route_id),
+         array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
+                   order by r.route_id)
+    into v_routes, v_turns
+  from ff.route r
+  join ff.lane l on l.lane = r.lane
+  where (p_tasks is null or r.task = any (p_tasks))
+    and (p_lanes is null or r.lane = any (p_lanes))
+    and (p_namespace is null or r.namespace = p_namespace)
+    and r.capabilities <@ p_capabilities
+    and (l.state in ('active', 'draining') or l.paused_until <= v_now);
+  if v_routes is null then
+    return;
+  end if;
+  v_reclaiming := exists (
+    select from ff.execution e
+    where e.partition_key = p_partition_key
+      and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null);
+
+  -- Each round reads the next window of candidates in order, without locks, then locks them in that
+  -- order. What others have locked is skipped, so the next round goes on behind the window.
+  loop
+    with route as materialized (
+      select p_partition_key as pk, u.route_id, u.turn, v_from_rank as from_rank,
+             case when u.turn = v_from_turn then v_from_at
+                  when u.turn > v_from_turn then '-infinity'::timestamptz
+                  else 'infinity'::timestamptz end as from_at,
+             v_from_id as from_id
+      from unnest(v_routes, v_turns) u(route_id, turn)
+      offset 0
+    ),
+    -- A few heads of every route give a position the window cannot reach beyond.
+    head as (
+      select h.rank, r.turn, h.created_at, h.execution_id
+      from route r
+      cross join lateral (
+        select e.rank, e.created_at, e.execution_id
+        from ff.execution e
+        where e.partition_key = r.pk and e.route_id = r.route_id
+          and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+          and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        order by e.rank, e.created_at, e.execution_id
+        limit 2 * ((v_window - 1) / cardinality(v_routes) + 1) + 1
+      ) h
+      where cardinality(v_routes) > 1
+    ),
+    bound as materialized (
+      select h.rank, h.turn, h.created_at, h.execution_id
+      from head h
+      order by h.rank, h.turn, h.created_at, h.execution_id
+      offset v_window - 1 limit 1
+    ),
+    span as materialized (
+      select r.pk, r.route_id, r.turn, r.from_rank, r.from_at, r.from_id,
+             coalesce(b.rank, 9001::smallint) as to_rank,
+             case when b.turn is null or r.turn < b.turn then 'infinity'::timestamptz
+                  when r.turn > b.turn then '-infinity'::timestamptz
+                  else b.created_at end as to_at,
+             coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') as to_id
+      from route r left join bound b on true
+      offset 0
+    ),
+    candidate as materialized (
+      select s.pk, c.rank, s.turn, c.created_at, c.execution_id
+      from span s
+      cross join lateral (
+        (select e.rank, e.created_at, e.execution_id
+         from ff.execution e
+         where e.partition_key = s.pk and e.route_id = s.route_id
+           and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
+           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
+         order by e.rank, e.created_at, e.execution_id
+         limit v_window)
+        union all
+        (select e.rank, e.created_at, e.execution_id
+         from ff.execution e
+         where v_reclaiming
+           and e.partition_key = s.pk and e.route_id = s.route_id
+           and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+           and e.reclaim_at is null
+           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
+           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
+         order by e.rank, e.created_at, e.execution_id
+         limit v_window)
+      ) c
+      order by c.rank, s.turn, c.created_at, c.execution_id
+      limit v_window
+    ),
+    taken as materialized (
+      select l.execution_id, l.is_open, l.is_over, l.has_past
+      from candidate c
+      cross join lateral (
+        select e.execution_id,
+               (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+                 or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+                     and e.reclaim_at is null) as is_open,
+               e.phase = 'active' and e.reclaim_count >= e.max_reclaims as is_over,
+               e.total_attempt_count > 0 as has_past
+        from ff.execution e
+        where e.partition_key = c.pk and e.execution_id = c.execution_id
+        for no key update skip locked
+      ) l
+      limit p_limit - cardinality(v_picked)
+    )
+    select t.locked, t.picked, t.capped, t.has_past, z.seen, z.rank, z.turn, z.created_at,
+           z.execution_id
+      into v_round
+    from (select count(*) as locked,
+                 array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
+                 array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
+                 bool_or(x.has_past) as has_past
+          from taken x) t
+    left join (select count(*) over () as seen, c.rank, c.turn, c.created_at, c.execution_id
+               from candidate c
+               order by c.rank desc, c.turn desc, c.created_at desc, c.execution_id desc
+               limit 1) z on true;
+
+    v_picked := v_picked || coalesce(v_round.picked, '{}');
+    v_capped := v_capped || coalesce(v_round.capped, '{}');
+    v_has_past := v_has_past or coalesce(v_round.has_past, false);
+    v_locked := v_locked + v_round.locked;
+    exit when cardinality(v_picked) = p_limit or coalesce(v_round.seen, 0) < v_window
+           or v_locked >= 2 * p_limit;
+    -- A window that others hold whole is a sign of more to come: look further at once.
+    v_window := case when v_round.locked = 0 then least(v_window * 2, 8000)
+                     else greatest(p_limit - cardinality(v_picked), 20) end;
+    v_from_rank := v_round.rank;
+    v_from_turn := v_round.turn;
+    v_from_at := v_round.created_at;
+    v_from_id := v_round.execution_id;
+  end loop;
+
+  if cardinality(v_capped) > 0 then
+    perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
+  end if;
+  if cardinality(v_picked) = 0 then
+    return;
+  end if;
+
+  return query select * from ff._lease_executions(
+    p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
+    p_lease_ttl, v_now);
+
+  -- Written last and only from the state read first: a repeat that overlaps its original waits here
+  -- and is then sent back to read the original's answer.
+  insert into ff.claim_slot as s (
+    partition_key, worker_instance_id, claim_id, claimed_at, execution_ids)
+  values (p_partition_key, p_worker_instance_id, p_claim_id, v_now, v_picked)
+  on conflict (partition_key, worker_instance_id) do update
+    set claim_id = excluded.claim_id,
+        claimed_at = excluded.claimed_at,
+        execution_ids = excluded.execution_ids
+    where s.claim_id is not distinct from v_slot_claim;
+  if not found then
+    raise exception using errcode = '40001',
+      message = 'another claim of this worker instance was faster';
+  end if;
+end;
+$$;
+
+
+--
+-- Name: complete_executions(smallint, text, uuid[], uuid[], bigint[], uuid[], bytea[], text[], boolean, boolean); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.complete_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_results bytea[], p_result_encodings text[] DEFAULT NULL::text[], p_wait boolean DEFAULT false, p_hint boolean DEFAULT true) RETURNS TABLE(item integer, outcome text, detail jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET lock_timeout TO '2s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_xid    xid8;
+  v_done   bigint[];
+  v_rest   bigint[];
+  v_judged ff.verdict[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    cardinality(p_results), cardinality(p_result_encodings)], p_wait);
+  if p_wait then
+    perform 1 from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
+    for no key update;
+  end if;
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+
+  -- The fence stands inside a case: as plain conditions it would tempt the planner away from the
+  -- primary key. What does not pass is judged below, item by item.
+  with asked as materialized (
+    select p_partition_key as pk, u.id, u.lease_id, u.epoch, u.attempt_id, u.result, u.encoding,
+           u.n, lag(u.id) over (order by u.id, u.n) is not distinct from u.id as is_second
+    from unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_results,
+                p_result_encodings)
+      with ordinality u(id, lease_id, epoch, attempt_id, result, encoding, n)
+    order by u.id, u.n
+    offset 0
+  ),
+  held as materialized (
+    select a.pk, a.id, a.result, a.encoding, a.n
+    from asked a
+    cross join lateral (
+      select x.execution_id
+      from ff.execution x
+      where x.partition_key = a.pk and x.execution_id = a.id
+        and case when not a.is_second and x.ownership = 'leased'
+                  and x.lease_id = a.lease_id and x.epoch = a.epoch and x.attempt_id = a.attempt_id
+                  and x.lease_expires_at > greatest(v_now, x.transitioned_at)
+                  and coalesce(octet_length(a.result), 0) <= 1048576
+                  and (p_namespace is null or x.namespace = p_namespace)
+              then true else false end
+      for no key update skip locked
+    ) e
+  ),
+  done as (
+    update ff.execution e set
+      phase = 'terminal',
+      ownership = 'unowned',
+      eligibility = 'not_applicable',
+      blocking_reason = 'none',
+      outcome = 'success',
+      attempt_state = 'attempt_terminal',
+      cause = 'complete',
+      version = e.version + 1,
+      result = h.result,
+      result_encoding = h.encoding,
+      last_lease_id = e.lease_id,
+      last_lease_end = 'complete',
+      last_lease_until = null,
+      last_worker_id = e.worker_id,
+      last_worker_instance_id = e.worker_instance_id,
+      lease_id = null,
+      lease_expires_at = null,
+      worker_id = null,
+      worker_instance_id = null,
+      due_at = null,
+      attempt_deadline_at = null,
+      attempt_ended_at = greatest(v_now, e.transitioned_at),
+      attempt_ended_as = 'ended_success',
+      terminal_at = greatest(v_now, e.transitioned_at),
+      transitioned_at = greatest(v_now, e.transitioned_at),
+      mutated_at = greatest(v_now, e.transitioned_at)
+    from held h
+    where e.partition_key = h.pk and e.execution_id = h.id
+    returning h.n, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
+              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
+      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+    select p_partition_key, v_xid, d.execution_id, d.version, 'completed', 'success',
+           d.attempt_index, d.last_lease_id, d.epoch, d.last_worker_instance_id, d.route_id,
+           d.flow_id, d.namespace, d.instance_tag, d.transitioned_at
+    from done d
+  )
+  select array_agg(d.n) into v_done from done d;
+
+  if p_hint and v_done is not null then
+    perform pg_notify('ff_ended', p_partition_key::text);
+  end if;
+  if cardinality(v_done) = cardinality(p_execution_ids) then
+    return;
+  end if;
+
+  v_rest := array(
+    select n from generate_subscripts(p_execution_ids, 1) n where n <> all (coalesce(v_done, '{}')));
+  v_judged := ff._judge_leases(
+    p_partition_key, p_namespace, 'complete',
+    array(select p_execution_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    array(select p_lease_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    array(select p_epochs[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    array(select p_attempt_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
+    false);
+  return query
+  select v_rest[j.item]::integer,
+         case when j.word = 'repeat' then 'completed'
+              -- good again, but not a moment ago: somebody held the row, so it is to be repeated
+              when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
+                then 'invalid'
+              when j.word = 'held' then 'busy'
+              else j.word end,
+         case when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
+                then jsonb_build_object('field', 'result',
+                                        'problem', 'is larger than 1 MiB (1048576 bytes)')
+              else j.detail end
+  from unnest(v_judged) j;
+end;
+$$;
+
+
+--
+-- Name: expire_leases(smallint, integer); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.expire_leases(p_partition_key smallint, p_limit integer DEFAULT 500) RETURNS TABLE(handled integer, due_in interval)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz := ff.now();
+  v_expired uuid[];
+  v_early   uuid[];
+begin
+  perform ff._check_limit(p_limit);
+  select array_agg(d.execution_id) filter (where d.is_expired),
+         array_agg(d.execution_id) filter (where not d.is_expired)
+    into v_expired, v_early
+  from (
+    select e.execution_id, e.lease_expires_at <= greatest(v_now, e.transitioned_at) as is_expired
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.due_at <= v_now
+      and case when e.ownership = 'leased' then true else false end
+    order by e.due_at
+    limit p_limit
+    for no key update skip locked
+  ) d;
+
+  if v_expired is not null then
+    perform ff._expire_leases(p_partition_key, v_expired, v_now);
+    perform ff._hint_ready(p_partition_key, array(
+      select distinct e.route_id
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = any (v_expired)));
+  end if;
+  if v_early is not null then
+    update ff.execution e set due_at = e.lease_expires_at
+    from (select p_partition_key as pk, u.id from unnest(v_early) u(id) offset 0) i
+    where e.partition_key = i.pk and e.execution_id = i.id;
+  end if;
+  return query
+  select coalesce(cardinality(v_expired), 0) + coalesce(cardinality(v_early), 0),
+         (select e.due_at - v_now from ff.execution e
+          where e.partition_key = p_partition_key and e.due_at > v_now
+          order by e.due_at limit 1);
+end;
+$$;
+
+
+--
+-- Name: fail_executions(smallint, text, uuid[], uuid[], bigint[], uuid[], text[], text[], text[], bytea[], boolean, boolean); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.fail_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_classes text[], p_reasons text[], p_categories text[] DEFAULT NULL::text[], p_details bytea[] DEFAULT NULL::bytea[], p_wait boolean DEFAULT false, p_hint boolean DEFAULT true) RETURNS TABLE(item integer, outcome text, delayed_until timestamp with time zone, next_attempt_index integer, detail jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET lock_timeout TO '2s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_xid    xid8;
+  v_judged ff.verdict[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    cardinality(p_classes), cardinality(p_reasons), cardinality(p_categories),
+    cardinality(p_details)], p_wait);
+  v_judged := ff._judge_leases(p_partition_key, p_namespace, 'fail', p_execution_ids, p_lease_ids,
+                               p_epochs, p_attempt_ids, p_wait);
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+
+  return query
+  with item as materialized (
+    select p_partition_key as pk, j.item, j.execution_id, p_reasons[j.item] as reason,
+           p_categories[j.item] as category, p_details[j.item] as detail,
+           p_classes[j.item] as class,
+           case when p_classes[j.item] is null
+                  or p_classes[j.item] not in ('transient', 'permanent', 'infra_crash', 'timeout',
+                                               'cancelled')
+                  then 'class'
+                when p_reasons[j.item] is null or octet_length(p_reasons[j.item]) > 256
+                  or p_reasons[j.item] ~ '[\x01-\x1f\x7f]'
+                  then 'reason'
+                when octet_length(p_categories[j.item]) > 256 then 'category'
+                when octet_length(p_details[j.item]) > 65536 then 'detail' end as bad_field
+    from unnest(v_judged) j
+    where j.word = 'held'
+    offset 0
+  ),
+  decided as materialized (
+    select i.pk, i.item, i.execution_id, i.class::ff.failure_class as class, i.category, i.reason,
+           i.detail, greatest(v_now, e.transitioned_at) as now,
+           case when e.retry_count < coalesce((e.retry ->> 'max_retries')::numeric, 3)
+                 and e.retry is not null
+                 and i.class not in ('permanent', 'cancelled')
+                 and (coalesce(jsonb_array_length(e.retry -> 'retryable_categories'), 0) = 0
+                      or e.retry -> 'retryable_categories' ? coalesce(i.category, i.class))
+             then ff._backoff(e.retry -> 'backoff', e.retry_count, random()) end as wait
+    from item i
+    cross join lateral (
+      select x.retry_count, x.transitioned_at, b.policy -> 'retry_policy' as retry
+      from ff.execution x
+      left join ff.execution_body b
+        on b.partition_key = x.partition_key and b.execution_id = x.execution_id
+      where x.partition_key = i.pk and x.execution_id = i.execution_id
+      offset 0
+    ) e
+    where i.bad_field is null
+    offset 0
+  ),
+  failed as (
+    update ff.execution e set
+      phase = case when d.wait is null then 'terminal'::ff.phase else 'runnable' end,
+      ownership = 'unowned',
+      eligibility = case when d.wait is null then 'not_applicable'::ff.eligibility
+                         else 'not_eligible_until_time' end,
+      blocking_reason = case when d.wait is null then 'none'::ff.blocking_reason
+                             else 'waiting_for_retry_backoff' end,
+      outcome = case when d.wait is null then 'failed'::ff.outcome else 'none' end,
+      attempt_state = case when d.wait is null then 'attempt_terminal'::ff.attempt_state
+                           else 'pending_retry_attempt' end,
+      cause = case when d.wait is null then 'fail'::ff.cause else 'schedule_retry' end,
+      version = e.version + 1,
+      retry_count = e.retry_count + (d.wait is not null)::integer,
+      delayed_until = d.now + d.wait,
+      due_at = d.now + d.wait,
+      last_lease_id = e.lease_id,
+      last_lease_end = 'fail',
+      last_lease_until = d.now + d.wait,
+      last_worker_id = e.worker_id,
+      last_worker_instance_id = e.worker_instance_id,
+      lease_id = null,
+      lease_expires_at = null,
+      worker_id = null,
+      worker_instance_id = null,
+      attempt_deadline_at = null,
+      attempt_ended_at = d.now,
+      attempt_ended_as = 'ended_failure',
+      failure_class = d.class,
+      failure_category = d.category,
+      failure_reason = d.reason,
+      failure_detail = d.detail,
+      terminal_at = case when d.wait is null then d.now end,
+      transitioned_at = d.now,
+      mutated_at = d.now
+    from decided d
+    where e.partition_key = d.pk and e.execution_id = d.execution_id
+    returning d.item, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch,
+              e.route_id, e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag,
+              e.transitioned_at, e.delayed_until, e.failure_class, e.failure_category,
+              e.total_attempt_count
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
+      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
+    select p_partition_key, v_xid, f.execution_id, f.version,
+           case when f.delayed_until is null then 'failed'::ff.event_kind
+                else 'retry_scheduled' end,
+           case when f.delayed_until is null then 'failed'::ff.outcome end,
+           f.attempt_index, f.last_lease_id, f.epoch, f.last_worker_instance_id, f.route_id,
+           f.flow_id, f.namespace, f.instance_tag, f.transitioned_at,
+           jsonb_strip_nulls(jsonb_build_object(
+             'class', f.failure_class, 'category', f.failure_category,
+             'delayed_until', f.delayed_until))
+    from failed f
+  )
+  select f.item,
+         case when f.delayed_until is null then 'failed' else 'retry_scheduled' end,
+         f.delayed_until,
+         case when f.delayed_until is not null then f.total_attempt_count end,
+         null::jsonb
+  from failed f
+  union all
+  select i.item, 'invalid', null, null, jsonb_build_object(
+           'field', i.bad_field,
+           'problem', case i.bad_field
+             when 'class' then 'must be transient, permanent, infra_crash, timeout or cancelled'
+             when 'reason' then 'must be at most 256 bytes without control characters'
+             when 'category' then 'must be at most 256 bytes'
+             else 'must be at most 64 KiB' end)
+  from item i
+  where i.bad_field is not null
+  union all
+  select j.item,
+         case when j.word <> 'repeat' then j.word
+              when j.until_at is null then 'failed' else 'retry_scheduled' end,
+         j.until_at,
+         case when j.word = 'repeat' and j.until_at is not null then j.attempt_index + 1 end,
+         j.detail
+  from unnest(v_judged) j
+  where j.word <> 'held';
+
+  if p_hint and exists (select from unnest(v_judged) j where j.word = 'held') then
+    perform pg_notify('ff_ended', p_partition_key::text);
+  end if;
+end;
+$$;
+
+
+--
+-- Name: now(); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.now() RETURNS timestamp with time zone
+    LANGUAGE sql
+    AS $$ select pg_catalog.clock_timestamp() $$;
+
+
+--
+-- Name: open_cursor(smallint, timestamp with time zone); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.open_cursor(p_partition_key smallint, p_since timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_snapshot pg_snapshot;
+  v_last     record;
+begin
+  perform ff._require_primary();
+  v_snapshot := pg_current_snapshot();
+  if p_since is null then
+    select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last
+    from ff.event e
+    where e.partition_key = p_partition_key
+      and e.xid is distinct from pg_current_xact_id_if_assigned()
+      and pg_visible_in_snapshot(e.xid, v_snapshot)
+    order by e.xid desc, e.event_id desc
+    limit 1;
+  else
+    -- The highest event before the first one wanted. A walk over the index: rarely done, and exact.
+    select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last
+    from ff.event e
+    where e.partition_key = p_partition_key
+      and e.xid < coalesce(
+        (select f.xid from ff.event f
+         where f.partition_key = p_partition_key and f.occurred_at >= p_since
+         order by f.xid limit 1),
+        pg_snapshot_xmax(v_snapshot))
+    order by e.xid desc, e.event_id desc
+    limit 1;
+  end if;
+  return ff._write_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
+                          v_last.occurred_at, v_last.execution_id);
+end;
+$$;
+
+
+--
+-- Name: promote_delayed(smallint, integer); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.promote_delayed(p_partition_key smallint, p_limit integer DEFAULT 500) RETURNS TABLE(handled integer, due_in interval)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz := ff.now();
+  v_routes bigint[];
+  v_count  integer;
+begin
+  perform ff._check_limit(p_limit);
+  with due as materialized (
+    select e.partition_key as pk, e.execution_id
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.due_at <= v_now
+      and case when e.delayed_until <= v_now or e.reclaim_at <= v_now then true else false end
+    order by e.due_at
+    limit p_limit
+    for no key update skip locked
+  ),
+  promoted as (
+    update ff.execution e set
+      eligibility = case when e.delayed_until is null then e.eligibility else 'eligible_now' end,
+      blocking_reason = 'waiting_for_worker',
+      cause = case when e.delayed_until is null then e.cause else 'promote' end,
+      delayed_until = null,
+      reclaim_at = null,
+      due_at = null,
+      transitioned_at = case when e.delayed_until is null then e.transitioned_at
+                             else greatest(v_now, e.transitioned_at) end,
+      mutated_at = greatest(v_now, e.transitioned_at)
+    from due d
+    where e.partition_key = d.pk and e.execution_id = d.execution_id
+    returning e.route_id
+  )
+  select count(*), array_agg(distinct p.route_id) into v_count, v_routes from promoted p;
+
+  perform ff._hint_ready(p_partition_key, v_routes);
+  return query
+  select v_count,
+         (select e.due_at - v_now from ff.execution e
+          where e.partition_key = p_partition_key and e.due_at > v_now
+          order by e.due_at limit 1);
+end;
+$$;
+
+
+--
+-- Name: read_events(smallint, text, text, integer, text[], text[], text[], uuid[], text[]); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.read_events(p_partition_key smallint, p_namespace text, p_cursor text, p_limit integer DEFAULT 500, p_kinds text[] DEFAULT NULL::text[], p_lanes text[] DEFAULT NULL::text[], p_tasks text[] DEFAULT NULL::text[], p_execution_ids uuid[] DEFAULT NULL::uuid[], p_instance_tags text[] DEFAULT NULL::text[]) RETURNS TABLE(event_id bigint, execution_id uuid, version integer, kind text, occurred_at timestamp with time zone, attempt_index integer, lease_id uuid, epoch bigint, worker_instance_id text, outcome text, flow_id uuid, namespace text, lane text, task text, instance_tag text, actor text, detail text, next_cursor text, has_more boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_snapshot   pg_snapshot;
+  v_own        xid8;
+  v_parts      text[];
+  v_last       xid8;
+  v_unfinished xid8[];
+  v_cut        xid8;
+  v_beyond     xid8;
+  v_anchor     record;
+begin
+  perform ff._check_limit(p_limit);
+  perform ff._require_primary();
+  v_parts := ff._check_cursor(p_partition_key, p_cursor);
+  v_last := v_parts[5]::xid8;
+  v_unfinished := array(
+    select (v_parts[5]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
+    from unnest(string_to_array(nullif(v_parts[6], ''), ',')) d(distance));
+  v_snapshot := pg_current_snapshot();
+  v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
+
+  -- Enough for a page: up to and including the transaction of the row behind it.
+  select e.xid into v_cut
+  from ff.event e
+  where e.partition_key = p_partition_key and e.xid > v_last
+    and e.xid < pg_snapshot_xmax(v_snapshot)
+  order by e.xid, e.event_id
+  offset p_limit limit 1;
+
+  -- A transaction that began early may have written late: then an execution's earlier event carries
+  -- a higher number. Go on until every event in the page has its predecessor before or in it.
+  while v_cut is not null loop
+    select p.xid into v_beyond
+    from (
+      select e.execution_id, e.event_id
+      from ff.event e
+      where e.partition_key = p_partition_key and e.xid > v_last and e.xid <= v_cut
+        and e.version > 1
+      union all
+      select e.execution_id, e.event_id
+      from unnest(v_unfinished) u(xid)
+      cross join lateral (
+        select x.execution_id, x.event_id from ff.event x
+        where x.partition_key = p_partition_key and x.xid = u.xid and x.version > 1
+        offset 0) e
+    ) w
+    cross join lateral (
+      select b.xid
+      from ff.event b
+      where b.partition_key = p_partition_key and b.execution_id = w.execution_id
+        and b.event_id < w.event_id
+      order by b.event_id desc
+      limit 1
+    ) p
+    where p.xid > v_cut and pg_visible_in_snapshot(p.xid, v_snapshot)
+    order by p.xid desc
+    limit 1;
+    exit when v_beyond is null;
+    v_cut := v_beyond;
+  end loop;
+
+  return query
+  select e.event_id, e.execution_id, e.version, e.kind::text, e.occurred_at, e.attempt_index,
+         e.lease_id, e.epoch, e.worker_instance_id, e.outcome::text, e.flow_id, e.namespace,
+         r.lane, r.task, e.instance_tag, e.actor, e.detail::text, null::text, null::boolean
+  from (
+    select x.event_id, x.execution_id, x.version, x.kind, x.occurred_at, x.attempt_index,
+           x.lease_id, x.epoch, x.worker_instance_id, x.outcome, x.flow_id, x.namespace,
+           x.instance_tag, x.actor, x.detail, x.route_id, x.xid
+    from ff.event x
+    where x.partition_key = p_partition_key and x.xid > v_last
+      and x.xid <= coalesce(v_cut, pg_snapshot_xmax(v_snapshot))
+    union all
+    select l.event_id, l.execution_id, l.version, l.kind, l.occurred_at, l.attempt_index,
+           l.lease_id, l.epoch, l.worker_instance_id, l.outcome, l.flow_id, l.namespace,
+           l.instance_tag, l.actor, l.detail, l.route_id, l.xid
+    from unnest(v_unfinished) u(xid)
+    cross join lateral (
+      select y.* from ff.event y
+      where y.partition_key = p_partition_key and y.xid = u.xid
+      offset 0) l
+  ) e
+  left join lateral (
+    select s.lane, s.task from ff.route s where s.route_id = e.route_id offset 0) r on true
+  where e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
+    and (p_namespace is null or e.namespace = p_namespace)
+    and (p_kinds is null or e.kind::text = any (p_kinds))
+    and (p_lanes is null or r.lane = any (p_lanes))
+    and (p_tasks is null or r.task = any (p_tasks))
+    and (p_execution_ids is null or e.execution_id = any (p_execution_ids))
+    and (p_instance_tags is null or e.instance_tag = any (p_instance_tags))
+  order by e.event_id;
+
+  -- The highest transaction delivered, hidden rows included; nothing new leaves the cursor alone.
+  select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor
+  from ff.event e
+  where e.partition_key = p_partition_key and e.xid > v_last
+    and e.xid <= coalesce(v_cut, pg_snapshot_xmax(v_snapshot))
+    and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
+  order by e.xid desc, e.event_id desc
+  limit 1;
+  next_cursor := case
+    when v_anchor.xid is not null then
+      ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
+                       v_anchor.occurred_at, v_anchor.execution_id)
+    when exists (
+        select from unnest(v_unfinished) u(xid)
+        where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
+      ff._write_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
+                       timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
+                       nullif(v_parts[9], '')::uuid)
+    else p_cursor end;
+  has_more := v_cut is not null;
+  event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;
+  attempt_index := null; lease_id := null; epoch := null; worker_instance_id := null;
+  outcome := null; flow_id := null; namespace := null; lane := null; task := null;
+  instance_tag := null; actor := null; detail := null;
+  return next;
+end;
+$$;
+
+
+--
+-- Name: read_results(smallint, text, uuid[]); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.read_results(p_partition_key smallint, p_namespace text, p_execution_ids uuid[]) RETURNS TABLE(execution_id uuid, public_state text, terminal_at timestamp with time zone, attempt_index integer, result_encoding text, result bytea, failure_class text, failure_category text, failure_reason text, failure_detail bytea)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), '{}');
+  return query
+  select e.execution_id, e.public_state::text, e.terminal_at, e.attempt_index, e.result_encoding,
+         e.result, e.failure_class::text, e.failure_category, e.failure_reason, e.failure_detail
+  from unnest(p_execution_ids) u(id)
+  cross join lateral (
+    select x.* from ff.execution x
+    where x.partition_key = p_partition_key and x.execution_id = u.id
+      and case when x.phase = 'terminal' and (p_namespace is null or x.namespace = p_namespace)
+            then true else false end
+    offset 0
+  ) e;
+end;
+$$;
+
+
+--
+-- Name: register_routes(text[], text[], text[], text[], text); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.register_routes(p_namespaces text[], p_lanes text[], p_tasks text[], p_capabilities text[], p_registered_by text DEFAULT 'submit_executions'::text) RETURNS TABLE(item integer, route_id bigint, outcome text, detail jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    AS $_$
+#variable_conflict use_column
+declare
+  v_now     constant timestamptz := ff.now();
+  v_asked   record;
+  v_tokens  text[];
+  v_problem text;
+  v_field   text;
+  v_id      bigint;
+  v_known   record;
+begin
+  for v_asked in
+    select u.namespace, u.lane, u.task, u.capabilities, u.n::integer as n
+    from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities)
+      with ordinality u(namespace, lane, task, capabilities, n)
+    order by u.namespace, u.lane, u.task, u.capabilities
+  loop
+    v_tokens := case when coalesce(v_asked.capabilities, '') = '' then '{}'::text[]
+                     else string_to_array(v_asked.capabilities, ',') end;
+    v_tokens := array(select distinct t collate "C" from unnest(v_tokens) t order by 1);
+    v_field := null;
+    if v_asked.namespace is null or v_asked.namespace = ''
+       or octet_length(v_asked.namespace) > 256 or v_asked.namespace ~ '[\x01-\x20\x7f]' then
+      v_field := 'namespace';
+      v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+    elsif v_asked.lane is null or v_asked.lane = '' then
+      v_field := 'lane'; v_problem := 'must not be empty';
+    elsif octet_length(v_asked.lane) > 64 then
+      v_field := 'lane'; v_problem := format('is %s bytes long; at most 64 are allowed',
+                                             octet_length(v_asked.lane));
+    elsif v_asked.lane !~ '^[ -~]+$' then
+      v_field := 'lane'; v_problem := 'must be printable ASCII';
+    elsif v_asked.task is null or v_asked.task = '' or octet_length(v_asked.task) > 256
+       or v_asked.task ~ '[\x01-\x20\x7f]' then
+      v_field := 'task';
+      v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+    elsif octet_length(v_asked.capabilities) > 4096 then
+      v_field := 'capabilities'; v_problem := 'required:too_many_bytes';
+    elsif cardinality(v_tokens) > 256 then
+      v_field := 'capabilities'; v_problem := 'required:too_many_tokens';
+    elsif exists (select from unnest(v_tokens) t where t = '') then
+      v_field := 'capabilities'; v_problem := 'required:empty_token';
+    elsif exists (select from unnest(v_tokens) t where t ~ '[\x01-\x20\x7f]') then
+      v_field := 'capabilities'; v_problem := 'required:control_or_whitespace';
+    end if;
+
+    item := v_asked.n;
+    if v_field is not null then
+      route_id := null;
+      outcome := 'invalid';
+      detail := jsonb_build_object('field', v_field, 'problem', v_problem);
+      return next;
+      continue;
+    end if;
+
+    v_id := ('x' || substr(encode(sha256(convert_to(
+              concat_ws(E'\x01', v_asked.namespace, v_asked.lane, v_asked.task,
+                        array_to_string(v_tokens, ',')), 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint
+            & 9223372036854775807;
+    insert into ff.lane (lane, registered_at, registered_by)
+    values (v_asked.lane, v_now, p_registered_by)
+    on conflict do nothing;
+    insert into ff.route (route_id, namespace, lane, task, capabilities, registered_at)
+    values (v_id, v_asked.namespace, v_asked.lane, v_asked.task, v_tokens, v_now)
+    on conflict do nothing;
+
+    select r.namespace, r.lane, r.task, r.capabilities into v_known
+    from ff.route r where r.route_id = v_id;
+    if (v_known.namespace, v_known.lane, v_known.task, v_known.capabilities)
+       is distinct from (v_asked.namespace, v_asked.lane, v_asked.task, v_tokens) then
+      perform ff._refuse('WF402', 'route_collision', jsonb_build_object(
+        'route_id', v_id, 'task', v_asked.task, 'taken_by', v_known.task,
+        'hint', 'rename the task: two routes hash to the same id'));
+    end if;
+    route_id := v_id;
+    outcome := 'registered';
+    detail := null;
+    return next;
+  end loop;
+end;
+$_$;
+
+
+--
+-- Name: release_leases(smallint, text, uuid[], uuid[], bigint[], uuid[], text, boolean); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.release_leases(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_cause text DEFAULT 'worker_shutdown'::text, p_wait boolean DEFAULT false) RETURNS TABLE(item integer, outcome text, detail jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET lock_timeout TO '2s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_xid    xid8;
+  v_judged ff.verdict[];
+  v_routes bigint[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)], p_wait);
+  if p_cause is null or octet_length(p_cause) > 256 or p_cause ~ '[\x01-\x1f\x7f]' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'cause', 'problem', 'must be at most 256 bytes without control characters'));
+  end if;
+  v_judged := ff._judge_leases(p_partition_key, p_namespace, 'release', p_execution_ids,
+                               p_lease_ids, p_epochs, p_attempt_ids, p_wait);
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+
+  with item as materialized (
+    select p_partition_key as pk, j.execution_id
+    from unnest(v_judged) j
+    where j.word = 'held'
+    offset 0
+  ),
+  released as (
+    update ff.execution e set
+      phase = 'runnable',
+      ownership = 'unowned',
+      eligibility = 'eligible_now',
+      blocking_reason = 'waiting_for_worker',
+      attempt_state = 'attempt_interrupted',
+      cause = 'release',
+      version = e.version + 1,
+      last_lease_id = e.lease_id,
+      last_lease_end = 'release',
+      last_lease_until = null,
+      last_worker_id = e.worker_id,
+      last_worker_instance_id = e.worker_instance_id,
+      lease_id = null,
+      lease_expires_at = null,
+      worker_id = null,
+      worker_instance_id = null,
+      due_at = null,
+      attempt_paused_at = greatest(v_now, e.transitioned_at),
+      attempt_pause_cause = p_cause,
+      attempt_time_left = greatest(
+        e.attempt_deadline_at - greatest(v_now, e.transitioned_at), interval '0'),
+      attempt_deadline_at = null,
+      transitioned_at = greatest(v_now, e.transitioned_at),
+      mutated_at = greatest(v_now, e.transitioned_at)
+    from item i
+    where e.partition_key = i.pk and e.execution_id = i.execution_id
+    returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
+              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
+    select p_partition_key, v_xid, r.execution_id, r.version, 'released', r.attempt_index,
+           r.last_lease_id, r.epoch, r.last_worker_instance_id, r.route_id, r.flow_id, r.namespace,
+           r.instance_tag, r.transitioned_at, jsonb_build_object('cause', p_cause)
+    from released r
+  )
+  select array_agg(distinct r.route_id) into v_routes from released r;
+
+  perform ff._hint_ready(p_partition_key, v_routes);
+  return query
+  select j.item, case j.word when 'repeat' then 'released' else j.word end, j.detail
+  from unnest(v_judged) j
+  where j.word <> 'held';
+end;
+$$;
+
+
+--
+-- Name: renew_leases(smallint, text, uuid[], uuid[], bigint[], uuid[], interval); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.renew_leases(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_lease_ttl interval) RETURNS TABLE(item integer, outcome text, detail jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET lock_timeout TO '2s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_judged ff.verdict[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)]);
+  if p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'lease_ttl', 'problem', 'must be between one second and one day'));
+  end if;
+  v_judged := ff._judge_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
+                               p_epochs, p_attempt_ids, false);
+  v_now := ff.now();
+
+  update ff.execution e set
+    lease_expires_at = greatest(v_now, e.transitioned_at) + p_lease_ttl,
+    mutated_at = greatest(v_now, e.transitioned_at)
+  from (
+    select p_partition_key as pk, j.execution_id
+    from unnest(v_judged) j
+    where j.word = 'held'
+    offset 0
+  ) i
+  where e.partition_key = i.pk and e.execution_id = i.execution_id;
+
+  return query
+  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'held';
+end;
+$$;
+
+
+--
+-- Name: submit_executions(smallint, text, uuid[], bigint[], bytea[], integer[], text[], interval[], timestamp with time zone[], interval[], timestamp with time zone[], text[], integer[], text[], text[], text[], bytea[], text[], interval[], boolean); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff.submit_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_route_ids bigint[], p_payloads bytea[], p_priorities integer[] DEFAULT NULL::integer[], p_payload_encodings text[] DEFAULT NULL::text[], p_delays interval[] DEFAULT NULL::interval[], p_delayed_untils timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_deadlines interval[] DEFAULT NULL::interval[], p_deadline_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_policies text[] DEFAULT NULL::text[], p_max_reclaims integer[] DEFAULT NULL::integer[], p_tags text[] DEFAULT NULL::text[], p_creators text[] DEFAULT NULL::text[], p_keys text[] DEFAULT NULL::text[], p_key_fingerprints bytea[] DEFAULT NULL::bytea[], p_key_scopes text[] DEFAULT NULL::text[], p_key_windows interval[] DEFAULT NULL::interval[], p_hint boolean DEFAULT true) RETURNS TABLE(item integer, outcome text, execution_id uuid, detail jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO ''
+    SET lock_timeout TO '2s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_xid     xid8;
+  v_closed  bigint[];
+  v_routes  bigint[];
+  v_tag_key text;
+  v_refused ff.verdict[] := '{}';
+  v_skip    integer[] := '{}';
+  v_second  integer[] := '{}';
+  v_created uuid[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_route_ids), cardinality(p_payloads), cardinality(p_priorities),
+    cardinality(p_payload_encodings), cardinality(p_delays), cardinality(p_delayed_untils),
+    cardinality(p_deadlines), cardinality(p_deadline_ats), cardinality(p_policies),
+    cardinality(p_max_reclaims), cardinality(p_tags), cardinality(p_creators), cardinality(p_keys),
+    cardinality(p_key_fingerprints), cardinality(p_key_scopes), cardinality(p_key_windows)]);
+
+  select array_agg(u.route_id),
+         array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
+    into v_routes, v_closed
+  from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
+  left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+  left join ff.lane l on l.lane = r.lane;
+
+  v_refused := ff._judge_submits(
+    p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads, p_payload_encodings, p_delays,
+    p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags, p_creators,
+    p_keys, p_key_fingerprints, p_key_scopes, p_key_windows);
+  if cardinality(v_refused) > 0 then
+    v_skip := array(select r.item from unnest(v_refused) r);
+  end if;
+  if p_keys is not null then
+    v_refused := v_refused || ff._take_keys(
+      p_partition_key, p_namespace, v_skip, p_execution_ids, p_keys, p_key_fingerprints,
+      p_key_scopes, p_key_windows);
+    v_skip := array(select r.item from unnest(v_refused) r);
+  end if;
+  if p_tags is not null then
+    select m.value into v_tag_key from ff.meta m where m.name = 'instance_tag_key';
+  end if;
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+
+  with created as (
+    insert into ff.execution (
+      partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
+      mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
+      cause, delayed_until, due_at, deadline_at, attempt_timeout, max_reclaims, instance_tag,
+      payload_encoding, payload)
+    select p_partition_key, u.id, u.route_id, p_namespace,
+           9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
+           v_now, v_now, v_now, 1, 'runnable', 'unowned',
+           case when w.until_at is null then 'eligible_now'::ff.eligibility
+                else 'not_eligible_until_time' end,
+           case when w.until_at is null then 'waiting_for_worker'::ff.blocking_reason
+                else 'waiting_for_delay' end,
+           'none', 'pending_first_attempt', 'submit', w.until_at, w.until_at,
+           coalesce(u.deadline_at, v_now + u.deadline),
+           case when u.policy is not null then interval '1 millisecond'
+             * (u.policy::jsonb #>> '{timeout_policy,attempt_timeout_ms}')::double precision end,
+           coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::numeric, 100),
+           case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
+           u.encoding,
+           case when octet_length(u.payload) <= 256 then u.payload end
+    from unnest(p_execution_ids, p_route_ids, p_payloads, p_priorities, p_payload_encodings,
+                p_delays, p_delayed_untils, p_deadlines, p_deadline_ats, p_policies,
+                p_max_reclaims, p_tags)
+      with ordinality u(id, route_id, payload, priority, encoding, delay, delayed_until, deadline,
+                        deadline_at, policy, max_reclaims, tags, n)
+    cross join lateral (
+      select case when coalesce(u.delayed_until, v_now + u.delay) > v_now
+               then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
+    where u.n <> all (v_skip)
+    order by u.id, u.n
+    on conflict do nothing
+    returning execution_id, route_id, instance_tag
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, route_id, namespace, instance_tag,
+      occurred_at)
+    select p_partition_key, v_xid, c.execution_id, 1, 'submitted', c.route_id, p_namespace,
+           c.instance_tag, v_now
+    from created c
+  )
+  select array_agg(c.execution_id) into v_created from created c;
+
+  -- Of the items with one id the first was created; no other may lend it its body.
+  if cardinality(v_created) is distinct from cardinality(p_execution_ids) - cardinality(v_skip) then
+    v_second := array(
+      select s.n
+      from (select u.n, row_number() over (partition by u.id order by u.n) as nth
+            from unnest(p_execution_ids) with ordinality u(id, n)
+            where u.n <> all (v_skip)) s
+      where s.nth > 1);
+  end if;
+  insert into ff.execution_body (partition_key, execution_id, payload, policy, tags, creator)
+  select p_partition_key, u.id, case when octet_length(u.payload) > 256 then u.payload end,
+         u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator
+  from unnest(p_execution_ids, p_payloads, p_policies, p_tags, p_creators)
+    with ordinality u(id, payload, policy, tags, creator, n)
+  where (octet_length(u.payload) > 256 or u.policy is not null or u.tags is not null
+         or u.creator is not null)
+    and u.id = any (v_created) and u.n <> all (v_skip) and u.n <> all (v_second);
+
+  if p_hint and v_created is not null then
+    perform ff._hint_ready(p_partition_key, v_routes);
+  end if;
+  if cardinality(v_created) = cardinality(p_execution_ids) then
+    return;
+  end if;
+  return query
+  select r.item, r.word, r.execution_id, r.detail from unnest(v_refused) r
+  union all
+  select u.n::integer, case when x.is_ours then 'duplicate' else 'invalid' end, u.id,
+         case when not x.is_ours then jsonb_build_object(
+           'field', 'execution_id', 'problem', 'is taken: make a new one') end
+  from unnest(p_execution_ids) with ordinality u(id, n)
+  cross join lateral (
+    select e.namespace = p_namespace as is_ours from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = u.id
+    offset 0) x
+  where u.n <> all (v_skip)
+    and (u.id <> all (coalesce(v_created, '{}')) or u.n = any (v_second));
+end;
+$$;
+
+
+SET default_tablespace = '';
+
+SET default_table_access_method = heap;
+
+--
+-- Name: attempt; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.attempt (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    execution_id uuid NOT NULL,
+    attempt_id uuid NOT NULL,
+    attempt_type ff.attempt_type NOT NULL,
+    epoch bigint NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone NOT NULL,
+    ended_as ff.attempt_lifecycle NOT NULL,
+    previous_attempt_index integer,
+    attempt_reason text,
+    failure_class ff.failure_class,
+    failure_category text,
+    failure_reason text,
+    failure_detail bytea,
+    last_lease_id uuid,
+    last_lease_end ff.lease_end,
+    last_lease_until timestamp with time zone,
+    last_worker_id text,
+    last_worker_instance_id text,
+    CONSTRAINT ended_means_ended CHECK ((ended_as = ANY (ARRAY['ended_success'::ff.attempt_lifecycle, 'ended_failure'::ff.attempt_lifecycle, 'ended_cancelled'::ff.attempt_lifecycle, 'interrupted_reclaimed'::ff.attempt_lifecycle])))
+);
+
+
+--
+-- Name: execution; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.execution (
+    partition_key smallint NOT NULL,
+    rank smallint NOT NULL,
+    attempt_index integer DEFAULT 0 NOT NULL,
+    execution_id uuid NOT NULL,
+    route_id bigint NOT NULL,
+    epoch bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    transitioned_at timestamp with time zone NOT NULL,
+    mutated_at timestamp with time zone NOT NULL,
+    version integer NOT NULL,
+    total_attempt_count integer DEFAULT 0 NOT NULL,
+    retry_count integer DEFAULT 0 NOT NULL,
+    replay_count integer DEFAULT 0 NOT NULL,
+    reclaim_count integer DEFAULT 0 NOT NULL,
+    max_reclaims integer DEFAULT 100 NOT NULL,
+    phase ff.phase NOT NULL,
+    ownership ff.ownership NOT NULL,
+    eligibility ff.eligibility NOT NULL,
+    blocking_reason ff.blocking_reason NOT NULL,
+    outcome ff.outcome NOT NULL,
+    attempt_state ff.attempt_state NOT NULL,
+    cause ff.cause NOT NULL,
+    public_state ff.public_state GENERATED ALWAYS AS (
+CASE phase
+    WHEN 'terminal'::ff.phase THEN
+    CASE outcome
+        WHEN 'success'::ff.outcome THEN 'completed'::ff.public_state
+        WHEN 'cancelled'::ff.outcome THEN 'cancelled'::ff.public_state
+        WHEN 'expired'::ff.outcome THEN 'expired'::ff.public_state
+        WHEN 'skipped'::ff.outcome THEN 'skipped'::ff.public_state
+        ELSE 'failed'::ff.public_state
+    END
+    WHEN 'suspended'::ff.phase THEN 'suspended'::ff.public_state
+    WHEN 'active'::ff.phase THEN 'active'::ff.public_state
+    WHEN 'runnable'::ff.phase THEN
+    CASE eligibility
+        WHEN 'not_eligible_until_time'::ff.eligibility THEN 'delayed'::ff.public_state
+        WHEN 'blocked_by_dependencies'::ff.eligibility THEN 'waiting_children'::ff.public_state
+        WHEN 'blocked_by_budget'::ff.eligibility THEN 'rate_limited'::ff.public_state
+        WHEN 'blocked_by_quota'::ff.eligibility THEN 'rate_limited'::ff.public_state
+        ELSE 'waiting'::ff.public_state
+    END
+    ELSE 'waiting'::ff.public_state
+END) STORED NOT NULL,
+    namespace text NOT NULL,
+    due_at timestamp with time zone,
+    delayed_until timestamp with time zone,
+    reclaim_at timestamp with time zone,
+    deadline_at timestamp with time zone,
+    started_at timestamp with time zone,
+    terminal_at timestamp with time zone,
+    attempt_timeout interval,
+    lease_id uuid,
+    lease_expires_at timestamp with time zone,
+    worker_id text,
+    worker_instance_id text,
+    last_lease_id uuid,
+    last_lease_end ff.lease_end,
+    last_lease_until timestamp with time zone,
+    last_worker_id text,
+    last_worker_instance_id text,
+    attempt_id uuid,
+    attempt_type ff.attempt_type,
+    attempt_started_at timestamp with time zone,
+    attempt_paused_at timestamp with time zone,
+    attempt_pause_cause text,
+    attempt_deadline_at timestamp with time zone,
+    attempt_time_left interval,
+    attempt_ended_at timestamp with time zone,
+    attempt_ended_as ff.attempt_lifecycle,
+    previous_attempt_index integer,
+    attempt_reason text,
+    failure_class ff.failure_class,
+    failure_category text,
+    failure_reason text,
+    failure_detail bytea,
+    flow_id uuid,
+    instance_tag text,
+    blocking_detail text,
+    payload_encoding text,
+    payload bytea,
+    result_encoding text,
+    result bytea,
+    CONSTRAINT attempt_iff_counted CHECK ((((attempt_id IS NOT NULL) = (total_attempt_count > 0)) AND (attempt_index = GREATEST((total_attempt_count - 1), 0)))),
+    CONSTRAINT blocked_only_while_waiting CHECK (((blocking_reason = 'none'::ff.blocking_reason) OR ((phase <> 'terminal'::ff.phase) AND (attempt_state <> 'running_attempt'::ff.attempt_state)))),
+    CONSTRAINT delayed_iff_until CHECK (((eligibility = 'not_eligible_until_time'::ff.eligibility) = (delayed_until IS NOT NULL))),
+    CONSTRAINT eligible_iff_runnable CHECK (((phase = 'runnable'::ff.phase) = (eligibility <> 'not_applicable'::ff.eligibility))),
+    CONSTRAINT lease_iff_held CHECK ((num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id) =
+CASE
+    WHEN (ownership = ANY (ARRAY['leased'::ff.ownership, 'lease_expired_reclaimable'::ff.ownership])) THEN 4
+    ELSE 0
+END)),
+    CONSTRAINT limits CHECK ((((rank >= 0) AND (rank <= 9000)) AND (epoch >= 0) AND (version >= 1) AND (max_reclaims >= 0) AND (octet_length(payload) <= 256) AND (octet_length(result) <= 1048576))),
+    CONSTRAINT owned_iff_active CHECK (((phase = 'active'::ff.phase) = (ownership <> 'unowned'::ff.ownership))),
+    CONSTRAINT policy_pause_is_an_operator_block CHECK (((blocking_reason <> 'paused_by_policy'::ff.blocking_reason) OR (eligibility = 'blocked_by_operator'::ff.eligibility) OR (phase = 'suspended'::ff.phase))),
+    CONSTRAINT reclaim_wait_only_when_reclaimable CHECK (((reclaim_at IS NULL) OR (ownership = ANY (ARRAY['lease_expired_reclaimable'::ff.ownership, 'lease_revoked'::ff.ownership])))),
+    CONSTRAINT running_iff_leased CHECK (((attempt_state = 'running_attempt'::ff.attempt_state) = (ownership = 'leased'::ff.ownership))),
+    CONSTRAINT submitted_is_never_stored CHECK ((phase <> 'submitted'::ff.phase)),
+    CONSTRAINT terminal_iff_ended CHECK (((phase = 'terminal'::ff.phase) = (terminal_at IS NOT NULL))),
+    CONSTRAINT terminal_iff_outcome CHECK (((phase = 'terminal'::ff.phase) = (outcome <> 'none'::ff.outcome)))
+)
+WITH (fillfactor='90', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_insert_scale_factor='0.1');
+
+
+--
+-- Name: attempt_view; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.attempt_view AS
+ SELECT a.partition_key,
+    a.execution_id,
+    a.attempt_index,
+    a.attempt_id,
+    (a.attempt_type)::text AS attempt_type,
+    (a.ended_as)::text AS lifecycle,
+    a.epoch,
+    a.started_at,
+    a.ended_at,
+    a.last_worker_id AS worker_id,
+    a.last_worker_instance_id AS worker_instance_id,
+    a.previous_attempt_index,
+    a.attempt_reason,
+    NULL::timestamp with time zone AS paused_at,
+    NULL::text AS pause_cause,
+    (a.failure_class)::text AS failure_class,
+    a.failure_category,
+    a.failure_reason,
+    a.failure_detail,
+    a.last_lease_id AS lease_id
+   FROM ff.attempt a
+UNION ALL
+ SELECT e.partition_key,
+    e.execution_id,
+    e.attempt_index,
+    e.attempt_id,
+    (e.attempt_type)::text AS attempt_type,
+        CASE
+            WHEN (e.attempt_ended_as IS NOT NULL) THEN (e.attempt_ended_as)::text
+            WHEN (e.attempt_paused_at IS NOT NULL) THEN 'suspended'::text
+            ELSE 'started'::text
+        END AS lifecycle,
+    e.epoch,
+    e.attempt_started_at AS started_at,
+    e.attempt_ended_at AS ended_at,
+    COALESCE(e.worker_id, e.last_worker_id) AS worker_id,
+    COALESCE(e.worker_instance_id, e.last_worker_instance_id) AS worker_instance_id,
+    e.previous_attempt_index,
+    e.attempt_reason,
+    e.attempt_paused_at AS paused_at,
+    e.attempt_pause_cause AS pause_cause,
+    (e.failure_class)::text AS failure_class,
+    e.failure_category,
+    e.failure_reason,
+    e.failure_detail,
+    COALESCE(e.lease_id, e.last_lease_id) AS lease_id
+   FROM ff.execution e
+  WHERE (e.total_attempt_count > 0);
+
+
+--
+-- Name: claim_slot; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.claim_slot (
+    partition_key smallint NOT NULL,
+    worker_instance_id text NOT NULL,
+    claim_id uuid NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    execution_ids uuid[] NOT NULL
+)
+WITH (fillfactor='50');
+
+
+--
+-- Name: event; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.event (
+    partition_key smallint NOT NULL,
+    version integer NOT NULL,
+    attempt_index integer,
+    event_id bigint NOT NULL,
+    xid xid8 NOT NULL,
+    execution_id uuid NOT NULL,
+    occurred_at timestamp with time zone NOT NULL,
+    route_id bigint,
+    epoch bigint,
+    kind ff.event_kind NOT NULL,
+    outcome ff.outcome,
+    lease_id uuid,
+    flow_id uuid,
+    namespace text NOT NULL,
+    worker_instance_id text,
+    instance_tag text,
+    actor text,
+    detail jsonb
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.1');
+
+
+--
+-- Name: completion_feed; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.completion_feed AS
+ SELECT v.partition_key,
+    v.event_id,
+    v.execution_id,
+    v.version,
+    (v.outcome)::text AS outcome,
+    v.occurred_at,
+    v.flow_id,
+    v.namespace,
+    v.instance_tag
+   FROM ff.event v
+  WHERE (v.kind = ANY (ARRAY['completed'::ff.event_kind, 'failed'::ff.event_kind, 'cancelled'::ff.event_kind, 'expired'::ff.event_kind, 'skipped'::ff.event_kind]));
+
+
+--
+-- Name: event_event_id_seq; Type: SEQUENCE; Schema: ff; Owner: -
+--
+
+ALTER TABLE ff.event ALTER COLUMN event_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME ff.event_event_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+
+--
+-- Name: route; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.route (
+    route_id bigint NOT NULL,
+    namespace text NOT NULL,
+    lane text NOT NULL,
+    task text NOT NULL,
+    capabilities text[] NOT NULL,
+    registered_at timestamp with time zone NOT NULL,
+    CONSTRAINT route_id_is_63_bits CHECK ((route_id >= 0))
+);
+
+
+--
+-- Name: event_view; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.event_view AS
+ SELECT v.partition_key,
+    v.event_id,
+    v.execution_id,
+    v.version,
+    (v.kind)::text AS kind,
+    v.occurred_at,
+    v.attempt_index,
+    v.lease_id,
+    v.epoch,
+    v.worker_instance_id,
+    (v.outcome)::text AS outcome,
+    v.flow_id,
+    v.namespace,
+    r.lane,
+    r.task,
+    v.instance_tag,
+    v.actor,
+    (v.detail)::text AS detail
+   FROM (ff.event v
+     LEFT JOIN ff.route r ON ((r.route_id = v.route_id)));
+
+
+--
+-- Name: execution_body; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.execution_body (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    payload bytea,
+    policy jsonb,
+    tags jsonb,
+    creator text,
+    CONSTRAINT body_limits CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.1');
+
+
+--
+-- Name: execution_list; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.execution_list AS
+ SELECT e.partition_key,
+    e.execution_id,
+    e.namespace,
+    r.lane,
+    r.task,
+    (9000 - e.rank) AS priority,
+    (e.public_state)::text AS public_state,
+    (e.blocking_reason)::text AS blocking_reason,
+    e.attempt_index,
+    e.total_attempt_count,
+    e.retry_count,
+    e.reclaim_count,
+    e.worker_instance_id,
+    e.created_at,
+    e.started_at,
+    e.terminal_at,
+    e.delayed_until,
+    e.failure_reason
+   FROM (ff.execution e
+     JOIN ff.route r ON ((r.route_id = e.route_id)));
+
+
+--
+-- Name: execution_view; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.execution_view AS
+ SELECT e.partition_key,
+    e.execution_id,
+    e.namespace,
+    r.lane,
+    r.task,
+    r.capabilities,
+    (9000 - e.rank) AS priority,
+    (e.public_state)::text AS public_state,
+    (e.phase)::text AS phase,
+    (e.ownership)::text AS ownership,
+    (e.eligibility)::text AS eligibility,
+    (e.blocking_reason)::text AS blocking_reason,
+    e.blocking_detail,
+    (e.outcome)::text AS outcome,
+    (e.attempt_state)::text AS attempt_state,
+    (e.cause)::text AS cause,
+    e.version,
+    e.epoch,
+    e.attempt_index,
+    e.attempt_id,
+    (e.attempt_type)::text AS attempt_type,
+    e.total_attempt_count,
+    e.retry_count,
+    e.replay_count,
+    e.reclaim_count,
+    e.max_reclaims,
+    e.lease_id,
+    e.worker_id,
+    e.worker_instance_id,
+    e.lease_expires_at,
+    e.created_at,
+    e.started_at,
+    e.terminal_at,
+    e.transitioned_at,
+    e.mutated_at,
+    e.delayed_until,
+    e.reclaim_at,
+    e.deadline_at,
+    e.attempt_deadline_at,
+    (e.failure_class)::text AS failure_class,
+    e.failure_category,
+    e.failure_reason,
+    e.failure_detail,
+    e.payload_encoding,
+    COALESCE(e.payload, b.payload) AS payload,
+    e.result_encoding,
+    e.result,
+    (b.policy)::text AS policy,
+    (b.tags)::text AS tags,
+    b.creator,
+    e.flow_id
+   FROM ((ff.execution e
+     JOIN ff.route r ON ((r.route_id = e.route_id)))
+     LEFT JOIN ff.execution_body b ON (((b.partition_key = e.partition_key) AND (b.execution_id = e.execution_id))));
+
+
+--
+-- Name: idempotency_key; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.idempotency_key (
+    partition_key smallint NOT NULL,
+    namespace text NOT NULL,
+    key text NOT NULL,
+    execution_id uuid NOT NULL,
+    scope ff.key_scope NOT NULL,
+    fingerprint bytea NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+
+--
+-- Name: meta; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.meta (
+    name text NOT NULL,
+    value text
+);
+
+
+--
+-- Name: schema_step; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.schema_step (
+    step integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    breaking boolean NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+
+--
+-- Name: installation; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.installation AS
+ SELECT s.step,
+    s.name,
+    s.checksum,
+    s.breaking,
+    s.applied_at,
+    ( SELECT (m.value)::integer AS value
+           FROM ff.meta m
+          WHERE (m.name = 'library_version'::text)) AS library_version,
+    ( SELECT m.value
+           FROM ff.meta m
+          WHERE (m.name = 'library_hash'::text)) AS library_hash
+   FROM (( SELECT) one
+     LEFT JOIN ff.schema_step s ON (true));
+
+
+--
+-- Name: lane; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.lane (
+    lane text NOT NULL,
+    state ff.lane_state DEFAULT 'active'::ff.lane_state NOT NULL,
+    paused_until timestamp with time zone,
+    registered_at timestamp with time zone NOT NULL,
+    registered_by text NOT NULL,
+    CONSTRAINT lane_is_short_printable_ascii CHECK ((lane ~ '^[ -~]{1,64}$'::text)),
+    CONSTRAINT paused_until_only_when_paused CHECK (((state = 'paused'::ff.lane_state) OR (paused_until IS NULL)))
+);
+
+
+--
+-- Name: lane_depth; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.lane_depth AS
+ SELECT l.lane,
+    (l.state)::text AS state,
+    l.paused_until,
+    l.registered_at,
+    (COALESCE(LEAST(sum(d.waiting), (10001)::numeric), (0)::numeric))::integer AS waiting
+   FROM ((ff.lane l
+     LEFT JOIN ff.route r ON ((r.lane = l.lane)))
+     LEFT JOIN LATERAL ( SELECT count(*) AS waiting
+           FROM ( SELECT
+                   FROM ff.execution e
+                  WHERE ((e.partition_key = 0) AND (e.route_id = r.route_id) AND (e.phase = 'runnable'::ff.phase) AND (e.eligibility = 'eligible_now'::ff.eligibility))
+                 LIMIT 10001) w) d ON (true))
+  GROUP BY l.lane, l.state, l.paused_until, l.registered_at;
+
+
+--
+-- Name: lease_feed; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.lease_feed AS
+ SELECT v.partition_key,
+    v.event_id,
+    v.execution_id,
+    v.version,
+        CASE
+            WHEN (v.kind = ANY (ARRAY['claimed'::ff.event_kind, 'resumed'::ff.event_kind])) THEN 'acquired'::text
+            WHEN (v.kind = 'reclaimed'::ff.event_kind) THEN 'reclaimed'::text
+            WHEN (v.kind = ANY (ARRAY['lease_expired'::ff.event_kind, 'expired'::ff.event_kind])) THEN 'expired'::text
+            ELSE 'revoked'::text
+        END AS lease_event,
+    (v.kind)::text AS kind,
+    v.attempt_index,
+    v.lease_id,
+    v.epoch,
+    v.worker_instance_id,
+    v.occurred_at,
+    v.namespace,
+    v.instance_tag
+   FROM ff.event v
+  WHERE (v.lease_id IS NOT NULL);
+
+
+--
+-- Name: operator_feed; Type: VIEW; Schema: ff; Owner: -
+--
+
+CREATE VIEW ff.operator_feed AS
+ SELECT v.partition_key,
+    v.event_id,
+    v.execution_id,
+    v.version,
+    (v.kind)::text AS kind,
+    v.actor,
+    (v.detail)::text AS detail,
+    v.flow_id,
+    v.occurred_at,
+    v.namespace,
+    v.instance_tag
+   FROM ff.event v
+  WHERE (v.kind = ANY (ARRAY['priority_changed'::ff.event_kind, 'replayed'::ff.event_kind, 'flow_cancel_requested'::ff.event_kind]));
+
+
+--
+-- Name: transition; Type: TABLE; Schema: ff; Owner: -
+--
+
+CREATE TABLE ff.transition (
+    number text NOT NULL,
+    cause ff.cause NOT NULL,
+    from_phase ff.phase,
+    from_ownership ff.ownership,
+    from_eligibility ff.eligibility,
+    from_attempt_state ff.attempt_state,
+    to_phase ff.phase NOT NULL,
+    to_ownership ff.ownership NOT NULL,
+    to_eligibility ff.eligibility NOT NULL,
+    to_attempt_state ff.attempt_state NOT NULL,
+    event_kind ff.event_kind
+);
+
+
+--
+-- Data for Name: attempt; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type, epoch, started_at, ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_until, last_worker_id, last_worker_instance_id) FROM stdin;
+0	0	01a1e17e-5b99-76c0-a476-6824be798b7d	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	initial	1	2026-11-15 23:15:17.031095+00	2026-11-15 23:15:17.033294+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	fail	2026-11-15 23:15:17.034294+00	old	old-1
+0	0	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	01a1e17e-5c2f-7762-ab7c-828540d84508	initial	1	2026-11-15 23:15:17.168485+00	2026-11-15 23:15:18.295875+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e17e-5c2f-7762-ab7c-828540d84508	expire_lease	\N	old	old-1
+\.
+
+
+--
+-- Data for Name: claim_slot; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, execution_ids) FROM stdin;
+0	old-1	01a1e17e-60af-70f1-9e04-b4a8dd03419c	2026-11-15 23:15:18.320085+00	{01a1e17e-60a6-7280-8c70-a0e0611eb181}
+\.
+
+
+--
+-- Data for Name: event; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.event (partition_key, version, attempt_index, event_id, xid, execution_id, occurred_at, route_id, epoch, kind, outcome, lease_id, flow_id, namespace, worker_instance_id, instance_tag, actor, detail) FROM stdin;
+0	1	\N	1	730	01a1e17e-5a83-729f-aca7-97bbea168188	2026-11-15 23:15:16.799151+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	2	731	01a1e17e-5a83-729f-aca7-97bbea168188	2026-11-15 23:15:16.821948+00	349961808710839234	1	claimed	\N	01a1e17e-5ad0-70e6-b635-28c791db213d	\N	default	old-1	\N	\N	\N
+0	3	0	3	732	01a1e17e-5a83-729f-aca7-97bbea168188	2026-11-15 23:15:16.853042+00	349961808710839234	1	completed	success	01a1e17e-5ad0-70e6-b635-28c791db213d	\N	default	old-1	\N	\N	\N
+0	1	\N	4	734	01a1e17e-5afa-7033-bb46-9ba736f064cd	2026-11-15 23:15:16.911978+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	5	735	01a1e17e-5afa-7033-bb46-9ba736f064cd	2026-11-15 23:15:16.932674+00	349961808710839234	1	claimed	\N	01a1e17e-5b3f-74fb-89a3-1a9d79038505	\N	default	old-1	\N	\N	\N
+0	3	0	6	736	01a1e17e-5afa-7033-bb46-9ba736f064cd	2026-11-15 23:15:16.959115+00	349961808710839234	1	failed	failed	01a1e17e-5b3f-74fb-89a3-1a9d79038505	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
+0	1	\N	7	738	01a1e17e-5b65-73d1-bac5-4b0b2c287557	2026-11-15 23:15:16.973449+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	8	739	01a1e17e-5b65-73d1-bac5-4b0b2c287557	2026-11-15 23:15:16.982536+00	349961808710839234	1	claimed	\N	01a1e17e-5b75-757a-a0ce-33d689ae11d4	\N	default	old-1	\N	\N	\N
+0	3	0	9	740	01a1e17e-5b65-73d1-bac5-4b0b2c287557	2026-11-15 23:15:17.002017+00	349961808710839234	1	retry_scheduled	\N	01a1e17e-5b75-757a-a0ce-33d689ae11d4	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T19:15:17.002017+00:00"}
+0	1	\N	10	742	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.021619+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	11	743	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.031095+00	349961808710839234	1	claimed	\N	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	\N	default	old-1	\N	\N	\N
+0	3	0	12	744	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.033294+00	349961808710839234	1	retry_scheduled	\N	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-15T23:15:17.034294+00:00"}
+0	4	1	13	747	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.096886+00	349961808710839234	2	claimed	\N	01a1e17e-5be8-763a-838b-0dfac6199ca5	\N	default	old-1	\N	\N	\N
+0	5	1	14	748	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.099964+00	349961808710839234	2	completed	success	01a1e17e-5be8-763a-838b-0dfac6199ca5	\N	default	old-1	\N	\N	\N
+0	1	\N	15	750	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.115092+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	16	751	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.116667+00	349961808710839234	1	claimed	\N	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	\N	default	old-1	\N	\N	\N
+0	3	0	17	752	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.125741+00	349961808710839234	1	released	\N	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
+0	4	0	18	753	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.145267+00	349961808710839234	2	resumed	\N	01a1e17e-5c15-7264-82b9-5000081d371d	\N	default	old-1	\N	\N	\N
+0	1	\N	19	755	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:17.166066+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	20	756	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:17.168485+00	349961808710839234	1	claimed	\N	01a1e17e-5c2f-7762-ab7c-828540d84508	\N	default	old-1	\N	\N	\N
+0	3	0	21	757	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:18.281028+00	349961808710839234	1	lease_expired	\N	01a1e17e-5c2f-7762-ab7c-828540d84508	\N	default	old-1	\N	\N	\N
+0	4	1	22	758	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:18.295875+00	349961808710839234	2	reclaimed	\N	01a1e17e-6097-756e-878c-630d97ecfd23	\N	default	old-1	\N	\N	\N
+0	5	1	23	759	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:18.308542+00	349961808710839234	2	completed	success	01a1e17e-6097-756e-878c-630d97ecfd23	\N	default	old-1	\N	\N	\N
+0	1	\N	24	760	01a1e17e-60a6-7280-8c70-a0e0611eb181	2026-11-15 23:15:18.310801+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	25	762	01a1e17e-60a6-7280-8c70-a0e0611eb181	2026-11-15 23:15:18.320085+00	349961808710839234	1	claimed	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	\N	default	old-1	\N	\N	\N
+0	3	0	26	763	01a1e17e-60a6-7280-8c70-a0e0611eb181	2026-11-15 23:15:19.437466+00	349961808710839234	1	lease_expired	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	\N	default	old-1	\N	\N	\N
+0	1	\N	27	764	01a1e17e-6513-716d-81ac-eab51a080070	2026-11-15 23:15:19.44634+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	28	765	01a1e17e-652a-74a3-894e-e5b0d7796bad	2026-11-15 23:15:19.466919+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	29	767	01a1e17e-6531-72f6-8f91-fe7e7c3f850e	2026-11-15 23:15:19.484213+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	30	768	01a1e17e-6548-722c-9c8e-837dbad8ddb6	2026-11-15 23:15:19.497415+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+\.
+
+
+--
+-- Data for Name: execution; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, epoch, created_at, transitioned_at, mutated_at, version, total_attempt_count, retry_count, replay_count, reclaim_count, max_reclaims, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause, namespace, due_at, delayed_until, reclaim_at, deadline_at, started_at, terminal_at, attempt_timeout, lease_id, lease_expires_at, worker_id, worker_instance_id, last_lease_id, last_lease_end, last_lease_until, last_worker_id, last_worker_instance_id, attempt_id, attempt_type, attempt_started_at, attempt_paused_at, attempt_pause_cause, attempt_deadline_at, attempt_time_left, attempt_ended_at, attempt_ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, flow_id, instance_tag, blocking_detail, payload_encoding, payload, result_encoding, result) FROM stdin;
+0	9000	0	01a1e17e-5a83-729f-aca7-97bbea168188	349961808710839234	1	2026-11-15 23:15:16.799151+00	2026-11-15 23:15:16.853042+00	2026-11-15 23:15:16.853042+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:15:16.821948+00	2026-11-15 23:15:16.853042+00	\N	\N	\N	\N	\N	01a1e17e-5ad0-70e6-b635-28c791db213d	complete	\N	old	old-1	01a1e17e-5ad0-70e6-b635-28c791db213d	initial	2026-11-15 23:15:16.821948+00	\N	\N	\N	\N	2026-11-15 23:15:16.853042+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522
+0	9000	0	01a1e17e-5afa-7033-bb46-9ba736f064cd	349961808710839234	1	2026-11-15 23:15:16.911978+00	2026-11-15 23:15:16.959115+00	2026-11-15 23:15:16.959115+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-15 23:15:16.932674+00	2026-11-15 23:15:16.959115+00	\N	\N	\N	\N	\N	01a1e17e-5b3f-74fb-89a3-1a9d79038505	fail	\N	old	old-1	01a1e17e-5b3f-74fb-89a3-1a9d79038505	initial	2026-11-15 23:15:16.932674+00	\N	\N	\N	\N	2026-11-15 23:15:16.959115+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e17e-5b65-73d1-bac5-4b0b2c287557	349961808710839234	1	2026-11-15 23:15:16.973449+00	2026-11-15 23:15:17.002017+00	2026-11-15 23:15:17.002017+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 19:15:17.002017+00	2026-11-16 19:15:17.002017+00	\N	\N	2026-11-15 23:15:16.982536+00	\N	\N	\N	\N	\N	\N	01a1e17e-5b75-757a-a0ce-33d689ae11d4	fail	2026-11-16 19:15:17.002017+00	old	old-1	01a1e17e-5b75-757a-a0ce-33d689ae11d4	initial	2026-11-15 23:15:16.982536+00	\N	\N	\N	\N	2026-11-15 23:15:17.002017+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	1	01a1e17e-5b99-76c0-a476-6824be798b7d	349961808710839234	2	2026-11-15 23:15:17.021619+00	2026-11-15 23:15:17.099964+00	2026-11-15 23:15:17.099964+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:15:17.031095+00	2026-11-15 23:15:17.099964+00	\N	\N	\N	\N	\N	01a1e17e-5be8-763a-838b-0dfac6199ca5	complete	\N	old	old-1	01a1e17e-5be8-763a-838b-0dfac6199ca5	retry	2026-11-15 23:15:17.096886+00	\N	\N	\N	\N	2026-11-15 23:15:17.099964+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422
+0	9000	0	01a1e17e-5bf8-764b-b0e3-667dfef5a225	349961808710839234	2	2026-11-15 23:15:17.115092+00	2026-11-15 23:15:17.145267+00	2026-11-15 23:15:17.159894+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 19:15:17.145267+00	\N	\N	\N	2026-11-15 23:15:17.116667+00	\N	\N	01a1e17e-5c15-7264-82b9-5000081d371d	2026-11-16 19:15:17.159894+00	old	old-1	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	release	\N	old	old-1	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	initial	2026-11-15 23:15:17.116667+00	\N	\N	2026-11-15 23:15:17.145267+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	1	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	349961808710839234	2	2026-11-15 23:15:17.166066+00	2026-11-15 23:15:18.308542+00	2026-11-15 23:15:18.308542+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:15:17.168485+00	2026-11-15 23:15:18.308542+00	\N	\N	\N	\N	\N	01a1e17e-6097-756e-878c-630d97ecfd23	complete	\N	old	old-1	01a1e17e-6097-756e-878c-630d97ecfd23	reclaim	2026-11-15 23:15:18.295875+00	\N	\N	\N	\N	2026-11-15 23:15:18.308542+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422
+0	9000	0	01a1e17e-60a6-7280-8c70-a0e0611eb181	349961808710839234	1	2026-11-15 23:15:18.310801+00	2026-11-15 23:15:19.437466+00	2026-11-15 23:15:19.437466+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-15 23:15:18.320085+00	\N	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	2026-11-15 23:15:19.320085+00	old	old-1	\N	\N	\N	\N	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	initial	2026-11-15 23:15:18.320085+00	2026-11-15 23:15:19.437466+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e17e-6513-716d-81ac-eab51a080070	349961808710839234	0	2026-11-15 23:15:19.44634+00	2026-11-15 23:15:19.44634+00	2026-11-15 23:15:19.44634+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e17e-652a-74a3-894e-e5b0d7796bad	349961808710839234	0	2026-11-15 23:15:19.466919+00	2026-11-15 23:15:19.466919+00	2026-11-15 23:15:19.466919+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 19:15:19.466919+00	2026-11-16 19:15:19.466919+00	\N	2026-11-17 05:15:19.466919+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	8993	0	01a1e17e-6531-72f6-8f91-fe7e7c3f850e	3443912107856408636	0	2026-11-15 23:15:19.484213+00	2026-11-15 23:15:19.484213+00	2026-11-15 23:15:19.484213+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e17e-6548-722c-9c8e-837dbad8ddb6	3443912107856408636	0	2026-11-15 23:15:19.497415+00	2026-11-15 23:15:19.497415+00	2026-11-15 23:15:19.497415+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+\.
+
+
+--
+-- Data for Name: execution_body; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.execution_body (partition_key, execution_id, payload, policy, tags, creator) FROM stdin;
+0	01a1e17e-5b65-73d1-bac5-4b0b2c287557	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
+0	01a1e17e-5b99-76c0-a476-6824be798b7d	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e17e-6513-716d-81ac-eab51a080070	\N	\N	{"team.name": "x"}	me
+0	01a1e17e-6548-722c-9c8e-837dbad8ddb6	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+\.
+
+
+--
+-- Data for Name: idempotency_key; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fingerprint, expires_at) FROM stdin;
+0	default	k	01a1e17e-6513-716d-81ac-eab51a080070	window	\\x66	2026-11-16 23:15:19.445438+00
+\.
+
+
+--
+-- Data for Name: lane; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.lane (lane, state, paused_until, registered_at, registered_by) FROM stdin;
+default	active	\N	2026-11-15 23:15:16.748537+00	submit_executions
+gpu	active	\N	2026-11-15 23:15:19.473429+00	submit_executions
+\.
+
+
+--
+-- Data for Name: meta; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.meta (name, value) FROM stdin;
+partitions	1
+instance_tag_key	\N
+library_version	1
+library_hash	4cf8b3349b2527912319806fefd278eca12eee89a30171a96dc0ba25bcd2dcbf
+\.
+
+
+--
+-- Data for Name: route; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FROM stdin;
+349961808710839234	default	default	old.task	{}	2026-11-15 23:15:16.748537+00
+3443912107856408636	default	gpu	old.render	{gpu}	2026-11-15 23:15:19.473429+00
+\.
+
+
+--
+-- Data for Name: schema_step; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.schema_step (step, name, checksum, breaking, applied_at) FROM stdin;
+1	execution	337c9bbcd7ed91f43e068df1716835e118a40ddc1c38882f3e9bfb6b128f960d	f	2026-11-15 23:15:16.338177+00
+2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-15 23:15:16.482986+00
+\.
+
+
+--
+-- Data for Name: transition; Type: TABLE DATA; Schema: ff; Owner: -
+--
+
+COPY ff.transition (number, cause, from_phase, from_ownership, from_eligibility, from_attempt_state, to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind) FROM stdin;
+T1	submit	\N	\N	\N	\N	runnable	unowned	eligible_now	pending_first_attempt	submitted
+T2	submit	\N	\N	\N	\N	runnable	unowned	not_eligible_until_time	pending_first_attempt	submitted
+T3	apply_dependency	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_first_attempt	\N
+T3	apply_dependency	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_first_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_first_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_first_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_first_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_first_attempt	\N
+T3	apply_dependency	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_dependencies	attempt_interrupted	\N
+T3	apply_dependency	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_dependencies	attempt_interrupted	\N
+T3	apply_dependency	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_dependencies	attempt_interrupted	\N
+T3	apply_dependency	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_dependencies	attempt_interrupted	\N
+T3	apply_dependency	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_dependencies	attempt_interrupted	\N
+T3	apply_dependency	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_dependencies	attempt_interrupted	\N
+T3	apply_dependency	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	\N
+T3	apply_dependency	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	\N
+T3	apply_dependency	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	\N
+T3	apply_dependency	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	\N
+T3	apply_dependency	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	\N
+T4	satisfy_dependencies	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	\N
+T4	satisfy_dependencies	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	\N
+T4	satisfy_dependencies	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	\N
+T4	satisfy_dependencies	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	blocked
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	\N
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	\N
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	\N
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	\N
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	blocked
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	blocked
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	blocked
+T6	block	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	blocked
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	\N
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	\N
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	\N
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	\N
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	blocked
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	blocked
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	blocked
+T6	block	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	\N
+T6	block	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	blocked
+T6	block	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	blocked
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	\N
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	blocked
+T6	block	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	\N
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	blocked
+T6	block	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	\N
+T6	block	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	blocked
+T6	block	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	blocked
+T7	unblock	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	\N
+T7	unblock	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	\N
+T7	unblock	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	\N
+T7	unblock	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	\N
+T7	unblock	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	\N
+T7	unblock	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	unblocked
+T7	unblock	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	unblocked
+T7	unblock	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	unblocked
+T7	unblock	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	unblocked
+T7	unblock	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	unblocked
+T7	unblock	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	unblocked
+T8	promote	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	\N
+T8	promote	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	\N
+T8	promote	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	\N
+T8	promote	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	\N
+T8	promote	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	promoted
+T8	promote	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	promoted
+T8	promote	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	promoted
+T8	promote	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	promoted
+T11	change_priority	runnable	unowned	eligible_now	pending_first_attempt	runnable	unowned	eligible_now	pending_first_attempt	priority_changed
+T11	change_priority	runnable	unowned	not_eligible_until_time	pending_first_attempt	runnable	unowned	not_eligible_until_time	pending_first_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_dependencies	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_first_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_budget	pending_first_attempt	runnable	unowned	blocked_by_budget	pending_first_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_quota	pending_first_attempt	runnable	unowned	blocked_by_quota	pending_first_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_route	pending_first_attempt	runnable	unowned	blocked_by_route	pending_first_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_operator	pending_first_attempt	runnable	unowned	blocked_by_operator	pending_first_attempt	priority_changed
+T11	change_priority	runnable	unowned	eligible_now	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	priority_changed
+T11	change_priority	runnable	unowned	not_eligible_until_time	attempt_interrupted	runnable	unowned	not_eligible_until_time	attempt_interrupted	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_dependencies	attempt_interrupted	runnable	unowned	blocked_by_dependencies	attempt_interrupted	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_budget	attempt_interrupted	runnable	unowned	blocked_by_budget	attempt_interrupted	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_quota	attempt_interrupted	runnable	unowned	blocked_by_quota	attempt_interrupted	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_route	attempt_interrupted	runnable	unowned	blocked_by_route	attempt_interrupted	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_operator	attempt_interrupted	runnable	unowned	blocked_by_operator	attempt_interrupted	priority_changed
+T11	change_priority	runnable	unowned	eligible_now	pending_retry_attempt	runnable	unowned	eligible_now	pending_retry_attempt	priority_changed
+T11	change_priority	runnable	unowned	not_eligible_until_time	pending_retry_attempt	runnable	unowned	not_eligible_until_time	pending_retry_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_budget	pending_retry_attempt	runnable	unowned	blocked_by_budget	pending_retry_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_quota	pending_retry_attempt	runnable	unowned	blocked_by_quota	pending_retry_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_route	pending_retry_attempt	runnable	unowned	blocked_by_route	pending_retry_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_operator	pending_retry_attempt	runnable	unowned	blocked_by_operator	pending_retry_attempt	priority_changed
+T11	change_priority	runnable	unowned	eligible_now	pending_replay_attempt	runnable	unowned	eligible_now	pending_replay_attempt	priority_changed
+T11	change_priority	runnable	unowned	not_eligible_until_time	pending_replay_attempt	runnable	unowned	not_eligible_until_time	pending_replay_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_budget	pending_replay_attempt	runnable	unowned	blocked_by_budget	pending_replay_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_quota	pending_replay_attempt	runnable	unowned	blocked_by_quota	pending_replay_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_route	pending_replay_attempt	runnable	unowned	blocked_by_route	pending_replay_attempt	priority_changed
+T11	change_priority	runnable	unowned	blocked_by_operator	pending_replay_attempt	runnable	unowned	blocked_by_operator	pending_replay_attempt	priority_changed
+T9	claim	runnable	unowned	eligible_now	pending_first_attempt	active	leased	not_applicable	running_attempt	claimed
+T9	claim	runnable	unowned	eligible_now	pending_retry_attempt	active	leased	not_applicable	running_attempt	claimed
+T9	claim	runnable	unowned	eligible_now	pending_replay_attempt	active	leased	not_applicable	running_attempt	claimed
+T10	resume	runnable	unowned	eligible_now	attempt_interrupted	active	leased	not_applicable	running_attempt	resumed
+T21	reclaim	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	active	leased	not_applicable	running_attempt	reclaimed
+T21	reclaim	active	lease_revoked	not_applicable	attempt_interrupted	active	leased	not_applicable	running_attempt	reclaimed
+T12	complete	active	leased	not_applicable	running_attempt	terminal	unowned	not_applicable	attempt_terminal	completed
+T13	schedule_retry	active	leased	not_applicable	running_attempt	runnable	unowned	not_eligible_until_time	pending_retry_attempt	retry_scheduled
+T14	fail	active	leased	not_applicable	running_attempt	terminal	unowned	not_applicable	attempt_terminal	failed
+T15	delay	active	leased	not_applicable	running_attempt	runnable	unowned	not_eligible_until_time	attempt_interrupted	delayed
+T15	delay	active	leased	not_applicable	running_attempt	runnable	unowned	eligible_now	attempt_interrupted	delayed
+T15	release	active	leased	not_applicable	running_attempt	runnable	unowned	eligible_now	attempt_interrupted	released
+T16	wait_children	active	leased	not_applicable	running_attempt	runnable	unowned	blocked_by_dependencies	attempt_interrupted	waiting
+T16	wait_children	active	leased	not_applicable	running_attempt	runnable	unowned	eligible_now	attempt_interrupted	waiting
+T16	wait_for_runs	active	leased	not_applicable	running_attempt	runnable	unowned	blocked_by_dependencies	attempt_interrupted	waiting
+T16	wait_for_runs	active	leased	not_applicable	running_attempt	runnable	unowned	eligible_now	attempt_interrupted	waiting
+T17	suspend	active	leased	not_applicable	running_attempt	suspended	unowned	not_applicable	attempt_interrupted	suspended
+T30	hold	active	leased	not_applicable	running_attempt	runnable	unowned	blocked_by_operator	attempt_interrupted	held
+T19	expire_lease	active	leased	not_applicable	running_attempt	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	lease_expired
+T20	revoke_lease	active	leased	not_applicable	running_attempt	active	lease_revoked	not_applicable	attempt_interrupted	lease_revoked
+T24	time_out	active	leased	not_applicable	running_attempt	runnable	unowned	not_eligible_until_time	pending_retry_attempt	retry_scheduled
+T24	time_out	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	runnable	unowned	not_eligible_until_time	pending_retry_attempt	retry_scheduled
+T24	time_out	active	lease_revoked	not_applicable	attempt_interrupted	runnable	unowned	not_eligible_until_time	pending_retry_attempt	retry_scheduled
+T5	skip	runnable	unowned	eligible_now	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	skipped
+T23	cancel	runnable	unowned	eligible_now	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	cancelled
+T24	expire	runnable	unowned	eligible_now	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	expired
+T5	skip	runnable	unowned	not_eligible_until_time	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	skipped
+T23	cancel	runnable	unowned	not_eligible_until_time	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	cancelled
+T24	expire	runnable	unowned	not_eligible_until_time	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	expired
+T5	skip	runnable	unowned	blocked_by_dependencies	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	skipped
+T23	cancel	runnable	unowned	blocked_by_dependencies	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	cancelled
+T24	expire	runnable	unowned	blocked_by_dependencies	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	expired
+T5	skip	runnable	unowned	blocked_by_budget	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	skipped
+T23	cancel	runnable	unowned	blocked_by_budget	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	cancelled
+T24	expire	runnable	unowned	blocked_by_budget	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	expired
+T5	skip	runnable	unowned	blocked_by_quota	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	skipped
+T23	cancel	runnable	unowned	blocked_by_quota	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	cancelled
+T24	expire	runnable	unowned	blocked_by_quota	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	expired
+T5	skip	runnable	unowned	blocked_by_route	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	skipped
+T23	cancel	runnable	unowned	blocked_by_route	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	cancelled
+T24	expire	runnable	unowned	blocked_by_route	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	expired
+T5	skip	runnable	unowned	blocked_by_operator	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	skipped
+T23	cancel	runnable	unowned	blocked_by_operator	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	cancelled
+T24	expire	runnable	unowned	blocked_by_operator	pending_first_attempt	terminal	unowned	not_applicable	pending_first_attempt	expired
+T5	skip	runnable	unowned	eligible_now	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	eligible_now	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	eligible_now	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	not_eligible_until_time	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	not_eligible_until_time	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	not_eligible_until_time	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_dependencies	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_dependencies	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_dependencies	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_budget	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_budget	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_budget	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_quota	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_quota	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_quota	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_route	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_route	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_route	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_operator	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_operator	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_operator	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	eligible_now	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	eligible_now	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	eligible_now	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	not_eligible_until_time	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	not_eligible_until_time	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	not_eligible_until_time	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_dependencies	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_budget	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_budget	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_budget	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_quota	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_quota	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_quota	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_route	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_route	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_route	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_operator	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_operator	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_operator	pending_retry_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	eligible_now	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	eligible_now	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	eligible_now	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	not_eligible_until_time	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	not_eligible_until_time	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	not_eligible_until_time	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_budget	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_budget	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_budget	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_quota	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_quota	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_quota	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_route	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_route	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_route	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	runnable	unowned	blocked_by_operator	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	runnable	unowned	blocked_by_operator	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	runnable	unowned	blocked_by_operator	pending_replay_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	active	leased	not_applicable	running_attempt	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	active	leased	not_applicable	running_attempt	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	active	leased	not_applicable	running_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	active	lease_revoked	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	active	lease_revoked	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	active	lease_revoked	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T5	skip	suspended	unowned	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	skipped
+T23	cancel	suspended	unowned	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T24	expire	suspended	unowned	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T24	time_out	active	leased	not_applicable	running_attempt	terminal	unowned	not_applicable	attempt_terminal	expired
+T24	time_out	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T24	time_out	active	lease_revoked	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T22	exceed_reclaims	active	lease_expired_reclaimable	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	failed
+T22	exceed_reclaims	active	lease_revoked	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	failed
+T25	time_out_suspension	suspended	unowned	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	failed
+T25	time_out_suspension	suspended	unowned	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	cancelled
+T25	time_out_suspension	suspended	unowned	not_applicable	attempt_interrupted	terminal	unowned	not_applicable	attempt_terminal	expired
+T18	wake	suspended	unowned	not_applicable	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	woken
+T18	wake	suspended	unowned	not_applicable	attempt_interrupted	runnable	unowned	not_eligible_until_time	attempt_interrupted	woken
+T26	time_out_suspension	suspended	unowned	not_applicable	attempt_interrupted	runnable	unowned	eligible_now	attempt_interrupted	woken
+T27	escalate	suspended	unowned	not_applicable	attempt_interrupted	suspended	unowned	not_applicable	attempt_interrupted	escalated
+T28	replay	terminal	unowned	not_applicable	attempt_terminal	runnable	unowned	eligible_now	pending_replay_attempt	replayed
+T29	replay	terminal	unowned	not_applicable	attempt_terminal	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	replayed
+T28	replay	terminal	unowned	not_applicable	pending_first_attempt	runnable	unowned	eligible_now	pending_replay_attempt	replayed
+T29	replay	terminal	unowned	not_applicable	pending_first_attempt	runnable	unowned	blocked_by_dependencies	pending_replay_attempt	replayed
+\.
+
+
+--
+-- Name: event_event_id_seq; Type: SEQUENCE SET; Schema: ff; Owner: -
+--
+
+SELECT pg_catalog.setval('ff.event_event_id_seq', 30, true);
+
+
+--
+-- Name: attempt attempt_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.attempt
+    ADD CONSTRAINT attempt_pkey PRIMARY KEY (partition_key, execution_id, attempt_index);
+
+
+--
+-- Name: claim_slot claim_slot_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.claim_slot
+    ADD CONSTRAINT claim_slot_pkey PRIMARY KEY (partition_key, worker_instance_id);
+
+
+--
+-- Name: event event_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.event
+    ADD CONSTRAINT event_pkey PRIMARY KEY (partition_key, xid, event_id);
+
+
+--
+-- Name: execution_body execution_body_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.execution_body
+    ADD CONSTRAINT execution_body_pkey PRIMARY KEY (partition_key, execution_id);
+
+
+--
+-- Name: execution execution_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.execution
+    ADD CONSTRAINT execution_pkey PRIMARY KEY (partition_key, execution_id);
+
+
+--
+-- Name: idempotency_key idempotency_key_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.idempotency_key
+    ADD CONSTRAINT idempotency_key_pkey PRIMARY KEY (partition_key, namespace, key);
+
+
+--
+-- Name: lane lane_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.lane
+    ADD CONSTRAINT lane_pkey PRIMARY KEY (lane);
+
+
+--
+-- Name: meta meta_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.meta
+    ADD CONSTRAINT meta_pkey PRIMARY KEY (name);
+
+
+--
+-- Name: route route_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.route
+    ADD CONSTRAINT route_pkey PRIMARY KEY (route_id);
+
+
+--
+-- Name: schema_step schema_step_pkey; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.schema_step
+    ADD CONSTRAINT schema_step_pkey PRIMARY KEY (step);
+
+
+--
+-- Name: transition transition_once; Type: CONSTRAINT; Schema: ff; Owner: -
+--
+
+ALTER TABLE ONLY ff.transition
+    ADD CONSTRAINT transition_once UNIQUE NULLS NOT DISTINCT (cause, from_phase, from_ownership, from_eligibility, from_attempt_state, to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind);
+
+
+--
+-- Name: event_history; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX event_history ON ff.event USING btree (partition_key, execution_id, event_id);
+
+
+--
+-- Name: execution_attention; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX execution_attention ON ff.execution USING btree (partition_key, public_state, execution_id) WHERE (public_state = ANY (ARRAY['delayed'::ff.public_state, 'rate_limited'::ff.public_state, 'waiting_children'::ff.public_state, 'suspended'::ff.public_state, 'resumable'::ff.public_state, 'failed'::ff.public_state, 'cancelled'::ff.public_state, 'expired'::ff.public_state, 'skipped'::ff.public_state]));
+
+
+--
+-- Name: execution_due; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX execution_due ON ff.execution USING btree (partition_key, due_at) WHERE (due_at IS NOT NULL);
+
+
+--
+-- Name: execution_ready; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX execution_ready ON ff.execution USING btree (partition_key, route_id, rank, created_at, execution_id) WHERE ((phase = 'runnable'::ff.phase) AND (eligibility = 'eligible_now'::ff.eligibility));
+
+
+--
+-- Name: execution_reclaim; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX execution_reclaim ON ff.execution USING btree (partition_key, route_id, rank, created_at, execution_id) WHERE ((ownership = ANY (ARRAY['lease_expired_reclaimable'::ff.ownership, 'lease_revoked'::ff.ownership])) AND (reclaim_at IS NULL));
+
+
+--
+-- Name: idempotency_key_expiry; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX idempotency_key_expiry ON ff.idempotency_key USING btree (partition_key, expires_at);
+
+
+--
+-- Name: route_lane; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX route_lane ON ff.route USING btree (lane);
+
+
+--
+-- Name: route_task; Type: INDEX; Schema: ff; Owner: -
+--
+
+CREATE INDEX route_task ON ff.route USING btree (task, lane);
+
+
+--
+-- Name: FUNCTION _backoff(p_backoff jsonb, p_retry_count integer, p_chance double precision); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._backoff(p_backoff jsonb, p_retry_count integer, p_chance double precision) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _check_batch(p_size integer, p_sizes integer[], p_wait boolean); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._check_batch(p_size integer, p_sizes integer[], p_wait boolean) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _check_claim(p_worker_id text, p_worker_instance_id text, p_claim_id uuid, p_capabilities text[], p_limit integer, p_lease_ttl interval); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._check_claim(p_worker_id text, p_worker_instance_id text, p_claim_id uuid, p_capabilities text[], p_limit integer, p_lease_ttl interval) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _check_cursor(p_partition_key smallint, p_cursor text); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._check_cursor(p_partition_key smallint, p_cursor text) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _check_limit(p_limit integer); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._check_limit(p_limit integer) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _claimed(p_partition_key smallint, p_execution_ids uuid[], p_claim_id uuid); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._claimed(p_partition_key smallint, p_execution_ids uuid[], p_claim_id uuid) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _exceed_reclaims(p_partition_key smallint, p_execution_ids uuid[], p_now timestamp with time zone); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._exceed_reclaims(p_partition_key smallint, p_execution_ids uuid[], p_now timestamp with time zone) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _expire_leases(p_partition_key smallint, p_execution_ids uuid[], p_now timestamp with time zone); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._expire_leases(p_partition_key smallint, p_execution_ids uuid[], p_now timestamp with time zone) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _hint_ready(p_partition_key smallint, p_routes bigint[]); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._hint_ready(p_partition_key smallint, p_routes bigint[]) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _is_count(p_value jsonb); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._is_count(p_value jsonb) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _is_milliseconds(p_value jsonb, p_least numeric); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._is_milliseconds(p_value jsonb, p_least numeric) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _judge_leases(p_partition_key smallint, p_namespace text, p_end ff.lease_end, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_wait boolean); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._judge_leases(p_partition_key smallint, p_namespace text, p_end ff.lease_end, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_wait boolean) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _judge_submits(p_namespace text, p_execution_ids uuid[], p_route_ids bigint[], p_closed_routes bigint[], p_payloads bytea[], p_payload_encodings text[], p_delays interval[], p_delayed_untils timestamp with time zone[], p_deadlines interval[], p_deadline_ats timestamp with time zone[], p_policies text[], p_max_reclaims integer[], p_tags text[], p_creators text[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[]); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._judge_submits(p_namespace text, p_execution_ids uuid[], p_route_ids bigint[], p_closed_routes bigint[], p_payloads bytea[], p_payload_encodings text[], p_delays interval[], p_delayed_untils timestamp with time zone[], p_deadlines interval[], p_deadline_ats timestamp with time zone[], p_policies text[], p_max_reclaims integer[], p_tags text[], p_creators text[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[]) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _lease_executions(p_partition_key smallint, p_execution_ids uuid[], p_has_past boolean, p_claim_id uuid, p_worker_id text, p_worker_instance_id text, p_lease_ttl interval, p_now timestamp with time zone); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._lease_executions(p_partition_key smallint, p_execution_ids uuid[], p_has_past boolean, p_claim_id uuid, p_worker_id text, p_worker_instance_id text, p_lease_ttl interval, p_now timestamp with time zone) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _policy_problem(p_policy text); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._policy_problem(p_policy text) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _refuse(p_code text, p_name text, p_detail jsonb); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._refuse(p_code text, p_name text, p_detail jsonb) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _require_primary(); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._require_primary() FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _tags_problem(p_tags text); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._tags_problem(p_tags text) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _take_keys(p_partition_key smallint, p_namespace text, p_skip integer[], p_execution_ids uuid[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[]); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._take_keys(p_partition_key smallint, p_namespace text, p_skip integer[], p_execution_ids uuid[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[]) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION claim_executions(p_partition_key smallint, p_namespace text, p_worker_id text, p_worker_instance_id text, p_claim_id uuid, p_lanes text[], p_tasks text[], p_capabilities text[], p_limit integer, p_lease_ttl interval, p_first_lane text, p_floor_rank smallint, p_floor_at timestamp with time zone, p_floor_id uuid); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.claim_executions(p_partition_key smallint, p_namespace text, p_worker_id text, p_worker_instance_id text, p_claim_id uuid, p_lanes text[], p_tasks text[], p_capabilities text[], p_limit integer, p_lease_ttl interval, p_first_lane text, p_floor_rank smallint, p_floor_at timestamp with time zone, p_floor_id uuid) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION complete_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_results bytea[], p_result_encodings text[], p_wait boolean, p_hint boolean); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.complete_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_results bytea[], p_result_encodings text[], p_wait boolean, p_hint boolean) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION expire_leases(p_partition_key smallint, p_limit integer); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.expire_leases(p_partition_key smallint, p_limit integer) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION fail_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_classes text[], p_reasons text[], p_categories text[], p_details bytea[], p_wait boolean, p_hint boolean); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.fail_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_classes text[], p_reasons text[], p_categories text[], p_details bytea[], p_wait boolean, p_hint boolean) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION now(); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.now() FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION open_cursor(p_partition_key smallint, p_since timestamp with time zone); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.open_cursor(p_partition_key smallint, p_since timestamp with time zone) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION promote_delayed(p_partition_key smallint, p_limit integer); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.promote_delayed(p_partition_key smallint, p_limit integer) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION read_events(p_partition_key smallint, p_namespace text, p_cursor text, p_limit integer, p_kinds text[], p_lanes text[], p_tasks text[], p_execution_ids uuid[], p_instance_tags text[]); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.read_events(p_partition_key smallint, p_namespace text, p_cursor text, p_limit integer, p_kinds text[], p_lanes text[], p_tasks text[], p_execution_ids uuid[], p_instance_tags text[]) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION read_results(p_partition_key smallint, p_namespace text, p_execution_ids uuid[]); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.read_results(p_partition_key smallint, p_namespace text, p_execution_ids uuid[]) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION register_routes(p_namespaces text[], p_lanes text[], p_tasks text[], p_capabilities text[], p_registered_by text); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.register_routes(p_namespaces text[], p_lanes text[], p_tasks text[], p_capabilities text[], p_registered_by text) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION release_leases(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_cause text, p_wait boolean); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.release_leases(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_cause text, p_wait boolean) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION renew_leases(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_lease_ttl interval); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.renew_leases(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_lease_ids uuid[], p_epochs bigint[], p_attempt_ids uuid[], p_lease_ttl interval) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION submit_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_route_ids bigint[], p_payloads bytea[], p_priorities integer[], p_payload_encodings text[], p_delays interval[], p_delayed_untils timestamp with time zone[], p_deadlines interval[], p_deadline_ats timestamp with time zone[], p_policies text[], p_max_reclaims integer[], p_tags text[], p_creators text[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[], p_hint boolean); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff.submit_executions(p_partition_key smallint, p_namespace text, p_execution_ids uuid[], p_route_ids bigint[], p_payloads bytea[], p_priorities integer[], p_payload_encodings text[], p_delays interval[], p_delayed_untils timestamp with time zone[], p_deadlines interval[], p_deadline_ats timestamp with time zone[], p_policies text[], p_max_reclaims integer[], p_tags text[], p_creators text[], p_keys text[], p_key_fingerprints bytea[], p_key_scopes text[], p_key_windows interval[], p_hint boolean) FROM PUBLIC;
+
+
+--
+-- PostgreSQL database dump complete
+--
+
+

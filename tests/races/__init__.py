@@ -1,0 +1,3 @@
+"""Two or more connections at once: who waits, who is turned away, who wins."""
+
+from __future__ import annotations

@@ -1,0 +1,72 @@
+"""Batches in any order of ids never wait for one another in a ring."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+from support.factories import Item, Lease
+
+from .crowd import engines, fill, together
+
+CALLS = 20_000
+HOUR = timedelta(hours=1)
+
+
+async def test_renewals_against_completions_in_opposite_order(db, engine):
+    """Twenty thousand calls of six sessions over the same hundred leases, each in its own order."""
+    # The witness has its own tests; here it would double the time.
+    await db.execute("alter table ff.execution disable trigger user")
+    await db.execute("alter table ff.event disable trigger user")
+    route = await engine.register()
+    await fill(engine, [Item(route=route)] * 4000)
+    current: list[Lease] = await engine.claim(100, ttl=HOUR)
+    calls = Counter()
+    words = Counter()
+
+    async def renew(number, engine):
+        dice = random.Random(number)
+        while calls.total() < CALLS:
+            batch = dice.sample(current, min(5, len(current)))
+            batch.sort(key=lambda lease: lease.execution_id, reverse=number % 2 == 0)
+            calls["renew"] += 1
+            words.update(f"renew {a.word}" for a in await engine.renew_many(batch, HOUR))
+
+    async def settle(number, engine):
+        dice = random.Random(number)
+        while calls.total() < CALLS:
+            batch = dice.sample(current, min(3, len(current)))
+            batch.sort(key=lambda lease: lease.execution_id, reverse=number % 2 == 1)
+            kind = "complete" if dice.random() < 0.1 else "release"
+            calls[kind] += 1
+            if kind == "complete":
+                answers = await engine.complete_many(batch, [b"1"] * len(batch))
+            else:
+                answers = await engine.release_many(batch)
+            words.update(f"{kind} {answer.word}" for answer in answers)
+            gone = {
+                lease.execution_id
+                for lease, answer in zip(batch, answers, strict=True)
+                if answer.word != "busy"
+            }
+            current[:] = [lease for lease in current if lease.execution_id not in gone]
+            if len(current) < 80:
+                calls["claim"] += 1
+                fresh = await engine.claim(40, instance=f"settler-{number}", ttl=HOUR)
+                # Those whose lease another session reported lost while it was on its way.
+                known = {lease.execution_id for lease in fresh}
+                current[:] = [lease for lease in current if lease.execution_id not in known]
+                current.extend(fresh)
+
+    crowd = await engines(db, 6)
+    await together(
+        *(renew(number, engine) for number, engine in enumerate(crowd[:4])),
+        *(settle(number, engine) for number, engine in enumerate(crowd[4:])),
+    )
+    assert calls.total() >= CALLS
+    # They did meet: otherwise the test proves nothing.
+    assert words["renew busy"] > 0
+    assert words["renew renewed"] > CALLS // 2
+    assert words["complete completed"] > 100
+    assert words["release released"] > 100

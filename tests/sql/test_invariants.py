@@ -1,0 +1,188 @@
+"""Every invariant finds the corruption it is named for; the states that the engine builds are
+clean, which the teardown of every database test shows again."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.factories import STATES
+from support.sabotage import drop_checks, unwitnessed
+
+MOVE_TO_HISTORY = (
+    "insert into ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type,"
+    " epoch, started_at, ended_at, ended_as, last_lease_id) "
+    "select 0, {index}, execution_id, {attempt_id}, 'initial', {epoch}, created_at, {ended_at}, "
+    "'ended_failure', {lease_id} from ff.execution"
+)
+
+
+def history(
+    *,
+    index="0",
+    attempt_id="gen_random_uuid()",
+    epoch="0",
+    lease_id="gen_random_uuid()",
+    ended_at="created_at",
+):
+    return MOVE_TO_HISTORY.format(
+        index=index, attempt_id=attempt_id, epoch=epoch, lease_id=lease_id, ended_at=ended_at
+    )
+
+
+# The name of the invariant, the state to start from, and what to do to it.
+CORRUPTIONS = [
+    ("S01", "waiting", "update ff.execution set outcome = 'success'"),
+    ("S01", "completed", "update ff.execution set terminal_at = null"),
+    ("S01", "leased", "update ff.execution set phase = 'terminal'"),
+    ("S02", "waiting", "update ff.execution set ownership = 'leased'"),
+    ("S02", "leased", "update ff.execution set ownership = 'unowned'"),
+    ("S03", "waiting", "update ff.execution set eligibility = 'not_applicable'"),
+    ("S03", "completed", "update ff.execution set eligibility = 'eligible_now'"),
+    ("S03", "waiting", "update ff.execution set eligibility = 'blocked_by_lane_state'"),
+    ("S04", "leased", "update ff.execution set worker_instance_id = null"),
+    ("S04", "expired_lease", "update ff.execution set lease_expires_at = null"),
+    ("S04", "completed", "update ff.execution set lease_id = gen_random_uuid()"),
+    ("S05", "delayed", "update ff.execution set delayed_until = null"),
+    ("S05", "waiting", "update ff.execution set delayed_until = ff.now()"),
+    ("S05", "delayed", "update ff.execution set due_at = null"),
+    ("S05", "leased", "update ff.execution set due_at = due_at + interval '1 s'"),
+    ("S05", "reclaim_delayed", "update ff.execution set due_at = null"),
+    ("S06", "leased", "update ff.execution set attempt_state = 'attempt_interrupted'"),
+    ("S06", "expired_lease", "update ff.execution set attempt_state = 'running_attempt'"),
+    ("S06", "completed", "update ff.execution set attempt_state = 'pending_first_attempt'"),
+    ("S06", "waiting", "update ff.execution set attempt_state = 'pending_retry_attempt'"),
+    ("S06", "waiting", "update ff.execution set attempt_state = 'pending_replay_attempt'"),
+    ("S06", "waiting", "update ff.execution set attempt_state = 'attempt_terminal'"),
+    ("S06", "interrupted", "update ff.execution set attempt_state = 'pending_first_attempt'"),
+    (
+        "S07",
+        "waiting",
+        "alter table ff.execution alter column public_state drop expression; "
+        "update ff.execution set public_state = 'resumable'",
+    ),
+    ("S08", "leased", "update ff.execution set started_at = created_at - interval '1 s'"),
+    ("S08", "completed", "update ff.execution set terminal_at = started_at - interval '1 s'"),
+    ("S08", "waiting", "update ff.execution set mutated_at = created_at - interval '1 s'"),
+    ("S08", "completed", "update ff.execution set started_at = null"),
+    ("S09", "waiting", "update ff.execution set partition_key = 1"),
+    ("S09", "retried", "update ff.attempt set execution_id = gen_random_uuid()"),
+    ("S09", "retried", "update ff.execution_body set execution_id = gen_random_uuid()"),
+    ("S09", "waiting", "update ff.event set execution_id = gen_random_uuid()"),
+    ("S09", "waiting", "update ff.execution set route_id = 1"),
+    ("S09", "waiting", "update ff.execution set namespace = 'another'"),
+    ("S09", "waiting", "delete from ff.lane"),
+    ("S10", "waiting", "update ff.execution set rank = 9001"),
+    ("S10", "waiting", "update ff.execution set payload = decode(repeat('00', 257), 'hex')"),
+    ("S10", "waiting", "update ff.execution set blocking_reason = 'none'"),
+    ("S10", "failed", "update ff.execution set result = 'x'"),
+    ("S10", "leased", "update ff.execution set attempt_index = 3"),
+    ("S10", "completed", "update ff.execution set due_at = ff.now()"),
+    ("S10", "retried", """update ff.execution_body set tags = '{"Bad": "key"}'"""),
+    ("S10", "retried", "update ff.execution_body set payload = 'short'"),
+    ("S10", "waiting", "alter table ff.execution add check (rank = 0) not valid"),
+    ("L01", "retried", "delete from ff.attempt"),
+    ("L01", "retried", "update ff.attempt set attempt_index = 1"),
+    ("L01", "leased", history(epoch="-1")),
+    ("L02", "leased", "update ff.execution set lease_id = null"),
+    ("L02", "interrupted", "update ff.execution set lease_id = gen_random_uuid(), "
+                           "lease_expires_at = ff.now()"),
+    ("L02", "resumed", "update ff.execution set last_lease_id = lease_id"),
+    ("L02", "retried", "update ff.attempt a set last_lease_id = e.lease_id from ff.execution e"),
+    ("L03", "retried", "update ff.attempt a set attempt_id = e.attempt_id from ff.execution e"),
+    ("L05", "retried", "update ff.attempt set epoch = 2"),
+    ("L05", "retried", "update ff.event set epoch = 1"),
+    ("L07", "retried", "update ff.execution set retry_count = 4"),
+    ("L07", "leased", "update ff.execution set retry_count = 1"),
+    ("L07", "reclaimed", "update ff.execution set max_reclaims = 0"),
+    ("L07", "waiting", "update ff.execution set replay_count = 11"),
+    ("L08", "leased", "update ff.execution set attempt_ended_at = ff.now()"),
+    ("L08", "leased", "update ff.execution set attempt_ended_at = ff.now(), "
+                      "attempt_ended_as = 'ended_success'"),
+    ("L08", "completed", "update ff.execution set attempt_ended_at = null, "
+                         "attempt_ended_as = null"),
+    ("L08", "retried", "update ff.attempt set ended_at = started_at - interval '1 s'"),
+    ("L08", "retried", "update ff.attempt set ended_as = 'started'"),
+    ("O01", "completed", "delete from ff.event where kind = 'completed'"),
+    ("O01", "completed", "update ff.event set outcome = 'failed' where kind = 'completed'"),
+    ("O01", "completed", "update ff.event set kind = 'failed' where kind = 'completed'"),
+    ("O01", "leased", "update ff.event set kind = 'skipped', outcome = 'skipped' "
+                      "where kind = 'submitted'"),
+    ("O02", "leased", "delete from ff.event where kind = 'claimed'"),
+    ("O02", "resumed", "delete from ff.event where kind = 'released'"),
+    ("O02", "resumed", "update ff.event set epoch = 2 where kind = 'released'"),
+    ("O02", "resumed", "update ff.event set lease_id = gen_random_uuid() where kind = 'released'"),
+    ("O02", "reclaimed", "update ff.event set kind = 'claimed' where kind = 'reclaimed'"),
+    ("O02", "interrupted", "delete from ff.event where kind = 'released'"),
+    ("O04", "waiting", "update ff.execution set version = 2"),
+    ("O04", "leased", "update ff.event set version = 3 where version = 2"),
+    ("O04", "leased", "update ff.event set version = 1"),
+    ("O04", "leased", "delete from ff.event where version = 1"),
+]  # fmt: skip
+
+
+async def found(db):
+    return {row["name"] for row in await db.broken_invariants()}
+
+
+@pytest.mark.parametrize("state", sorted({state for _, state, _ in CORRUPTIONS}))
+async def test_a_planted_corruption_is_found(db, make, conn, state):
+    execution = await make.execution(state)
+    assert await found(db) == set()
+    for name, corruption in [(n, c) for n, s, c in CORRUPTIONS if s == state]:
+        transaction = conn.transaction()
+        await transaction.start()
+        await drop_checks(conn)
+        async with unwitnessed(conn):
+            await conn.execute(corruption)
+        rows = [row for row in await db.broken_invariants() if row["name"] == name]
+        assert rows, f"{name} did not notice: {corruption}"
+        assert {row["execution_id"] for row in rows} <= {execution.id, None} or "gen_" in corruption
+        assert all(row["problem"] for row in rows)
+        await transaction.rollback()
+
+
+@pytest.mark.parametrize(
+    "corruption",
+    [
+        "update ff.idempotency_key set execution_id = gen_random_uuid()",
+        "update ff.idempotency_key set namespace = 'another'",
+    ],
+)
+@pytest.mark.parametrize("scope", ["window", "unfinished"])
+async def test_a_live_key_that_names_no_execution_of_its_namespace_is_found(
+    db, conn, engine, scope, corruption
+):
+    db.leave_broken("planted")
+    await engine.submit(key="k", fingerprint=b"f", scope=scope)
+    assert await found(db) == set()
+    await conn.execute(corruption)
+    assert await found(db) == {"D01"}
+
+
+async def test_an_expired_key_and_the_key_of_a_trimmed_execution_are_no_corruption(
+    db, clock, engine
+):
+    expired = await engine.submit(key="old", fingerprint=b"f")
+    await clock.advance(days=1)
+    kept = await engine.submit(key="new", fingerprint=b"f")
+    await db.forget(expired.id)
+    await db.forget(kept.id)
+    assert await found(db) == set()
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_every_state_that_the_engine_builds_is_clean(db, make, state):
+    await make.execution(state)
+    assert await found(db) == set()
+
+
+async def test_a_broken_database_names_the_invariant_the_execution_and_the_problem(db, make, conn):
+    db.leave_broken("planted")
+    execution = await make.execution("waiting")
+    async with unwitnessed(conn):
+        await conn.execute("update ff.execution set version = 3")
+    (row,) = await db.broken_invariants()
+    assert row["name"] == "O04"
+    assert row["partition_key"] == 0
+    assert row["execution_id"] == execution.id
+    assert row["problem"] == "version 3, but the events have {1}"

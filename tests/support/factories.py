@@ -1,0 +1,660 @@
+"""The engine's SQL functions as Python calls, and executions in any state built through them.
+
+    lease = await engine.claim_one()                    # a Lease, or None
+    outcome = await engine.complete(lease, b"42")       # Outcome(word="completed", ...)
+    retry = await engine.fail(lease, "transient")       # .word, .delayed_until, .next_attempt_index
+
+    execution = await make.execution("retry_delayed")   # .id, .lease (the latest), .route
+    row = await engine.row(execution.id)                # the row of ff.execution
+    kinds = await engine.kinds(execution.id)            # ["submitted", "claimed", ...]
+
+Calls name their arguments, as every client must. A refusal of the whole call raises what asyncpg
+makes of its SQLSTATE; `with refused("WF001", field="limit"):` expects one.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from .clock import Clock
+from .database import Database
+
+if TYPE_CHECKING:
+    from .database import Connection, Record
+
+NAMESPACE = "test"
+LANE = "default"
+TASK = "tests.work"
+TTL = timedelta(seconds=30)
+
+State: TypeAlias = Literal[
+    "waiting",
+    "delayed",
+    "leased",
+    "interrupted",
+    "resumed",
+    "retry_delayed",
+    "retry_waiting",
+    "retried",
+    "expired_lease",
+    "reclaim_delayed",
+    "reclaimed",
+    "completed",
+    "failed",
+    "over_the_cap",
+]
+STATES: tuple[State, ...] = get_args(State)
+
+_last_id = count(secrets.randbits(40) << 20)
+
+
+def new_id() -> UUID:
+    """A UUIDv7: sortable by the millisecond it was made in, and here also by order of making."""
+    milliseconds = time.time_ns() // 1_000_000
+    low = next(_last_id) & ((1 << 62) - 1)
+    return UUID(int=(milliseconds << 80) | (0x7 << 76) | (0b10 << 62) | low)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One execution to submit; what is left out is null in the call."""
+
+    route: int | None = None
+    id: UUID | None = None
+    payload: bytes | None = b"null"
+    priority: int | None = None
+    encoding: str | None = None
+    delay: timedelta | None = None
+    delayed_until: datetime | None = None
+    deadline: timedelta | None = None
+    deadline_at: datetime | None = None
+    policy: str | Mapping[str, object] | None = None
+    max_reclaims: int | None = None
+    tags: str | Mapping[str, object] | None = None
+    creator: str | None = None
+    key: str | None = None
+    fingerprint: bytes | None = None
+    scope: str | None = None
+    window: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """`created`, or why not; `id` is the execution that stands for the item."""
+
+    word: str
+    id: UUID | None
+    detail: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """What a claim gave for one execution. `replace(lease, epoch=7)` forges one."""
+
+    execution_id: UUID
+    lease_id: UUID
+    epoch: int
+    attempt_id: UUID
+    attempt_index: int
+    attempt_type: str
+    claim_kind: str
+    lease_expires_at: datetime
+    attempt_deadline_at: datetime | None
+    deadline_at: datetime | None
+    namespace: str
+    lane: str
+    task: str
+    rank: int
+    created_at: datetime
+    retry_count: int
+    payload_encoding: str | None
+    payload: bytes | None
+
+
+_CLAIMED = [field.name for field in fields(Lease) if field.name != "lease_id"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The answer to one item of a fenced call."""
+
+    word: str
+    detail: Any = None
+    delayed_until: datetime | None = None
+    next_attempt_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """An execution in the state that was asked for. `lease` is its latest, live or not."""
+
+    id: UUID
+    route: int
+    lease: Lease | None = None
+
+    @property
+    def last_lease(self) -> Lease:
+        assert self.lease is not None, "this state has never been leased"
+        return self.lease
+
+
+@contextmanager
+def refused(code: str, *, message: str | None = None, **detail: object) -> Iterator[None]:
+    """Expects the whole call to be refused with this SQLSTATE, and these entries in its detail."""
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        yield
+    assert caught.value.sqlstate == code, caught.value
+    assert message in (None, caught.value.message), caught.value
+    if detail:
+        assert json.loads(caught.value.detail or "{}").items() >= detail.items()
+
+
+class Engine:
+    """The SQL functions on one connection, in one namespace of partition 0."""
+
+    def __init__(
+        self, connection: Connection, *, namespace: str | None = NAMESPACE, partition_key: int = 0
+    ) -> None:
+        self.connection = connection
+        self.namespace = namespace
+        self.partition_key = partition_key
+        self._routes: dict[tuple[str, str, str, str | None], int] = {}
+
+    def within(self, namespace: str | None) -> Engine:
+        """The same connection as another tenant, or as an operator (None)."""
+        return Engine(self.connection, namespace=namespace, partition_key=self.partition_key)
+
+    # Routes
+
+    async def register(
+        self,
+        *,
+        lane: str = LANE,
+        task: str = TASK,
+        capabilities: str | None = "",
+        namespace: str | None = None,
+    ) -> int:
+        """The id of a route, registered unless this object knows it already."""
+        namespace = namespace or self.namespace or NAMESPACE
+        route = (namespace, lane, task, capabilities)
+        if route not in self._routes:
+            (row,) = await self.register_many([route])
+            assert row["outcome"] == "registered", dict(row)
+            self._routes[route] = row["route_id"]
+        return self._routes[route]
+
+    async def register_many(
+        self, routes: Sequence[tuple[str | None, str | None, str | None, str | None]]
+    ) -> list[dict[str, Any]]:
+        """Rows of register_routes in item order; a route is namespace, lane, task, capabilities."""
+        namespaces, lanes, tasks, capabilities = (
+            list(column) for column in zip(*routes, strict=True)
+        )
+        rows = await self.connection.fetch(
+            "select item, route_id, outcome, detail from ff.register_routes("
+            "p_namespaces => $1::text[], p_lanes => $2::text[], p_tasks => $3::text[], "
+            "p_capabilities => $4::text[]) order by item",
+            namespaces,
+            lanes,
+            tasks,
+            capabilities,
+        )
+        return [dict(row) | {"detail": _json(row["detail"])} for row in rows]
+
+    # Submit
+
+    async def submit(self, item: Item | None = None, **changes: Any) -> Submitted:
+        """Submit one execution, by default to the default route."""
+        (answer,) = await self.submit_many([replace(item or Item(), **changes)])
+        return answer
+
+    async def submit_many(self, items: Sequence[Item], *, hint: bool = True) -> list[Submitted]:
+        """Submit a batch; an array that no item needs is null, as the client does it."""
+        if any(item.route is None for item in items):
+            route = await self.register()
+            items = [
+                item if item.route is not None else replace(item, route=route) for item in items
+            ]
+        ids = [item.id or new_id() for item in items]
+        rows = await self.connection.fetch(
+            "select item, outcome, execution_id, detail from ff.submit_executions("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_route_ids => $4::bigint[], p_payloads => $5::bytea[], "
+            "p_priorities => $6::integer[], p_payload_encodings => $7::text[], "
+            "p_delays => $8::interval[], p_delayed_untils => $9::timestamptz[], "
+            "p_deadlines => $10::interval[], p_deadline_ats => $11::timestamptz[], "
+            "p_policies => $12::text[], p_max_reclaims => $13::integer[], p_tags => $14::text[], "
+            "p_creators => $15::text[], p_keys => $16::text[], "
+            "p_key_fingerprints => $17::bytea[], p_key_scopes => $18::text[], "
+            "p_key_windows => $19::interval[], p_hint => $20)",
+            self.partition_key,
+            self.namespace,
+            ids,
+            [item.route for item in items],
+            [item.payload for item in items],
+            _column(items, "priority"),
+            _column(items, "encoding"),
+            _column(items, "delay"),
+            _column(items, "delayed_until"),
+            _column(items, "deadline"),
+            _column(items, "deadline_at"),
+            _column(items, "policy"),
+            _column(items, "max_reclaims"),
+            _column(items, "tags"),
+            _column(items, "creator"),
+            _column(items, "key"),
+            _column(items, "fingerprint"),
+            _column(items, "scope"),
+            _column(items, "window"),
+            hint,
+        )
+        answers = [Submitted(word="created", id=id_) for id_ in ids]
+        for row in rows:
+            assert answers[row["item"] - 1].word == "created", "two answers for one item"
+            answers[row["item"] - 1] = Submitted(
+                word=row["outcome"], id=row["execution_id"], detail=_json(row["detail"])
+            )
+        return answers
+
+    # Claim
+
+    async def claim(
+        self,
+        limit: int = 100,
+        *,
+        claim_id: UUID | None = None,
+        worker: str = "pool",
+        instance: str = "pool-1",
+        lanes: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
+        capabilities: Sequence[str] = (),
+        ttl: timedelta | None = TTL,
+        first_lane: str | None = None,
+        floor: Lease | None = None,
+    ) -> list[Lease]:
+        """The leases of one claim, in the order in which the function returned them."""
+        claim_id = claim_id or uuid4()
+        rows = await self.connection.fetch(
+            f"select {', '.join(_CLAIMED)} from ff.claim_executions("
+            "p_partition_key => $1, p_namespace => $2, p_worker_id => $3, "
+            "p_worker_instance_id => $4, p_claim_id => $5, p_lanes => $6::text[], "
+            "p_tasks => $7::text[], p_capabilities => $8::text[], p_limit => $9, "
+            "p_lease_ttl => $10, p_first_lane => $11, p_floor_rank => $12::smallint, "
+            "p_floor_at => $13, p_floor_id => $14)",
+            self.partition_key,
+            self.namespace,
+            worker,
+            instance,
+            claim_id,
+            lanes,
+            tasks,
+            list(capabilities),
+            limit,
+            ttl,
+            first_lane,
+            floor.rank if floor else None,
+            floor.created_at if floor else None,
+            floor.execution_id if floor else None,
+        )
+        return [Lease(lease_id=claim_id, **row) for row in rows]
+
+    async def claim_one(self, execution_id: UUID | None = None, **arguments: Any) -> Lease | None:
+        """The next lease; with an id, that execution must be the one."""
+        leases = await self.claim(1, **arguments)
+        if execution_id is not None:
+            assert [lease.execution_id for lease in leases] == [execution_id]
+        return leases[0] if leases else None
+
+    async def take(self, execution_id: UUID | None = None, **arguments: Any) -> Lease:
+        """Like claim_one, but there must be one."""
+        lease = await self.claim_one(execution_id, **arguments)
+        assert lease is not None, "nothing to claim"
+        return lease
+
+    # Calls of a lease holder
+
+    async def complete(
+        self,
+        lease: Lease,
+        result: bytes | None = b"null",
+        *,
+        encoding: str | None = "json",
+        wait: bool = False,
+    ) -> Outcome:
+        (answer,) = await self.complete_many([lease], [result], [encoding], wait=wait)
+        return answer
+
+    async def complete_many(
+        self,
+        leases: Sequence[Lease],
+        results: Sequence[bytes | None] | None = None,
+        encodings: Sequence[str | None] | None = None,
+        *,
+        wait: bool = False,
+        hint: bool = True,
+    ) -> list[Outcome]:
+        rows = await self.connection.fetch(
+            "select item, outcome, detail from ff.complete_executions("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
+            "p_results => $7::bytea[], p_result_encodings => $8::text[], p_wait => $9, "
+            "p_hint => $10)",
+            *self._fences(leases),
+            results,
+            encodings,
+            wait,
+            hint,
+        )
+        return _outcomes(rows, len(leases), "completed")
+
+    async def fail(
+        self,
+        lease: Lease,
+        class_: str | None = "transient",
+        reason: str | None = "it broke",
+        *,
+        category: str | None = None,
+        detail: bytes | None = None,
+        wait: bool = False,
+    ) -> Outcome:
+        (answer,) = await self.fail_many(
+            [lease], [class_], [reason], [category], [detail], wait=wait
+        )
+        return answer
+
+    async def fail_many(
+        self,
+        leases: Sequence[Lease],
+        classes: Sequence[str | None],
+        reasons: Sequence[str | None],
+        categories: Sequence[str | None] | None = None,
+        details: Sequence[bytes | None] | None = None,
+        *,
+        wait: bool = False,
+        hint: bool = True,
+    ) -> list[Outcome]:
+        rows = await self.connection.fetch(
+            "select item, outcome, delayed_until, next_attempt_index, detail "
+            "from ff.fail_executions("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
+            "p_classes => $7::text[], p_reasons => $8::text[], p_categories => $9::text[], "
+            "p_details => $10::bytea[], p_wait => $11, p_hint => $12)",
+            *self._fences(leases),
+            classes,
+            reasons,
+            categories,
+            details,
+            wait,
+            hint,
+        )
+        assert len(rows) == len(leases), "fail answers every item"
+        return _outcomes(rows, len(leases), "")
+
+    async def renew(self, lease: Lease, ttl: timedelta | None = TTL) -> Outcome:
+        (answer,) = await self.renew_many([lease], ttl)
+        return answer
+
+    async def renew_many(
+        self, leases: Sequence[Lease], ttl: timedelta | None = TTL
+    ) -> list[Outcome]:
+        rows = await self.connection.fetch(
+            "select item, outcome, detail from ff.renew_leases("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
+            "p_lease_ttl => $7)",
+            *self._fences(leases),
+            ttl,
+        )
+        return _outcomes(rows, len(leases), "renewed")
+
+    async def release(
+        self, lease: Lease, cause: str | None = "worker_shutdown", *, wait: bool = False
+    ) -> Outcome:
+        (answer,) = await self.release_many([lease], cause, wait=wait)
+        return answer
+
+    async def release_many(
+        self,
+        leases: Sequence[Lease],
+        cause: str | None = "worker_shutdown",
+        *,
+        wait: bool = False,
+    ) -> list[Outcome]:
+        rows = await self.connection.fetch(
+            "select item, outcome, detail from ff.release_leases("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
+            "p_cause => $7, p_wait => $8)",
+            *self._fences(leases),
+            cause,
+            wait,
+        )
+        return _outcomes(rows, len(leases), "released")
+
+    # Time
+
+    async def promote(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
+        """How many promote_delayed handled, and the time to the next due row."""
+        return await self._tick("ff.promote_delayed", limit)
+
+    async def expire(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
+        """How many expire_leases handled, and the time to the next due row."""
+        return await self._tick("ff.expire_leases", limit)
+
+    async def _tick(self, function: str, limit: int | None) -> tuple[int, timedelta | None]:
+        row = await self.connection.fetchrow(
+            f"select handled, due_in from {function}(p_partition_key => $1, p_limit => $2)",
+            self.partition_key,
+            limit,
+        )
+        assert row is not None
+        return row["handled"], row["due_in"]
+
+    # Reads
+
+    async def results(self, ids: Sequence[UUID]) -> dict[UUID, Record]:
+        """The answers of read_results, by execution."""
+        rows = await self.connection.fetch(
+            "select r.* from ff.read_results(p_partition_key => $1, p_namespace => $2, "
+            "p_execution_ids => $3::uuid[]) r",
+            self.partition_key,
+            self.namespace,
+            ids,
+        )
+        return {row["execution_id"]: row for row in rows}
+
+    async def row(self, execution_id: UUID | None) -> Record:
+        """The execution's row, whole."""
+        row: Record | None = await self.connection.fetchrow(
+            "select * from ff.execution where partition_key = $1 and execution_id = $2",
+            self.partition_key,
+            execution_id,
+        )
+        assert row is not None, f"no execution {execution_id}"
+        return row
+
+    async def rows(self) -> list[Record]:
+        """Every execution of the partition, in id order."""
+        return await self.connection.fetch(
+            "select * from ff.execution where partition_key = $1 order by execution_id",
+            self.partition_key,
+        )
+
+    async def events(self, execution_id: UUID | None = None) -> list[Record]:
+        """The events of one execution in order of version, or of all in order of writing."""
+        return await self.connection.fetch(
+            "select * from ff.event where partition_key = $1 "
+            "and ($2::uuid is null or execution_id = $2) order by event_id",
+            self.partition_key,
+            execution_id,
+        )
+
+    async def kinds(self, execution_id: UUID | None = None) -> list[str]:
+        return [event["kind"] for event in await self.events(execution_id)]
+
+    async def attempts(self, execution_id: UUID) -> list[Record]:
+        """The attempts that ended before the latest one, from the history table."""
+        return await self.connection.fetch(
+            "select * from ff.attempt where partition_key = $1 and execution_id = $2 "
+            "order by attempt_index",
+            self.partition_key,
+            execution_id,
+        )
+
+    async def snapshot(self) -> list[tuple[Any, ...]]:
+        """All that is stored, to see that a call wrote nothing."""
+        tables = (
+            "execution",
+            "execution_body",
+            "attempt",
+            "event",
+            "idempotency_key",
+            "claim_slot",
+        )
+        return [
+            (table, tuple(row))
+            for table in tables
+            for row in await self.connection.fetch(f"select t.* from ff.{table} t order by t::text")
+        ]
+
+    def _fences(self, leases: Sequence[Lease]) -> tuple[Any, ...]:
+        return (
+            self.partition_key,
+            self.namespace,
+            [lease.execution_id for lease in leases],
+            [lease.lease_id for lease in leases],
+            [lease.epoch for lease in leases],
+            [lease.attempt_id for lease in leases],
+        )
+
+
+class Factory:
+    """Builds executions in every state that can be reached, through the public functions alone.
+
+    It moves the clock for the states that need time to pass. Executions that wait for a worker in
+    the same lane would get in its way, so each gets a lane of its own unless told otherwise.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._lanes = count(1)
+
+    async def execution(
+        self,
+        state: State = "waiting",
+        *,
+        lane: str | None = None,
+        ttl: timedelta = TTL,
+        **item: Any,
+    ) -> Execution:
+        """An execution in `state`; `item` takes the fields of Item."""
+        lane = lane or f"lane-{next(self._lanes)}"
+        if "route" not in item:
+            item["route"] = await self._engine.register(lane=lane)
+        policy = dict(item.pop("policy", None) or {})
+        if state in ("retry_delayed", "retry_waiting", "retried"):
+            policy.setdefault("retry_policy", {"max_retries": 3})
+        if state == "over_the_cap":
+            policy["max_reclaim_count"] = 0
+        if state == "delayed":
+            item.setdefault("delay", timedelta(hours=1))
+        submitted = await self._engine.submit(**item, policy=policy or None)
+        assert submitted.word == "created", submitted
+        assert submitted.id is not None
+        execution = Execution(id=submitted.id, route=item["route"])
+        if state in ("waiting", "delayed"):
+            return execution
+        lease = await self._lease(execution, lane, ttl)
+        return replace(execution, lease=await self._lead(execution, lane, ttl, lease, state))
+
+    async def _lease(self, execution: Execution, lane: str, ttl: timedelta) -> Lease:
+        return await self._engine.take(execution.id, lanes=[lane], ttl=ttl)
+
+    async def _lead(
+        self, execution: Execution, lane: str, ttl: timedelta, lease: Lease, state: State
+    ) -> Lease:
+        """Lead a freshly leased execution on to its state; returns its latest lease."""
+        engine = self._engine
+        match state:
+            case "completed":
+                assert (await engine.complete(lease)).word == "completed"
+            case "failed":
+                assert (await engine.fail(lease, "permanent")).word == "failed"
+            case "interrupted":
+                assert (await engine.release(lease)).word == "released"
+            case "resumed":
+                await engine.release(lease)
+                return await self._lease(execution, lane, ttl)
+            case "retry_delayed" | "retry_waiting" | "retried":
+                retry = await engine.fail(lease, "transient")
+                assert retry.word == "retry_scheduled", retry
+                if state != "retry_delayed":
+                    assert retry.delayed_until is not None
+                    await self._clock.advance(retry.delayed_until - await self._clock.now())
+                    await engine.promote()
+                if state == "retried":
+                    return await self._lease(execution, lane, ttl)
+            case "expired_lease" | "reclaimed" | "over_the_cap":
+                await self._let_expire(ttl)
+                if state == "reclaimed":
+                    return await self._lease(execution, lane, ttl)
+                if state == "over_the_cap":
+                    assert await engine.claim(1, lanes=[lane]) == []
+            case "reclaim_delayed":
+                for _ in range(2):
+                    await self._let_expire(ttl)
+                    lease = await self._lease(execution, lane, ttl)
+                await self._let_expire(ttl)
+        return lease
+
+    async def _let_expire(self, ttl: timedelta) -> None:
+        await self._clock.advance(ttl)
+        await self._engine.expire()
+
+
+def _column(items: Sequence[Item], name: str) -> list[Any] | None:
+    values = [getattr(item, name) for item in items]
+    if all(value is None for value in values):
+        return None
+    return [json.dumps(value) if isinstance(value, Mapping) else value for value in values]
+
+
+def _outcomes(rows: Sequence[Record], size: int, silent: str) -> list[Outcome]:
+    answers: list[Outcome | None] = [None] * size
+    for row in rows:
+        assert answers[row["item"] - 1] is None, "two answers for one item"
+        answers[row["item"] - 1] = Outcome(
+            word=row["outcome"],
+            detail=_json(row["detail"]),
+            delayed_until=row.get("delayed_until"),
+            next_attempt_index=row.get("next_attempt_index"),
+        )
+    return [answer or Outcome(word=silent) for answer in answers]
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+@pytest.fixture
+def engine(db: Database) -> Engine:
+    return Engine(db.conn)
+
+
+@pytest.fixture
+def make(engine: Engine, clock: Clock) -> Factory:
+    return Factory(engine, clock)

@@ -1,0 +1,111 @@
+"""Settings: read from variables, checked once, misspelt ones noticed."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from flowfabric import config
+from flowfabric.config import Settings, unknown_variables
+from flowfabric.core.errors import InvalidInput
+
+
+def test_nothing_set_is_the_default():
+    assert Settings.from_environment({}) == Settings()
+    assert Settings().database_url is None
+    assert Settings().namespace == "default"
+    assert Settings().lease_ttl == timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field", "value"),
+    [
+        ("FLOWFABRIC_DATABASE_URL", "postgresql://x/y", "database_url", "postgresql://x/y"),
+        ("DATABASE_URL", "postgresql://x/z", "database_url", "postgresql://x/z"),
+        ("FLOWFABRIC_NAMESPACE", "shop", "namespace", "shop"),
+        ("FLOWFABRIC_LEASE_TTL", "12.5", "lease_ttl", timedelta(seconds=12.5)),
+        ("FLOWFABRIC_DRAIN_TIMEOUT", "0", "drain_timeout", timedelta(0)),
+        ("FLOWFABRIC_LOG_FORMAT", "json", "log_format", "json"),
+        ("FLOWFABRIC_LOG_LEVEL", "DEBUG", "log_level", "DEBUG"),
+    ],
+)
+def test_each_variable_has_its_setting(variable, text, field, value):
+    settings = Settings.from_environment({variable: text})
+    assert getattr(settings, field) == value
+    assert unknown_variables({variable: text}) == []
+
+
+def test_our_own_url_goes_before_the_common_one():
+    both = {"DATABASE_URL": "postgresql://a", "FLOWFABRIC_DATABASE_URL": "postgresql://b"}
+    assert Settings.from_environment(both).database_url == "postgresql://b"
+
+
+def test_an_empty_variable_counts_as_not_set():
+    empty = dict.fromkeys(config.VARIABLES, "")
+    assert Settings.from_environment(empty) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field"),
+    [
+        ("FLOWFABRIC_LEASE_TTL", "soon", "FLOWFABRIC_LEASE_TTL"),
+        ("FLOWFABRIC_LEASE_TTL", "nan", "FLOWFABRIC_LEASE_TTL"),
+        ("FLOWFABRIC_LEASE_TTL", "1e400", "FLOWFABRIC_LEASE_TTL"),
+        ("FLOWFABRIC_LEASE_TTL", "0.5", "lease_ttl"),
+        ("FLOWFABRIC_LEASE_TTL", "86401", "lease_ttl"),
+        ("FLOWFABRIC_DRAIN_TIMEOUT", "-1", "drain_timeout"),
+        ("FLOWFABRIC_DRAIN_TIMEOUT", "1 minute", "FLOWFABRIC_DRAIN_TIMEOUT"),
+        ("FLOWFABRIC_LOG_FORMAT", "xml", "log_format"),
+        ("FLOWFABRIC_NAMESPACE", "two words", "namespace"),
+        ("FLOWFABRIC_NAMESPACE", "x" * 257, "namespace"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(variable, text, field):
+    with pytest.raises(InvalidInput) as caught:
+        Settings.from_environment({variable: text})
+    assert caught.value.field == field
+
+
+def test_a_misspelt_variable_is_noticed():
+    assert unknown_variables({"FLOWFABRIC_LEASE_TLL": "3", "PATH": "/", "DATABASE_URL": ""}) == [
+        "FLOWFABRIC_LEASE_TLL is not a variable of flowfabric; did you mean FLOWFABRIC_LEASE_TTL?"
+    ]
+
+
+def test_a_variable_like_none_of_ours_gets_no_suggestion():
+    name = f"FLOWFABRIC_{'Q' * 40}"
+    assert unknown_variables({name: "1"}) == [f"{name} is not a variable of flowfabric"]
+
+
+def test_every_sentence_is_given_in_order():
+    given = {"FLOWFABRIC_B": "", "FLOWFABRIC_A": "", "FLOWFABRIC_NAMESPACE": "x"}
+    assert [text.split()[0] for text in unknown_variables(given)] == [
+        "FLOWFABRIC_A",
+        "FLOWFABRIC_B",
+    ]
+
+
+def test_without_an_argument_the_real_environment_is_read(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"FLOWFABRIC_NAMESPACE": "here", "FLOWFABRIC_X": "1"})
+    assert Settings.from_environment().namespace == "here"
+    assert len(unknown_variables()) == 1
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Settings().namespace = "other"  # type: ignore[misc]
+
+
+def test_every_variable_the_package_reads_is_known():
+    """Whoever reads a new one adds it to VARIABLES, else a user is told it does not exist."""
+    folder = Path(config.__file__).parent
+    read = {
+        name
+        for file in folder.rglob("*.py")
+        for name in re.findall(r"[\"'](FLOWFABRIC_[A-Z_]+)[\"']", file.read_text(encoding="utf-8"))
+    }
+    assert read <= config.VARIABLES

@@ -1,0 +1,131 @@
+"""Apps on the test's database, workers for the length of a block, and worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowfabric import App
+from flowfabric.worker.worker import Worker
+from support.database import Database
+
+AppMaker = Callable[..., App]
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of whoever runs the tests reaches them."""
+    for name in [name for name in os.environ if name.startswith(("PG", "FLOWFABRIC_"))]:
+        if name != "FLOWFABRIC_TEST_DATABASE_URL":
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+
+
+@pytest.fixture
+async def make_app(db: Database) -> AsyncIterator[AppMaker]:
+    """Makes apps on the database of the test, and closes them after it."""
+    apps: list[App] = []
+
+    def make(**settings: Any) -> App:
+        apps.append(App(database_url=db.url, **settings))
+        return apps[-1]
+
+    yield make
+    for app in apps:
+        await asyncio.wait_for(app.close(), 15)
+
+
+@pytest.fixture
+def app(make_app: AppMaker) -> App:
+    return make_app()
+
+
+@asynccontextmanager
+async def working(app: App, *, within: float = 20.0, **options: Any) -> AsyncIterator[Worker]:
+    """A worker that runs during the block and is told to stop after it."""
+    worker = await app.worker(**options)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(task, within)
+
+
+class WorkerProcess:
+    """`flowfabric worker` in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.pid = process.pid
+
+    async def end(self, number: int = signal.SIGTERM, *, within: float = 20.0) -> int:
+        """Send a signal and wait for the end; returns the exit code."""
+        self.process.send_signal(number)
+        return await self.ended(within=within)
+
+    async def ended(self, *, within: float = 20.0) -> int:
+        return await asyncio.wait_for(self.process.wait(), within)
+
+    async def log(self) -> str:
+        """Everything it wrote; it must have ended, or be about to."""
+        assert self.process.stderr
+        return (await self.process.stderr.read()).decode()
+
+    async def logged(self, text: str, *, within: float = 20.0) -> str:
+        """Wait for a line of its log that holds a text."""
+        assert self.process.stderr
+        async with asyncio.timeout(within):
+            seen = ""
+            while line := (await self.process.stderr.readline()).decode():
+                seen += line
+                if text in line:
+                    return line
+        raise AssertionError(f"no line with {text!r} in:\n{seen}")
+
+
+ProcessStarter = Callable[..., Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+async def start_worker(db: Database, folder: Path) -> AsyncIterator[ProcessStarter]:
+    """Starts `flowfabric worker shop:app` on a module with the given text."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def start(module: str, *options: str, **environment: str) -> WorkerProcess:
+        (folder / "shop.py").write_text(module)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "flowfabric", "worker", "shop:app", *options),
+            cwd=folder,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "FLOWFABRIC_DATABASE_URL": db.url,
+                **environment,
+            },
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        started.append(process)
+        return WorkerProcess(process)
+
+    yield start
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()

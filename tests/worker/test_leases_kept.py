@@ -1,0 +1,320 @@
+"""Leases are kept while a handler works, and a handler whose lease is lost is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from flowfabric import Context
+from flowfabric.core.errors import Unavailable
+from flowfabric.core.execution import Claimed
+from flowfabric.worker.heartbeat import Heartbeat
+from support.factories import Engine, Lease
+from worker.apps import working
+from worker.waiting import eventually
+
+SHORT = timedelta(seconds=1)
+
+
+async def steal(db, clock) -> Lease:
+    """Take the one execution over, as another worker would after a long silence of its holder.
+
+    In one transaction, so that the holder cannot be quicker.
+    """
+    async with db.conn.transaction():
+        await clock.advance(minutes=10)
+        engine = Engine(db.conn, namespace="default")
+        await engine.expire()
+        return await engine.take(worker="thief", instance="thief-1")
+
+
+async def test_the_lease_is_kept_while_a_handler_blocks_the_event_loop(make_app, db):
+    app = make_app(lease_ttl=SHORT)
+
+    @app.task
+    async def block(ctx: Context) -> str:
+        time.sleep(2.5)  # noqa: ASYNC251 - a handler that blocks the loop is the subject
+        return f"attempt {ctx.attempt}, epoch {ctx.epoch}"
+
+    run = await block.submit()
+    async with working(app):
+        assert await run.result(timeout=10) == "attempt 0, epoch 1"
+    assert await db.fetchval("select reclaim_count from ff.execution") == 0
+
+
+async def test_the_lease_is_kept_while_a_plain_handler_works(make_app, db):
+    app = make_app(lease_ttl=SHORT)
+
+    @app.task
+    def work(ctx: Context) -> int:
+        time.sleep(2.0)
+        return ctx.epoch
+
+    run = await work.submit()
+    async with working(app):
+        assert await run.result(timeout=10) == 1
+
+
+async def test_a_lost_lease_cancels_an_async_handler(make_app, db, clock, caplog):
+    app = make_app(lease_ttl=SHORT)
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> str:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "mine"
+
+    run = await work.submit()
+    with caplog.at_level(logging.WARNING):
+        async with working(app):
+            await asyncio.wait_for(started.wait(), 10)
+            theft = await steal(db, clock)
+            await asyncio.wait_for(cancelled.wait(), 10)
+            engine = Engine(db.conn, namespace="default")
+            assert (await engine.complete(theft, b'"theirs"')).word == "completed"
+            assert await run.result(timeout=10) == "theirs"
+
+    assert "lost the lease" in caplog.text
+    events = [event["kind"] for event in await engine.events(run.id.uuid)]
+    assert events == ["submitted", "claimed", "lease_expired", "reclaimed", "completed"]
+
+
+async def test_a_late_result_is_refused_and_the_other_one_stands(make_app, db, clock, caplog):
+    app = make_app(lease_ttl=SHORT)
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def stubborn() -> str:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.set()  # it does not stop: it returns as if nothing had happened
+        return "mine"
+
+    run = await stubborn.submit()
+    with caplog.at_level(logging.WARNING):
+        async with working(app):
+            await asyncio.wait_for(started.wait(), 10)
+            theft = await steal(db, clock)
+            await asyncio.wait_for(ended.wait(), 10)
+            await eventually(lambda: "its result does not count" in caplog.text)
+            engine = Engine(db.conn, namespace="default")
+            assert (await engine.complete(theft, b'"theirs"')).word == "completed"
+            assert await run.result(timeout=10) == "theirs"
+
+
+async def test_a_plain_handler_sees_that_its_lease_is_lost(make_app, db, clock):
+    app = make_app(lease_ttl=SHORT)
+    started, seen = threading.Event(), threading.Event()
+
+    @app.task
+    def work(ctx: Context) -> str:
+        started.set()
+        for _ in range(3000):
+            if ctx.cancelled:
+                seen.set()
+                break
+            time.sleep(0.01)
+        return "mine"
+
+    run = await work.submit()
+    async with working(app):
+        await eventually(started.is_set)
+        theft = await steal(db, clock)
+        await eventually(seen.is_set)
+        engine = Engine(db.conn, namespace="default")
+        assert (await engine.complete(theft, b'"theirs"')).word == "completed"
+        assert await run.result(timeout=10) == "theirs"
+
+
+async def test_a_buffered_execution_whose_lease_is_lost_is_not_started(make_app, db, clock):
+    app = make_app(lease_ttl=SHORT)
+    go = asyncio.Event()
+    calls: list[int] = []
+
+    @app.task
+    async def work(n: int) -> None:
+        calls.append(n)
+        if n >= 0:
+            await go.wait()
+
+    warm_up = await work.submit_many([(-1,) for _ in range(40)])
+    async with working(app, concurrency=1) as worker:
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in warm_up)), 10)
+        first = await work.submit(0)
+        await eventually(lambda: 0 in calls)
+        second = await work.submit(1)
+        await eventually(lambda: second.id.uuid in [one.execution_id for one in worker._buffer])
+        async with db.conn.transaction():
+            await clock.advance(minutes=10)
+            engine = Engine(db.conn, namespace="default")
+            await engine.expire()
+            thefts = await engine.claim(2, worker="thief", instance="thief-1")
+        assert {theft.execution_id for theft in thefts} == {first.id.uuid, second.id.uuid}
+        await eventually(lambda: not worker._buffer and not worker._running)
+        await engine.complete_many(thefts)
+        await asyncio.wait_for(second.result(), 10)
+
+    assert 1 not in calls
+
+
+# The heartbeat alone, with leases that exist only here
+
+
+def claim() -> Claimed:
+    now = datetime.now(UTC)
+    return Claimed(
+        execution_id=uuid4(),
+        namespace="default",
+        lane="default",
+        task="t",
+        claim_kind="new",
+        rank=0,
+        created_at=now,
+        epoch=1,
+        attempt_index=0,
+        attempt_id=uuid4(),
+        attempt_type="initial",
+        lease_expires_at=now,
+        attempt_deadline_at=None,
+        deadline_at=None,
+        retry_count=0,
+        payload_encoding=None,
+        payload=None,
+        partition_key=0,
+        lease_id=uuid4(),
+    )
+
+
+class Renewals:
+    """Answers renewals as it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[Claimed]] = []
+        self.error: Exception | None = None
+        self.lost: list[Claimed] = []
+        self.busy: list[Claimed] = []
+
+    async def renew(self, held: list[Claimed], ttl: timedelta, *, caller: Any) -> Any:
+        self.calls.append(list(held))
+        if self.error is not None:
+            raise self.error
+        return [c for c in held if c in self.lost], [c for c in held if c in self.busy]
+
+    async def call(self, *_: Any, **__: Any) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+async def beating(renewals: Renewals, seconds: float = 0.3) -> Heartbeat:
+    heartbeat = Heartbeat(renewals, lambda: renewals, timedelta(seconds=seconds))
+    heartbeat.start()
+    return heartbeat
+
+
+async def test_all_leases_are_renewed_in_one_call_a_beat():
+    renewals = Renewals()
+    heartbeat = await beating(renewals)
+    held = [claim() for _ in range(100)]
+    try:
+        heartbeat.hold(held, time.monotonic(), lambda _: None)
+        await eventually(lambda: len(renewals.calls) >= 3)
+        assert all(call == held for call in renewals.calls)
+        for one in held[:50]:
+            heartbeat.drop(one)
+        before = len(renewals.calls)
+        await eventually(lambda: len(renewals.calls) >= before + 2)
+        assert renewals.calls[-1] == held[50:]
+    finally:
+        heartbeat.stop()
+    assert not any(t.name == "flowfabric-heartbeat" for t in threading.enumerate())
+
+
+async def test_a_lost_lease_is_told_once():
+    renewals, told = Renewals(), []
+    heartbeat = await beating(renewals)
+    held = [claim(), claim()]
+    renewals.lost = [held[0]]
+    try:
+        heartbeat.hold(held, time.monotonic(), told.append)
+        await eventually(lambda: told)
+        before = len(renewals.calls)
+        await eventually(lambda: len(renewals.calls) >= before + 3)
+    finally:
+        heartbeat.stop()
+    assert told == [held[0]]
+    assert renewals.calls[-1] == [held[1]]
+
+
+async def test_beats_come_faster_while_a_row_is_busy_and_the_lease_is_given_up_in_the_end():
+    renewals, told = Renewals(), []
+    heartbeat = await beating(renewals, 0.6)
+    held = [claim(), claim()]
+    renewals.busy = [held[0]]
+    try:
+        heartbeat.hold(held, time.monotonic(), told.append)
+        await eventually(lambda: told)
+    finally:
+        heartbeat.stop()
+    assert told == [held[0]]
+    # Three beats in a lease, but fifteen while one is busy.
+    assert len(renewals.calls) > 5
+
+
+async def test_a_silent_database_makes_the_leases_lost_by_our_own_clock():
+    renewals, told = Renewals(), []
+    renewals.error = Unavailable("no database")
+    heartbeat = await beating(renewals)
+    held = [claim()]
+    try:
+        heartbeat.hold(held, time.monotonic(), told.append)
+        await eventually(lambda: told)
+    finally:
+        heartbeat.stop()
+    assert told == held
+
+
+async def test_an_odd_error_does_not_end_the_heartbeat():
+    renewals, told = Renewals(), []
+    renewals.error = ZeroDivisionError("odd")
+    heartbeat = await beating(renewals, 3.0)
+    held = [claim()]
+    try:
+        heartbeat.hold(held, time.monotonic(), told.append)
+        await eventually(lambda: renewals.calls)
+        renewals.error = None
+        await eventually(lambda: len(renewals.calls) >= 3)
+    finally:
+        heartbeat.stop()
+    assert told == []
+
+
+async def test_an_error_of_a_listener_does_not_end_the_heartbeat():
+    renewals, told = Renewals(), []
+    heartbeat = await beating(renewals)
+    held = [claim(), claim()]
+    renewals.lost = list(held)
+
+    def lost(one: Claimed) -> None:
+        told.append(one)
+        raise RuntimeError("Event loop is closed")
+
+    later = claim()
+    try:
+        heartbeat.hold(held, time.monotonic(), lost)
+        await eventually(lambda: len(told) == 2)
+        heartbeat.hold([later], time.monotonic(), lost)
+        await eventually(lambda: renewals.calls[-1] == [later])
+    finally:
+        heartbeat.stop()

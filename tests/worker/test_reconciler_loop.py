@@ -1,0 +1,107 @@
+"""The loop of the reconcilers: until empty, then until the next timer, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from flowfabric.core.errors import Unavailable
+from flowfabric.reconcilers.loop import run_reconcilers
+from flowfabric.reconcilers.table import RECONCILERS, Reconciler
+from worker.waiting import eventually
+
+CLIENT: Any = object()
+
+
+class Passes:
+    """A reconciler that answers from a list, and then that there is nothing to do."""
+
+    def __init__(self, *answers: Any, cadence: float = 60.0, batch: int = 500) -> None:
+        self.answers = list(answers)
+        self.times: list[float] = []
+        self.reconciler = Reconciler(
+            "test", timedelta(seconds=cadence), batch, lambda client, limit: self.run(limit)
+        )
+
+    async def run(self, limit: int) -> Any:
+        self.times.append(monotonic())
+        answer = self.answers.pop(0) if self.answers else (0, None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def no_stagger(monkeypatch):
+    """Start at once instead of within a quarter of the cadence."""
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.0 if low == 0 else 1.0)
+
+
+@asynccontextmanager
+async def looping(*passes: Passes) -> AsyncIterator[None]:
+    task = asyncio.create_task(run_reconcilers(CLIENT, [one.reconciler for one in passes]))
+    try:
+        yield
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.mark.parametrize("error", [Unavailable("no database"), ZeroDivisionError("odd")])
+async def test_a_failing_pass_stops_neither_its_loop_nor_the_others(error, caplog):
+    failing = Passes(error, error, cadence=0.02)
+    other = Passes(cadence=0.02)
+    with caplog.at_level(logging.WARNING):
+        async with looping(failing, other):
+            await eventually(lambda: len(failing.times) >= 5 and len(other.times) >= 5)
+
+    assert caplog.text.count("test failed, trying again") == 2
+
+
+async def test_failures_are_repeated_at_growing_intervals():
+    failing = Passes(*[Unavailable("no")] * 4, cadence=0.02)
+    async with looping(failing):
+        await eventually(lambda: len(failing.times) >= 5)
+
+    pauses = [b - a for a, b in zip(failing.times, failing.times[1:], strict=False)]
+    assert pauses[3] > 2 * pauses[0]
+
+
+async def test_a_full_batch_is_followed_by_the_next_at_once():
+    passes = Passes((10, None), (10, None), (10, None), (3, None), batch=10)
+    async with looping(passes):
+        await eventually(lambda: len(passes.times) == 4)
+        first, last = passes.times[0], passes.times[3]
+        await asyncio.sleep(0.05)
+
+    assert last - first < 1.0  # the cadence is a minute
+    assert len(passes.times) == 4
+
+
+async def test_it_sleeps_until_the_next_timer_is_due():
+    passes = Passes((1, timedelta(seconds=0.2)), (0, timedelta(seconds=0.1)))
+    async with looping(passes):
+        await eventually(lambda: len(passes.times) == 3)
+
+    assert passes.times[1] - passes.times[0] >= 0.19
+    assert passes.times[2] - passes.times[1] >= 0.09
+
+
+async def test_a_timer_that_is_overdue_does_not_spin():
+    passes = Passes(*[(0, timedelta(seconds=-5))] * 1000)
+    async with looping(passes):
+        await asyncio.sleep(0.2)
+
+    assert 2 <= len(passes.times) <= 11
+
+
+async def test_the_reconcilers_of_a_worker_are_these():
+    assert [reconciler.name for reconciler in RECONCILERS] == ["lease_expiry", "delayed_promoter"]

@@ -1,0 +1,470 @@
+"""Writes docs/reference from the sources: functions, states, errors, events.
+
+    python tools/generate.py            write the pages
+    python tools/generate.py --check    say which pages are out of date, and exit with 1
+
+Functions come from the headers and signatures of the SQL files, errors from core/errors.py. The
+table of transitions is computed by a schema step, so it is read from a throwaway database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeAlias
+
+from flowfabric import embedded
+from flowfabric.core import errors, states
+from flowfabric.core.errors import FlowFabricError
+from flowfabric.db.connection import open_connection
+from flowfabric.db.library import package_source
+from flowfabric.db.migrate import migrate
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+NOTE = "<!-- Written by tools/generate.py (make generate). Edit the sources, not this page. -->"
+FIELDS = ("Moves", "Refuses", "Locks", "Replay")
+
+# The columns of ff.transition as transitions() reads them.
+DIMENSIONS = ("phase", "ownership", "eligibility", "attempt_state")
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of ff.transition; a null event is a quiet move, a null origin is a new row."""
+
+    number: str
+    cause: str
+    origin: tuple[str | None, ...]
+    target: tuple[str, ...]
+    event: str | None
+
+
+# Values by phase and dimension.
+Known: TypeAlias = dict[tuple[str | None, int], set[str]]
+
+READ_TRANSITIONS = """
+select number, cause::text,
+       from_phase::text, from_ownership::text, from_eligibility::text, from_attempt_state::text,
+       to_phase::text, to_ownership::text, to_eligibility::text, to_attempt_state::text,
+       event_kind::text
+from ff.transition
+"""
+
+
+def transitions(rows: Iterable[Sequence[str | None]]) -> list[Transition]:
+    """The rows of READ_TRANSITIONS, in an order that does not depend on the database."""
+    found = [
+        Transition(
+            number=str(row[0]),
+            cause=str(row[1]),
+            origin=tuple(row[2:6]),
+            target=tuple(str(value) for value in row[6:10]),
+            event=row[10],
+        )
+        for row in map(tuple, rows)
+    ]
+    return sorted(
+        found,
+        key=lambda t: (int(t.number[1:]), t.cause, str(t.origin), str(t.target), t.event or ""),
+    )
+
+
+def pages(moves: list[Transition]) -> dict[str, str]:
+    """Every page by its file name."""
+    return {
+        "functions.md": functions_page(),
+        "states.md": states_page(moves),
+        "errors.md": errors_page(),
+        "events.md": events_page(moves),
+    }
+
+
+# Functions
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionText:
+    """One public function, taken apart: its words, its signature."""
+
+    name: str
+    group: str
+    prose: list[str]
+    fields: dict[str, str]
+    arguments: list[tuple[str, str, str]]
+    returns: list[tuple[str, str]]
+
+
+def functions_page() -> str:
+    groups: dict[str, list[FunctionText]] = defaultdict(list)
+    for file in package_source().library().files:
+        if file.path.startswith("functions/"):
+            function = _function(file.path, file.text)
+            groups[function.group].append(function)
+    lines = [
+        "# Functions",
+        "",
+        NOTE,
+        "",
+        "The engine's whole surface: functions write, [views](../architecture.md#tables) read.",
+        "Call them with named arguments and name the columns you want, so that a later release may",
+        "add to either. Plural functions answer item by item and never raise for the state of one;",
+        "see [errors](errors.md) for the words and codes, [states](states.md) for the T-numbers.",
+    ]
+    for group in sorted(groups):
+        lines += ["", f"## {group.capitalize()}"]
+        for function in sorted(groups[group], key=lambda f: f.name):
+            lines += ["", *_function_section(function)]
+    return "\n".join(lines) + "\n"
+
+
+def _function(path: str, text: str) -> FunctionText:
+    header = [line[2:].removeprefix(" ") for line in text.splitlines() if line.startswith("--")]
+    prose: list[str] = []
+    fields: dict[str, str] = {}
+    field = None
+    for line in header:
+        if match := re.match(rf"({'|'.join(FIELDS)}):\s+(.*)", line):
+            field = match[1]
+            fields[field] = match[2]
+        elif field is not None and line.startswith("  "):
+            fields[field] += " " + line.strip()
+        elif field is None:
+            prose.append(line)
+    signature = re.search(
+        r"create function ff\.(\w+)\((.*?)\)\s*returns (table \((.*?)\)|\S+)\s*\nlanguage",
+        text,
+        re.DOTALL,
+    )
+    assert signature, path
+    arguments = [_argument(part) for part in _split(signature[2])]
+    returns = (
+        [(part.split()[0], " ".join(part.split()[1:])) for part in _split(signature[4])]
+        if signature[4]
+        else [(signature[1], signature[3])]
+    )
+    return FunctionText(
+        name=signature[1],
+        group=path.split("/")[1],
+        prose=_paragraphs(prose),
+        fields=fields,
+        arguments=arguments,
+        returns=returns,
+    )
+
+
+def _split(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in text.split(",") if part.strip()]
+
+
+def _argument(text: str) -> tuple[str, str, str]:
+    declared, _, default = text.partition(" default ")
+    name, kind = declared.split(" ", 1)
+    return name, kind, default
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    return [" ".join(part.split()) for part in "\n".join(lines).split("\n\n") if part.strip()]
+
+
+def _function_section(function: FunctionText) -> list[str]:
+    lines = [f"### {function.name}", ""]
+    for paragraph in function.prose:
+        lines += [paragraph, ""]
+    for field in FIELDS:
+        lines += [f"- **{field}**: {function.fields[field]}"]
+    lines += ["", "| argument | type | default |", "|---|---|---|"]
+    for name, kind, default in function.arguments:
+        lines.append(f"| `{name}` | `{kind}` | {f'`{default}`' if default else ''} |")
+    lines += ["", "| returns | type |", "|---|---|"]
+    lines += [f"| `{name}` | `{kind}` |" for name, kind in function.returns]
+    return lines
+
+
+# States
+
+
+def states_page(moves: list[Transition]) -> str:
+    lines = [
+        "# States",
+        "",
+        NOTE,
+        "",
+        "An execution has six independent facts; `public_state` is one word made of them by the",
+        "database. The values are the same in SQL and in `flowfabric.core.states`.",
+        "",
+        "| dimension | values |",
+        "|---|---|",
+    ]
+    for name, kind in _enums():
+        if name not in ("event_kind",):
+            lines.append(f"| `{name}` | {', '.join(f'`{member}`' for member in kind)} |")
+    lines += [
+        "",
+        "## Transitions",
+        "",
+        f"All {len(moves)} moves that `ff.transition` allows, those that look alike in one line.",
+        "A state is written phase / ownership / eligibility / attempt state. A list means any of",
+        "its values, `any` every value an unfinished execution in that phase can have, `=` that",
+        "the value is kept, a dash that the execution does not exist yet. A quiet move has no",
+        "event and keeps the version.",
+    ]
+    by_number: dict[str, list[Transition]] = defaultdict(list)
+    for move in moves:
+        by_number[move.number].append(move)
+    known = _known_origins(moves)
+    for number, group in by_number.items():
+        causes = ", ".join(sorted({move.cause for move in group}))
+        lines += ["", f"### {number}: {causes}", ""]
+        lines += [
+            "| cause | from | to | event |",
+            "|---|---|---|---|",
+            *_transition_lines(group, known),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _transition_lines(group: list[Transition], known: Known) -> list[str]:
+    lines = []
+    by_cause: dict[str, list[Transition]] = defaultdict(list)
+    for move in group:
+        by_cause[move.cause].append(move)
+    for cause, moves in sorted(by_cause.items()):
+        kept = [all(m.origin[n] == m.target[n] for m in moves) for n in range(len(DIMENSIONS))]
+        # Moves of one look: same place before, same place after, except for what is kept.
+        looks: dict[tuple[object, ...], list[Transition]] = defaultdict(list)
+        for move in moves:
+            after = tuple(
+                "=" if keep else value for keep, value in zip(kept, move.target, strict=True)
+            )
+            looks[(move.origin[0], move.origin[1], after)].append(move)
+        merged: dict[tuple[object, ...], set[str]] = defaultdict(set)
+        for (_, _, after), alike in looks.items():
+            before = tuple(
+                _values({m.origin[n] or "—" for m in alike}, known[(alike[0].origin[0], n)])
+                for n in range(len(DIMENSIONS))
+            )
+            events = {m.event or "quiet" for m in alike}
+            merged[(before, after)] |= events
+        for (before, after), events in merged.items():
+            lines.append(
+                f"| {cause} | {_state(before)} | {_state(after)} | {' or '.join(sorted(events))} |"
+            )
+    return lines
+
+
+def _known_origins(moves: list[Transition]) -> Known:
+    """What each dimension can be in each phase before a move."""
+    known: Known = defaultdict(set)
+    for move in moves:
+        for n, value in enumerate(move.origin):
+            known[(move.origin[0], n)].add(value or "—")
+    return known
+
+
+def _values(values: set[str], known: set[str]) -> str:
+    missing = known - values
+    if len(known) > 3 and len(missing) < 2:
+        return " but ".join(["any", *missing])
+    return ", ".join(sorted(values))
+
+
+def _state(parts: Iterable[object]) -> str:
+    texts = [str(part) for part in parts]
+    if set(texts) in ({"—"}, {"="}):
+        return texts[0]
+    return " / ".join(texts)
+
+
+def _enums() -> list[tuple[str, type[StrEnum]]]:
+    return [
+        (re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(), kind)
+        for name, kind in vars(states).items()
+        if inspect.isclass(kind) and issubclass(kind, StrEnum) and kind is not StrEnum
+    ]
+
+
+# Errors
+
+
+def errors_page() -> str:
+    tree = (errors.__doc__ or "").strip().split("\n\n")
+    lines = [
+        "# Errors",
+        "",
+        NOTE,
+        "",
+        "Every error is a `FlowFabricError`. The inner classes say what to do about it:",
+        "",
+        "```",
+        *next(part for part in tree if part.startswith("FlowFabricError")).splitlines(),
+        "```",
+        "",
+        "A code is the SQLSTATE that a whole call is refused with; its detail is JSON. A word is",
+        "the outcome of one item of a batch. The client raises the same class for both.",
+        "",
+        "| error | code | word | kind of | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in _error_classes():
+        code, name = (f"`{text}`" if text else "" for text in (kind.code, kind.name))
+        parent = "" if kind is FlowFabricError else f"`{kind.__mro__[1].__name__}`"
+        meaning = " ".join((kind.__doc__ or "").split())
+        lines.append(f"| `{kind.__name__}` | {code} | {name} | {parent} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _error_classes() -> list[type[FlowFabricError]]:
+    return [
+        kind
+        for kind in vars(errors).values()
+        if inspect.isclass(kind) and issubclass(kind, FlowFabricError)
+    ]
+
+
+# Events
+
+WHEN = {
+    "submitted": "An execution was stored, eligible or delayed.",
+    "claimed": "A worker got a lease and began a new attempt.",
+    "resumed": "A worker got a lease and goes on with the attempt that was interrupted.",
+    "reclaimed": "A worker took over an execution whose lease was lost, with a new attempt.",
+    "released": "A worker gave its lease back unfinished.",
+    "lease_expired": "A lease ran out; the execution can be reclaimed.",
+    "lease_revoked": "An operator took a lease away; the execution can be reclaimed.",
+    "completed": "The execution ended with a result.",
+    "failed": "The execution ended without one: no retry was left, or it lost too many leases.",
+    "retry_scheduled": "An attempt failed; another one follows at `delayed_until`.",
+    "delayed": "The holder put the execution off to a later time.",
+    "waiting": "The holder let go until other executions have ended.",
+    "suspended": "The holder let go until a signal comes.",
+    "woken": "A suspension ended, by its signal, an operator or its timeout.",
+    "escalated": "A suspension ran out and was put before an operator.",
+    "held": "The execution does not fit its journal and waits for an operator.",
+    "cancelled": "The execution was cancelled.",
+    "expired": "The execution, or its last attempt, ran out of time.",
+    "skipped": "What the execution depended on made it impossible.",
+    "priority_changed": "An operator changed the priority.",
+    "replayed": "An execution that had ended runs again.",
+    "flow_cancel_requested": "A flow was asked to cancel; its members follow.",
+    "blocked": "An operator, a budget, a quota or a route holds the execution back.",
+    "unblocked": "What held the execution back is gone.",
+    "promoted": "Somebody asked for a delayed execution to become eligible before a promoter did.",
+}
+
+
+def events_page(moves: list[Transition]) -> str:
+    by_kind: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    quiet: set[tuple[str, str]] = set()
+    for move in moves:
+        (quiet if move.event is None else by_kind[move.event]).add((move.number, move.cause))
+    lines = [
+        "# Events",
+        "",
+        NOTE,
+        "",
+        "Every transition that is not quiet appends one row to `ff.event`, in the statement that",
+        "made it, and raises the `version` of its execution by one. The events of one execution",
+        "are numbered 1, 2, 3 without a gap. T-numbers are those of [states](states.md); a cause",
+        "whose function does not exist yet is listed because the state model already allows it.",
+        "",
+        "| kind | when | written by |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| `{kind}` | {WHEN[kind]} | {_written_by(by_kind.get(kind, set()))} |"
+        for kind in states.EventKind
+    ]
+    lines += [
+        "",
+        f"Quiet unless an actor asked: {_written_by(quiet)}.",
+        "",
+        "## Columns",
+        "",
+        "| column | type |",
+        "|---|---|",
+        *(f"| `{name}` | `{kind}` |" for name, kind in _event_columns()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _written_by(moves: set[tuple[str, str]]) -> str:
+    ordered = sorted(moves, key=lambda move: (int(move[0][1:]), move[1]))
+    return ", ".join(f"{number} {cause}" for number, cause in ordered)
+
+
+def _event_columns() -> list[tuple[str, str]]:
+    for step in package_source().steps():
+        if match := re.search(r"create table ff\.event \((.*?)\n\)", step.text, re.DOTALL):
+            columns = []
+            for line in match[1].strip().splitlines():
+                name, kind = line.strip().rstrip(",").split(None, 1)
+                if name not in ("primary", "constraint"):
+                    columns.append((name, " ".join(kind.split()).split(" generated")[0]))
+            return [(name, kind.removesuffix(" not null")) for name, kind in columns]
+    raise LookupError("no schema step creates ff.event")
+
+
+# The command
+
+
+async def _read_transitions(url: str) -> list[Transition]:
+    async with open_connection(url) as connection:
+        await migrate(connection)
+        return transitions(await connection.fetch(READ_TRANSITIONS))
+
+
+def _throwaway_transitions() -> list[Transition]:
+    with tempfile.TemporaryDirectory(prefix="ff-generate-") as folder:
+        # The server runs as another user if this runs as root.
+        Path(folder).chmod(0o755)
+        with embedded.start(Path(folder), options={"fsync": "off"}) as server:
+            return asyncio.run(_read_transitions(server.url))
+
+
+def outdated(wanted: dict[str, str]) -> list[str]:
+    """A diff for every page that differs from the sources, a line for every page too many."""
+    found = []
+    for name, text in wanted.items():
+        file = REFERENCE / name
+        present = file.read_text(encoding="utf-8") if file.exists() else ""
+        if present != text:
+            diff = difflib.unified_diff(
+                present.splitlines(), text.splitlines(), f"docs/reference/{name}", "generated"
+            )
+            found.append("\n".join(diff))
+    for file in sorted(REFERENCE.glob("*.md")):
+        text = file.read_text(encoding="utf-8")
+        if NOTE in text and file.name not in wanted:
+            found.append(f"docs/reference/{file.name} is not generated any more")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print(__doc__)
+        return 2
+    wanted = pages(_throwaway_transitions())
+    if arguments == ["--check"]:
+        for problem in (problems := outdated(wanted)):
+            print(problem)
+        if problems:
+            print("docs/reference is out of date; run: make generate")
+        return 1 if problems else 0
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in wanted.items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+        print(f"docs/reference/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
