@@ -42,6 +42,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_name("namespace", self.namespace)
+        for name in ("lease_ttl", "drain_timeout"):
+            if not isinstance(getattr(self, name), timedelta):
+                raise InvalidInput(field=name, problem="must be a timedelta")
         if not timedelta(seconds=1) <= self.lease_ttl <= timedelta(days=1):
             raise InvalidInput(field="lease_ttl", problem="must be between one second and one day")
         if self.drain_timeout < timedelta(0):

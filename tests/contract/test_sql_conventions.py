@@ -286,7 +286,9 @@ def test_nothing_that_cannot_be_distributed(file):
     code = body(file)
     assert not re.search(r"\bmerge\b|\bwhere current of\b|\bnextval\b|\bcursor for\b", code)
     assert not re.search(r"\bset\s+partition_key\b|,\s*partition_key\s*=\s*(?!\w+\.)", code)
-    assert not re.search(r"\bexception\s+when\b", code) or file.name.endswith("_problem")
+    # To read text that may not be JSON, and to let one row locked in vain go again.
+    allowed = file.name.endswith("_problem") or file.name == "_pick_singly"
+    assert allowed or not re.search(r"\bexception\s+when\b", code)
 
 
 @each(FUNCTIONS)
@@ -313,7 +315,7 @@ def test_a_function_over_many_rows_takes_a_limit(file):
     """What finds its rows itself is bounded by the caller and passes over locked ones."""
     if file.name in ("expire_leases", "promote_delayed", "claim_executions"):
         assert "p_limit" in file.code
-        assert "skip locked" in body(file)
+        assert "skip locked" in body(file) or "ff._pick_candidates(" in body(file)
 
 
 @each(FUNCTIONS)

@@ -36,6 +36,8 @@ SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "16MB",
     "max_wal_size": "1GB",
+    # In its own folder: what a killed server leaves in /dev/shm, nobody would clear away.
+    "dynamic_shared_memory_type": "mmap",
     # The files survive a kill -9 of the server; only its memory is lost, and that is the test.
     "fsync": "off",
 }

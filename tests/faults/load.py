@@ -99,13 +99,15 @@ class Load:
             assert row["ends"] == 1, f"{id} ended {row['ends']} times"
             assert row["versions"] == list(range(1, row["version"] + 1)), f"{id} lacks an event"
             if kind == "doomed":
-                assert row["public_state"] == "failed"
-                assert row["retry_count"] == 1
+                ended = (row["public_state"], row["retry_count"])
+                assert ended == ("failed", 1), f"{id} {kind} {ended}"
             else:
                 assert row["public_state"] == "completed", f"{id} {kind} {row['public_state']}"
                 # The number tells that the handler ran, the attempt that its holder was current.
                 value = n * 7 + 1 + KINDS.index(kind)
-                assert json.loads(row["result"]) == [value, row["attempt_index"]]
+                given = json.loads(row["result"])
+                wanted = [value, row["attempt_index"]]
+                assert given == wanted, f"{id} {kind} has the result {given}, not {wanted}"
             ends[f"{kind} {row['public_state']}"] += 1
         return ends
 

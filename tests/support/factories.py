@@ -544,8 +544,9 @@ class Engine:
 class Factory:
     """Builds executions in every state that can be reached, through the public functions alone.
 
-    It moves the clock for the states that need time to pass. Executions that wait for a worker in
-    the same lane would get in its way, so each gets a lane of its own unless told otherwise.
+    It moves the clock for the states that need time to pass (so build those first: other leases age
+    with them). Executions that wait for a worker in the same lane would get in its way, so each
+    gets a lane of its own unless told otherwise.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:

@@ -80,11 +80,8 @@ class FlowFabricError(Exception):
         return cls(f"{words} ({told})" if told else words, **facts)
 
 
-def _rebuild(kind: type[FlowFabricError], message: str, facts: dict[str, Any]) -> FlowFabricError:
-    error = kind.__new__(kind)
-    Exception.__init__(error, message)
-    error.facts = facts
-    return error
+def _rebuild(kind: type[FlowFabricError], text: str, facts: dict[str, Any]) -> FlowFabricError:
+    return kind(text, **facts)
 
 
 class InvalidInput(FlowFabricError, code="WF001", name="invalid"):

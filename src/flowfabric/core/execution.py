@@ -316,7 +316,7 @@ class LaneInfo:
 
     lane: str
     state: str
-    paused_until: datetime | None
+    resumes_at: datetime | None
     waiting: int
 
 
@@ -325,12 +325,14 @@ def check_lane(lane: str) -> None:
         raise InvalidInput(field="lane", problem=f"must be text, not {type(lane).__name__}")
     if not lane:
         raise InvalidInput(field="lane", problem="must not be empty")
-    if len(lane.encode()) > MAX_LANE_BYTES:
+    # Also text that is not valid Unicode has bytes to count and to name.
+    encoded = lane.encode("utf-8", "surrogatepass")
+    if len(encoded) > MAX_LANE_BYTES:
         raise InvalidInput(
             field="lane",
-            problem=f"is {len(lane.encode())} bytes long; at most {MAX_LANE_BYTES} are allowed",
+            problem=f"is {len(encoded)} bytes long; at most {MAX_LANE_BYTES} are allowed",
         )
-    for index, byte in enumerate(lane.encode()):
+    for index, byte in enumerate(encoded):
         if not 0x20 <= byte <= 0x7E:
             raise InvalidInput(
                 field="lane", problem=f"must be printable ASCII; byte {index} is 0x{byte:02x}"
@@ -372,7 +374,8 @@ def check_tags(tags: Mapping[str, str]) -> None:
             raise InvalidInput(
                 field="tags", problem=f"the value of {key!r} must be text of at most 1024 bytes"
             )
-        if "\x00" in value:
+        if "\x00" in value or any("\ud800" <= ch <= "\udfff" for ch in value):
             raise InvalidInput(
-                field="tags", problem=f"the value of {key!r} must not hold a NUL character"
+                field="tags",
+                problem=f"the value of {key!r} must be valid Unicode without NUL characters",
             )

@@ -36,14 +36,19 @@ class ExecutionId(str):
                 field="execution_id", problem=f"{text!r} does not begin with {{fp:N}}:"
             )
         index = head[4:].removeprefix("+")
-        if not (index.isascii() and index.isdigit()) or int(index) > MAX_PARTITION:
+        digits = index.lstrip("0") or index[:1]
+        if (
+            not (index.isascii() and index.isdigit())
+            or len(digits) > 5
+            or int(digits) > MAX_PARTITION
+        ):
             raise InvalidPartitionIndex(
                 field="execution_id",
                 problem=f"{head[4:]!r} is not a whole number from 0 to {MAX_PARTITION}",
             )
         if not _UUID.fullmatch(tail):
             raise InvalidUuid(field="execution_id", problem=f"{tail!r} is not a UUID")
-        return cls.of(int(index), UUID(tail))
+        return cls.of(int(digits), UUID(tail))
 
     @property
     def partition_key(self) -> int:

@@ -108,6 +108,8 @@ def capability_set(capabilities: Iterable[str], name: str = "needs") -> frozense
             raise InvalidInput(field=name, problem=f"required:comma_in_token: {token!r}")
         if any(ch <= " " or ch == "\x7f" for ch in token):
             raise InvalidInput(field=name, problem=f"required:control_or_whitespace: {token!r}")
+        if any("\ud800" <= ch <= "\udfff" for ch in token):
+            raise InvalidInput(field=name, problem=f"required:invalid_unicode: {token!r}")
         tokens.add(token)
     if len(tokens) > 256:
         raise InvalidInput(field=name, problem="required:too_many_tokens: more than 256")

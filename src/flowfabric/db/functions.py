@@ -178,7 +178,7 @@ LIST_EVENTS = Read(
 LIST_LANES = Read(
     "list_lanes",
     "lane_depth",
-    'select lane, state, paused_until, waiting from ff.lane_depth order by lane collate "C"',
+    'select lane, state, resumes_at, waiting from ff.lane_depth order by lane collate "C"',
 )
 # Nothing of ours: Postgres's own way to say "look again".
 HINT = Read("hint", "", "select pg_notify($1, $2)")

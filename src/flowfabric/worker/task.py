@@ -183,7 +183,17 @@ class TaskSpec:
 
     def decode_result(self, stored: bytes | None) -> Any:
         """A stored result as the type hint says."""
-        return None if stored is None else self._result.validate_json(stored)
+        if stored is None:
+            return None
+        try:
+            return self._result.validate_json(stored)
+        except ValidationError as error:
+            # Without the value: it may be long, or a secret.
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise InvalidInput(
+                field="result",
+                problem=f"what {self.name} stored does not fit its present type: {first['msg']}",
+            ) from None
 
     def _adapter(self, hint: Any, what: str) -> TypeAdapter[Any]:
         try:

@@ -84,10 +84,12 @@ def main(commit: str, name: str) -> None:
     work = Path(tempfile.mkdtemp(prefix="ff-dump-"))
     work.chmod(0o755)
     try:
-        archive = subprocess.run(
-            ["git", "archive", commit, "src"], cwd=REPOSITORY, check=True, stdout=subprocess.PIPE
-        )
-        subprocess.run(["tar", "-x", "-C", work], input=archive.stdout, check=True)
+        if commit == ".":
+            shutil.copytree(REPOSITORY / "src", work / "src")
+        else:
+            archive = ["git", "archive", commit, "src"]
+            tree = subprocess.run(archive, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE)
+            subprocess.run(["tar", "-x", "-C", work], input=tree.stdout, check=True)
         with embedded.start(work) as server:
             subprocess.run(
                 [

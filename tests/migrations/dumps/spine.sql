@@ -93,6 +93,17 @@ CREATE TYPE ff.blocking_reason AS ENUM (
 
 
 --
+-- Name: candidate; Type: TYPE; Schema: ff; Owner: -
+--
+
+CREATE TYPE ff.candidate AS (
+	is_open boolean,
+	is_over boolean,
+	has_past boolean
+);
+
+
+--
 -- Name: cause; Type: TYPE; Schema: ff; Owner: -
 --
 
@@ -343,6 +354,93 @@ $$;
 
 
 --
+-- Name: _candidates(smallint, bigint[], smallint[], boolean, smallint, smallint, timestamp with time zone, uuid, integer); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._candidates(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer) RETURNS TABLE(rank smallint, turn smallint, created_at timestamp with time zone, execution_id uuid)
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with route as materialized (
+    select p_partition_key as pk, u.route_id, u.turn, p_from_rank as from_rank,
+           case when u.turn = p_from_turn then p_from_at
+                when u.turn > p_from_turn then '-infinity'::timestamptz
+                else 'infinity'::timestamptz end as from_at,
+           p_from_id as from_id
+    from unnest(p_routes, p_turns) u(route_id, turn)
+    offset 0
+  ),
+  -- A few heads of every route give a position the window cannot reach beyond.
+  head as (
+    select h.rank, r.turn, h.created_at, h.execution_id
+    from route r
+    cross join lateral (
+      select e.rank, e.created_at, e.execution_id
+      from ff.execution e
+      where e.partition_key = r.pk and e.route_id = r.route_id
+        and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+        and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+      order by e.rank, e.created_at, e.execution_id
+      limit 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1
+    ) h
+    where cardinality(p_routes) > 1
+  ),
+  bound as materialized (
+    select h.rank, h.turn, h.created_at, h.execution_id
+    from head h
+    order by h.rank, h.turn, h.created_at, h.execution_id
+    offset p_window - 1 limit 1
+  ),
+  span as materialized (
+    select r.pk, r.route_id, r.turn, r.from_rank, r.from_at, r.from_id,
+           coalesce(b.rank, 9001::smallint) as to_rank,
+           case when b.turn is null or r.turn < b.turn then 'infinity'::timestamptz
+                when r.turn > b.turn then '-infinity'::timestamptz
+                else b.created_at end as to_at,
+           coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') as to_id
+    from route r left join bound b on true
+    offset 0
+  )
+  select c.rank, s.turn, c.created_at, c.execution_id
+  from span s
+  cross join lateral (
+    (select e.rank, e.created_at, e.execution_id
+     from ff.execution e
+     where e.partition_key = s.pk and e.route_id = s.route_id
+       and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+       and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
+       and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
+     order by e.rank, e.created_at, e.execution_id
+     limit p_window)
+    union all
+    (select e.rank, e.created_at, e.execution_id
+     from ff.execution e
+     where p_reclaiming
+       and e.partition_key = s.pk and e.route_id = s.route_id
+       and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+       and e.reclaim_at is null
+       and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
+       and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
+     order by e.rank, e.created_at, e.execution_id
+     limit p_window)
+  ) c
+  order by c.rank, s.turn, c.created_at, c.execution_id
+  limit p_window
+;
+end;
+$$;
+
+
+--
 -- Name: _check_batch(integer, integer[], boolean); Type: FUNCTION; Schema: ff; Owner: -
 --
 
@@ -417,47 +515,65 @@ CREATE FUNCTION ff._check_cursor(p_partition_key smallint, p_cursor text) RETURN
     SET search_path TO ''
     AS $_$
 declare
-  v_parts   text[] := string_to_array(p_cursor, ':');
-  v_at      timestamptz;
-  v_trimmed xid8;
-  v_reason  text;
+  v_parts      text[] := string_to_array(p_cursor, ':');
+  v_at         timestamptz;
+  v_trimmed    text;
+  v_last       xid8;
+  v_unfinished xid8[];
+  v_reason     text;
 begin
-  if p_cursor is null or octet_length(p_cursor) > 65536 or cardinality(v_parts) <> 9
+  if p_cursor is null or octet_length(p_cursor) > 65536 or cardinality(v_parts) <> 11
      or p_cursor !~ ('^ff1:[0-9]{1,5}:[0-9a-f]{1,16}:[0-9A-F]{8}:[0-9]{1,18}:[0-9a-f,]*'
-                     || ':[0-9]{1,18}:[0-9]{1,18}:[0-9a-f-]{0,36}$') then
+                     || ':[0-9]{1,18}:[0-9]{1,18}:[0-9a-f-]{0,36}:[0-9]{0,18}:[0-9a-f]{8}$')
+     or right(p_cursor, 8) <> left(
+          encode(sha256(convert_to(left(p_cursor, -9), 'UTF8')), 'hex'), 8) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'cursor', 'problem', 'is not a cursor of ours; open one with open_cursor'));
   end if;
-  if v_parts[2]::integer <> p_partition_key then
+  if v_parts[2]::integer is distinct from p_partition_key then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'cursor', 'problem', 'belongs to partition ' || v_parts[2]));
   end if;
 
-  select m.value::xid8 into v_trimmed
+  select m.value into v_trimmed
   from ff.meta m where m.name = 'trimmed_xid:' || p_partition_key;
   v_at := timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond';
+  v_last := v_parts[5]::xid8;
+  v_unfinished := array(
+    select (v_parts[5]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
+    from unnest(string_to_array(nullif(v_parts[6], ''), ',')) d(distance));
   v_reason := case
     when v_parts[3] <> (select to_hex(s.system_identifier) from pg_control_system() s)
       then 'another_system'
     when v_parts[4] <> left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
       then 'another_timeline'
-    when v_trimmed is not null and least(
-           v_parts[5]::bigint,
-           v_parts[5]::bigint - ('x' || lpad(reverse(split_part(reverse(v_parts[6]), ',', 1)),
-                                             16, '0'))::bit(64)::bigint) < v_trimmed::text::bigint
+    when v_trimmed <> v_parts[10] and (
+        v_last < v_trimmed::xid8
+        or exists (
+          select from unnest(v_unfinished) u(xid)
+          where u.xid <= v_trimmed::xid8
+            and pg_visible_in_snapshot(u.xid, pg_current_snapshot())))
       then 'trimmed'
-    when v_parts[7] <> '0' and (v_trimmed is null or v_parts[5]::xid8 > v_trimmed)
+    when v_parts[7] <> '0' and (v_trimmed is null or v_last > v_trimmed::xid8)
       and not exists (
         select from ff.event e
-        where e.partition_key = p_partition_key and e.xid = v_parts[5]::xid8
+        where e.partition_key = p_partition_key and e.xid = v_last
           and e.event_id = v_parts[7]::bigint and e.execution_id = v_parts[9]::uuid
           and e.occurred_at = v_at)
       then 'history_lost' end;
   if v_reason is not null then
+    -- What this cursor has not delivered may be older than its anchor: long transactions.
+    v_at := least(
+      v_at,
+      (select min(e.occurred_at) from ff.event e
+       where e.partition_key = p_partition_key and e.xid > v_last),
+      (select min(e.occurred_at) from ff.event e
+       where e.partition_key = p_partition_key and e.xid = any (v_unfinished)));
     perform ff._refuse('WF403', 'cursor_expired', jsonb_build_object(
       'reason', v_reason, 'resume_from', v_at - interval '1 minute',
       'hint', 'open a cursor at resume_from; some events will be seen twice'));
   end if;
+  v_parts[10] := v_trimmed;
   return v_parts;
 end;
 $_$;
@@ -736,13 +852,13 @@ begin
     select a.pk, a.id, a.lease_id, a.epoch, a.attempt_id, a.n, a.is_second, e.execution_id,
            e.phase, e.ownership, e.outcome, e.row_epoch, e.row_lease_id, e.lease_expires_at,
            e.row_attempt_id, e.row_attempt_index, e.last_lease_id, e.last_lease_end,
-           e.last_lease_until, e.total_attempt_count, e.transitioned_at
+           e.last_lease_retry_at, e.total_attempt_count, e.transitioned_at
     from asked a
     left join lateral (
       select x.execution_id, x.phase, x.ownership, x.outcome, x.epoch as row_epoch,
              x.lease_id as row_lease_id, x.lease_expires_at, x.attempt_id as row_attempt_id,
              x.attempt_index as row_attempt_index, x.last_lease_id, x.last_lease_end,
-             x.last_lease_until, x.total_attempt_count, x.transitioned_at
+             x.last_lease_retry_at, x.total_attempt_count, x.transitioned_at
       from ff.execution x
       where not a.is_second
         and x.partition_key = a.pk and x.execution_id = a.id
@@ -752,7 +868,7 @@ begin
   ),
   judged as (
     select s.n, s.id, s.phase, s.ownership, s.outcome, s.row_epoch, s.row_attempt_id,
-           s.row_attempt_index, s.last_lease_until, h.last_lease_until as history_until,
+           s.row_attempt_index, s.last_lease_retry_at, h.last_lease_retry_at as history_until,
            h.attempt_index as history_index,
            case
              when s.id is null or s.lease_id is null or s.epoch is null or s.attempt_id is null
@@ -781,7 +897,7 @@ begin
            end as word
     from seen s
     left join lateral (
-      select t.last_lease_end, t.last_lease_until, t.attempt_index
+      select t.last_lease_end, t.last_lease_retry_at, t.attempt_index
       from ff.attempt t
       where t.partition_key = s.pk and t.execution_id = s.id
         and s.total_attempt_count > 1
@@ -794,7 +910,7 @@ begin
            j.n, j.id,
            case j.word when 'repeat of an ended attempt' then 'repeat' else j.word end,
            case j.word when 'repeat of an ended attempt' then j.history_until
-                       when 'repeat' then j.last_lease_until end,
+                       when 'repeat' then j.last_lease_retry_at end,
            case j.word when 'repeat of an ended attempt' then j.history_index
                        else j.row_attempt_index end,
            case j.word
@@ -931,7 +1047,7 @@ begin
     insert into ff.attempt (
       partition_key, execution_id, attempt_index, attempt_id, attempt_type, epoch, started_at,
       ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category,
-      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_until,
+      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at,
       last_worker_id, last_worker_instance_id)
     select e.partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
            e.attempt_started_at,
@@ -941,11 +1057,16 @@ begin
            e.failure_reason, e.failure_detail,
            coalesce(e.lease_id, e.last_lease_id),
            case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
-           case when e.lease_id is null then e.last_lease_until end,
+           case when e.lease_id is null then e.last_lease_retry_at end,
            coalesce(e.worker_id, e.last_worker_id),
            coalesce(e.worker_instance_id, e.last_worker_instance_id)
     from item i
-    join ff.execution e on e.partition_key = i.pk and e.execution_id = i.execution_id
+    cross join lateral (
+      select x.*
+      from ff.execution x
+      where x.partition_key = i.pk and x.execution_id = i.execution_id
+      offset 0
+    ) e
     where p_has_past and i.is_new and e.total_attempt_count > 0
   ),
   leased as (
@@ -990,7 +1111,7 @@ begin
       failure_detail = case when not i.is_new then e.failure_detail end,
       last_lease_id = case when not i.is_new then e.last_lease_id end,
       last_lease_end = case when not i.is_new then e.last_lease_end end,
-      last_lease_until = case when not i.is_new then e.last_lease_until end,
+      last_lease_retry_at = case when not i.is_new then e.last_lease_retry_at end,
       last_worker_id = case when not i.is_new then e.last_worker_id end,
       last_worker_instance_id = case when not i.is_new then e.last_worker_instance_id end
     from item i
@@ -1025,6 +1146,164 @@ begin
       and x.partition_key = p_partition_key and x.execution_id = l.execution_id
     offset 0) b on true
   order by l.n;
+end;
+$$;
+
+
+--
+-- Name: _lock_candidate(smallint, uuid); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._lock_candidate(p_partition_key smallint, p_execution_id uuid) RETURNS ff.candidate
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_row ff.candidate;
+begin
+  select (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+           or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+               and e.reclaim_at is null),
+         e.phase = 'active' and e.reclaim_count >= e.max_reclaims,
+         e.total_attempt_count > 0
+    into v_row
+  from ff.execution e
+  where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+  for no key update skip locked;
+  return v_row;
+end;
+$$;
+
+
+--
+-- Name: _pick_candidates(smallint, bigint[], smallint[], boolean, smallint, smallint, timestamp with time zone, uuid, integer, integer); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._pick_candidates(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer, p_need integer) RETURNS TABLE(picked uuid[], capped uuid[], has_past boolean, vain integer, seen integer, is_cut boolean, rank smallint, turn smallint, created_at timestamp with time zone, execution_id uuid)
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with candidate as materialized (
+    select p_partition_key as pk, c.rank, c.turn, c.created_at, c.execution_id
+    from ff._candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
+                        p_from_at, p_from_id, p_window) c
+  ),
+  taken as materialized (
+    select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.created_at
+    from candidate c
+    cross join lateral (
+      select e.execution_id,
+             (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+               or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+                   and e.reclaim_at is null) as is_open,
+             e.phase = 'active' and e.reclaim_count >= e.max_reclaims as is_over,
+             e.total_attempt_count > 0 as has_past
+      from ff.execution e
+      where e.partition_key = c.pk and e.execution_id = c.execution_id
+      for no key update skip locked
+    ) l
+    limit p_need
+  )
+  select coalesce(t.picked, '{}'), coalesce(t.capped, '{}'), coalesce(t.has_past, false),
+         t.vain, z.seen, t.tried = p_need, y.rank, y.turn, y.created_at, y.execution_id
+  from (select array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
+               array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
+               bool_or(x.has_past) as has_past,
+               count(*)::integer as tried,
+               (count(*) filter (where not x.is_open))::integer as vain
+        from taken x) t
+  cross join (select count(*)::integer as seen from candidate) z
+  -- The last row tried: the last one taken if that was enough, else the last of the window.
+  left join lateral (
+    select w.rank, w.turn, w.created_at, w.execution_id
+    from (select x.rank, x.turn, x.created_at, x.execution_id from taken x
+          where t.tried = p_need
+          union all
+          select c.rank, c.turn, c.created_at, c.execution_id from candidate c
+          where t.tried < p_need) w
+    order by w.rank desc, w.turn desc, w.created_at desc, w.execution_id desc
+    limit 1) y on true;
+end;
+$$;
+
+
+--
+-- Name: _pick_singly(smallint, bigint[], smallint[], boolean, smallint, smallint, timestamp with time zone, uuid, integer, integer, integer); Type: FUNCTION; Schema: ff; Owner: -
+--
+
+CREATE FUNCTION ff._pick_singly(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer, p_need integer, p_most_vain integer) RETURNS TABLE(picked uuid[], capped uuid[], has_past boolean, vain integer, seen integer, is_cut boolean, rank smallint, turn smallint, created_at timestamp with time zone, execution_id uuid)
+    LANGUAGE plpgsql
+    SET search_path TO ''
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_candidate record;
+  v_row       ff.candidate;
+begin
+  picked := '{}'; capped := '{}'; has_past := false; vain := 0; seen := 0; is_cut := false;
+  for v_candidate in
+    select c.rank, c.turn, c.created_at, c.execution_id
+    from ff._candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
+                        p_from_at, p_from_id, p_window) c
+  loop
+    if cardinality(picked) = p_need then
+      is_cut := true;
+      exit;
+    end if;
+    seen := seen + 1;
+    rank := v_candidate.rank;
+    turn := v_candidate.turn;
+    created_at := v_candidate.created_at;
+    execution_id := v_candidate.execution_id;
+    -- Most of what others took meanwhile shows without a lock.
+    continue when not exists (
+      select from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = v_candidate.execution_id
+        and case when (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+                   or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+                       and e.reclaim_at is null)
+              then true else false end);
+    if vain < p_most_vain then
+      v_row := ff._lock_candidate(p_partition_key, v_candidate.execution_id);
+    else
+      begin
+        v_row := ff._lock_candidate(p_partition_key, v_candidate.execution_id);
+        if not v_row.is_open then
+          raise no_data_found;
+        end if;
+      exception when no_data_found then
+        v_row := null;
+      end;
+    end if;
+    if v_row.is_open and v_row.is_over then
+      capped := capped || v_candidate.execution_id;
+    elsif v_row.is_open then
+      picked := picked || v_candidate.execution_id;
+      has_past := has_past or v_row.has_past;
+    elsif v_row.is_open is not null then
+      vain := vain + 1;
+    end if;
+  end loop;
+  return next;
 end;
 $$;
 
@@ -1278,17 +1557,18 @@ $$;
 
 
 --
--- Name: _write_cursor(smallint, xid8, pg_snapshot, bigint, timestamp with time zone, uuid); Type: FUNCTION; Schema: ff; Owner: -
+-- Name: _write_cursor(smallint, xid8, pg_snapshot, bigint, timestamp with time zone, uuid, text); Type: FUNCTION; Schema: ff; Owner: -
 --
 
-CREATE FUNCTION ff._write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid) RETURNS text
+CREATE FUNCTION ff._write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid, p_trimmed text) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO ''
     AS $$
 declare
   v_last bigint := coalesce(p_last_xid::text::bigint, 0);
+  v_body text;
 begin
-  return concat_ws(':',
+  v_body := concat_ws(':',
     'ff1', p_partition_key,
     (select to_hex(s.system_identifier) from pg_control_system() s),
     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
@@ -1305,7 +1585,9 @@ begin
     ), ''),
     coalesce(p_anchor_id, 0),
     coalesce((extract(epoch from p_anchor_at) * 1000000)::bigint, 0),
-    coalesce(p_anchor_of::text, ''));
+    coalesce(p_anchor_of::text, ''),
+    coalesce(p_trimmed, ''));
+  return v_body || ':' || left(encode(sha256(convert_to(v_body, 'UTF8')), 'hex'), 8);
 end;
 $$;
 
@@ -1339,7 +1621,9 @@ declare
   v_from_turn  smallint := 0;
   v_from_at    timestamptz := coalesce(p_floor_at, '-infinity');
   v_from_id    uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
-  v_locked     integer := 0;
+  v_seen       bigint := 0;
+  v_need       integer;
+  v_vain       integer := 0;
   v_picked     uuid[] := '{}';
   v_capped     uuid[] := '{}';
   v_has_past   boolean := false;
@@ -1366,7 +1650,7 @@ begin
     and (p_lanes is null or r.lane = any (p_lanes))
     and (p_namespace is null or r.namespace = p_namespace)
     and r.capabilities <@ p_capabilities
-    and (l.state in ('active', 'draining') or l.paused_until <= v_now);
+    and (l.state in ('active', 'draining') or l.resumes_at <= v_now);
   if v_routes is null then
     return;
   end if;
@@ -1376,112 +1660,36 @@ begin
       and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null);
 
   -- Each round reads the next window of candidates in order, without locks, then locks them in that
-  -- order. What others have locked is skipped, so the next round goes on behind the window.
+  -- order; what others have locked is skipped, so the next round goes on behind. Rows locked in vain
+  -- stay locked: once there might be more of them than the limit, they are tried one by one.
   loop
-    with route as materialized (
-      select p_partition_key as pk, u.route_id, u.turn, v_from_rank as from_rank,
-             case when u.turn = v_from_turn then v_from_at
-                  when u.turn > v_from_turn then '-infinity'::timestamptz
-                  else 'infinity'::timestamptz end as from_at,
-             v_from_id as from_id
-      from unnest(v_routes, v_turns) u(route_id, turn)
-      offset 0
-    ),
-    -- A few heads of every route give a position the window cannot reach beyond.
-    head as (
-      select h.rank, r.turn, h.created_at, h.execution_id
-      from route r
-      cross join lateral (
-        select e.rank, e.created_at, e.execution_id
-        from ff.execution e
-        where e.partition_key = r.pk and e.route_id = r.route_id
-          and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-          and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
-        order by e.rank, e.created_at, e.execution_id
-        limit 2 * ((v_window - 1) / cardinality(v_routes) + 1) + 1
-      ) h
-      where cardinality(v_routes) > 1
-    ),
-    bound as materialized (
-      select h.rank, h.turn, h.created_at, h.execution_id
-      from head h
-      order by h.rank, h.turn, h.created_at, h.execution_id
-      offset v_window - 1 limit 1
-    ),
-    span as materialized (
-      select r.pk, r.route_id, r.turn, r.from_rank, r.from_at, r.from_id,
-             coalesce(b.rank, 9001::smallint) as to_rank,
-             case when b.turn is null or r.turn < b.turn then 'infinity'::timestamptz
-                  when r.turn > b.turn then '-infinity'::timestamptz
-                  else b.created_at end as to_at,
-             coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') as to_id
-      from route r left join bound b on true
-      offset 0
-    ),
-    candidate as materialized (
-      select s.pk, c.rank, s.turn, c.created_at, c.execution_id
-      from span s
-      cross join lateral (
-        (select e.rank, e.created_at, e.execution_id
-         from ff.execution e
-         where e.partition_key = s.pk and e.route_id = s.route_id
-           and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
-           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
-         order by e.rank, e.created_at, e.execution_id
-         limit v_window)
-        union all
-        (select e.rank, e.created_at, e.execution_id
-         from ff.execution e
-         where v_reclaiming
-           and e.partition_key = s.pk and e.route_id = s.route_id
-           and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-           and e.reclaim_at is null
-           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
-           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
-         order by e.rank, e.created_at, e.execution_id
-         limit v_window)
-      ) c
-      order by c.rank, s.turn, c.created_at, c.execution_id
-      limit v_window
-    ),
-    taken as materialized (
-      select l.execution_id, l.is_open, l.is_over, l.has_past
-      from candidate c
-      cross join lateral (
-        select e.execution_id,
-               (e.phase = 'runnable' and e.eligibility = 'eligible_now')
-                 or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-                     and e.reclaim_at is null) as is_open,
-               e.phase = 'active' and e.reclaim_count >= e.max_reclaims as is_over,
-               e.total_attempt_count > 0 as has_past
-        from ff.execution e
-        where e.partition_key = c.pk and e.execution_id = c.execution_id
-        for no key update skip locked
-      ) l
-      limit p_limit - cardinality(v_picked)
-    )
-    select t.locked, t.picked, t.capped, t.has_past, z.seen, z.rank, z.turn, z.created_at,
-           z.execution_id
-      into v_round
-    from (select count(*) as locked,
-                 array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
-                 array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
-                 bool_or(x.has_past) as has_past
-          from taken x) t
-    left join (select count(*) over () as seen, c.rank, c.turn, c.created_at, c.execution_id
-               from candidate c
-               order by c.rank desc, c.turn desc, c.created_at desc, c.execution_id desc
-               limit 1) z on true;
-
-    v_picked := v_picked || coalesce(v_round.picked, '{}');
-    v_capped := v_capped || coalesce(v_round.capped, '{}');
-    v_has_past := v_has_past or coalesce(v_round.has_past, false);
-    v_locked := v_locked + v_round.locked;
-    exit when cardinality(v_picked) = p_limit or coalesce(v_round.seen, 0) < v_window
-           or v_locked >= 2 * p_limit;
+    v_need := p_limit - cardinality(v_picked);
+    if v_vain + v_need <= p_limit then
+      select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
+             r.created_at, r.execution_id
+        into v_round
+      from ff._pick_candidates(
+        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
+        v_from_id, v_window, v_need) r;
+    else
+      select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
+             r.created_at, r.execution_id
+        into v_round
+      from ff._pick_singly(
+        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
+        v_from_id, v_window, v_need, p_limit - v_vain) r;
+    end if;
+    v_picked := v_picked || v_round.picked;
+    v_capped := v_capped || v_round.capped;
+    v_has_past := v_has_past or v_round.has_past;
+    v_seen := v_seen + v_round.seen;
+    v_vain := v_vain + v_round.vain;
+    exit when cardinality(v_picked) = p_limit
+           or cardinality(v_picked) + cardinality(v_capped) >= 2 * p_limit
+           or (v_round.seen < v_window and not v_round.is_cut);
     -- A window that others hold whole is a sign of more to come: look further at once.
-    v_window := case when v_round.locked = 0 then least(v_window * 2, 8000)
+    v_window := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
+                       then least(v_window * 2, 8000)
                      else greatest(p_limit - cardinality(v_picked), 20) end;
     v_from_rank := v_round.rank;
     v_from_turn := v_round.turn;
@@ -1492,16 +1700,24 @@ begin
   if cardinality(v_capped) > 0 then
     perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
   end if;
-  if cardinality(v_picked) = 0 then
+  if v_seen = 0 then
+    -- Nothing there, unless the original of this call has taken it since the slot was read.
+    return query
+    select c.* from ff.claim_slot s
+    cross join lateral ff._claimed(p_partition_key, s.execution_ids, p_claim_id) c
+    where s.partition_key = p_partition_key and s.worker_instance_id = p_worker_instance_id
+      and s.claim_id = p_claim_id;
     return;
   end if;
-
-  return query select * from ff._lease_executions(
-    p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
-    p_lease_ttl, v_now);
+  if cardinality(v_picked) > 0 then
+    return query select * from ff._lease_executions(
+      p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
+      p_lease_ttl, v_now);
+  end if;
 
   -- Written last and only from the state read first: a repeat that overlaps its original waits here
-  -- and is then sent back to read the original's answer.
+  -- and is then sent back to read the original's answer. So it is written, too, when all that waits
+  -- is locked: it may be the original that holds it, and only one of the two may count.
   insert into ff.claim_slot as s (
     partition_key, worker_instance_id, claim_id, claimed_at, execution_ids)
   values (p_partition_key, p_worker_instance_id, p_claim_id, v_now, v_picked)
@@ -1574,6 +1790,7 @@ begin
                   and x.lease_id = a.lease_id and x.epoch = a.epoch and x.attempt_id = a.attempt_id
                   and x.lease_expires_at > greatest(v_now, x.transitioned_at)
                   and coalesce(octet_length(a.result), 0) <= 1048576
+                  and coalesce(octet_length(a.encoding), 0) <= 64
                   and (p_namespace is null or x.namespace = p_namespace)
               then true else false end
       for no key update skip locked
@@ -1593,7 +1810,7 @@ begin
       result_encoding = h.encoding,
       last_lease_id = e.lease_id,
       last_lease_end = 'complete',
-      last_lease_until = null,
+      last_lease_retry_at = null,
       last_worker_id = e.worker_id,
       last_worker_instance_id = e.worker_instance_id,
       lease_id = null,
@@ -1642,16 +1859,22 @@ begin
   return query
   select v_rest[j.item]::integer,
          case when j.word = 'repeat' then 'completed'
+              when j.word = 'held' and b.field is not null then 'invalid'
               -- good again, but not a moment ago: somebody held the row, so it is to be repeated
-              when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
-                then 'invalid'
               when j.word = 'held' then 'busy'
               else j.word end,
-         case when j.word = 'held' and octet_length(p_results[v_rest[j.item]]) > 1048576
-                then jsonb_build_object('field', 'result',
-                                        'problem', 'is larger than 1 MiB (1048576 bytes)')
+         case when j.word = 'held' and b.field is not null
+                then jsonb_build_object('field', b.field, 'problem', b.problem)
               else j.detail end
-  from unnest(v_judged) j;
+  from unnest(v_judged) j
+  cross join lateral (
+    select w.words[1] as field, w.words[2] as problem
+    from (select case
+              when octet_length(p_results[v_rest[j.item]]) > 1048576
+                then array['result', 'is larger than 1 MiB (1048576 bytes)']
+              when octet_length(p_result_encodings[v_rest[j.item]]) > 64
+                then array['result_encoding', 'must be at most 64 bytes']
+            end as words) w) b;
 end;
 $$;
 
@@ -1798,7 +2021,7 @@ begin
       due_at = d.now + d.wait,
       last_lease_id = e.lease_id,
       last_lease_end = 'fail',
-      last_lease_until = d.now + d.wait,
+      last_lease_retry_at = d.now + d.wait,
       last_worker_id = e.worker_id,
       last_worker_instance_id = e.worker_instance_id,
       lease_id = null,
@@ -1890,17 +2113,21 @@ CREATE FUNCTION ff.open_cursor(p_partition_key smallint, p_since timestamp with 
     SET jit TO 'off'
     AS $$
 declare
+  v_trimmed  text;
   v_snapshot pg_snapshot;
+  v_own      xid8;
   v_last     record;
 begin
   perform ff._require_primary();
+  select m.value into v_trimmed
+  from ff.meta m where m.name = 'trimmed_xid:' || p_partition_key;
   v_snapshot := pg_current_snapshot();
+  v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
   if p_since is null then
     select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last
     from ff.event e
     where e.partition_key = p_partition_key
-      and e.xid is distinct from pg_current_xact_id_if_assigned()
-      and pg_visible_in_snapshot(e.xid, v_snapshot)
+      and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
     order by e.xid desc, e.event_id desc
     limit 1;
   else
@@ -1911,13 +2138,15 @@ begin
       and e.xid < coalesce(
         (select f.xid from ff.event f
          where f.partition_key = p_partition_key and f.occurred_at >= p_since
+           and f.xid <> v_own and pg_visible_in_snapshot(f.xid, v_snapshot)
          order by f.xid limit 1),
         pg_snapshot_xmax(v_snapshot))
+      and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
     order by e.xid desc, e.event_id desc
     limit 1;
   end if;
   return ff._write_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
-                          v_last.occurred_at, v_last.execution_id);
+                          v_last.occurred_at, v_last.execution_id, v_trimmed);
 end;
 $$;
 
@@ -2001,6 +2230,7 @@ declare
   v_last       xid8;
   v_unfinished xid8[];
   v_cut        xid8;
+  v_checked    xid8;
   v_beyond     xid8;
   v_anchor     record;
 begin
@@ -2014,22 +2244,24 @@ begin
   v_snapshot := pg_current_snapshot();
   v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
 
-  -- Enough for a page: up to and including the transaction of the row behind it.
+  -- Enough for a page: up to and including the transaction of its last row.
   select e.xid into v_cut
   from ff.event e
   where e.partition_key = p_partition_key and e.xid > v_last
     and e.xid < pg_snapshot_xmax(v_snapshot)
+    and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
   order by e.xid, e.event_id
-  offset p_limit limit 1;
+  offset p_limit - 1 limit 1;
 
   -- A transaction that began early may have written late: then an execution's earlier event carries
   -- a higher number. Go on until every event in the page has its predecessor before or in it.
+  v_checked := v_last;
   while v_cut is not null loop
     select p.xid into v_beyond
     from (
       select e.execution_id, e.event_id
       from ff.event e
-      where e.partition_key = p_partition_key and e.xid > v_last and e.xid <= v_cut
+      where e.partition_key = p_partition_key and e.xid > v_checked and e.xid <= v_cut
         and e.version > 1
       union all
       select e.execution_id, e.event_id
@@ -2038,6 +2270,7 @@ begin
         select x.execution_id, x.event_id from ff.event x
         where x.partition_key = p_partition_key and x.xid = u.xid and x.version > 1
         offset 0) e
+      where v_checked = v_last
     ) w
     cross join lateral (
       select b.xid
@@ -2051,6 +2284,7 @@ begin
     order by p.xid desc
     limit 1;
     exit when v_beyond is null;
+    v_checked := v_cut;
     v_cut := v_beyond;
   end loop;
 
@@ -2097,15 +2331,27 @@ begin
   next_cursor := case
     when v_anchor.xid is not null then
       ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
-                       v_anchor.occurred_at, v_anchor.execution_id)
+                       v_anchor.occurred_at, v_anchor.execution_id, v_parts[10])
     when exists (
         select from unnest(v_unfinished) u(xid)
         where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
       ff._write_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
                        timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
-                       nullif(v_parts[9], '')::uuid)
+                       nullif(v_parts[9], '')::uuid, v_parts[10])
     else p_cursor end;
-  has_more := v_cut is not null;
+  has_more := v_cut is not null and exists (
+    select from ff.event e
+    where e.partition_key = p_partition_key and e.xid > v_cut
+      and e.xid < pg_snapshot_xmax(v_snapshot)
+      and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot));
+
+  -- What was trimmed while we read may be missing above.
+  if exists (
+    select from ff.meta m
+    where m.name = 'trimmed_xid:' || p_partition_key and m.value is distinct from v_parts[10])
+  then
+    perform ff._check_cursor(p_partition_key, p_cursor);
+  end if;
   event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;
   attempt_index := null; lease_id := null; epoch := null; worker_instance_id := null;
   outcome := null; flow_id := null; namespace := null; lane := null; task := null;
@@ -2287,7 +2533,7 @@ begin
       version = e.version + 1,
       last_lease_id = e.lease_id,
       last_lease_end = 'release',
-      last_lease_until = null,
+      last_lease_retry_at = null,
       last_worker_id = e.worker_id,
       last_worker_instance_id = e.worker_instance_id,
       lease_id = null,
@@ -2297,8 +2543,8 @@ begin
       due_at = null,
       attempt_paused_at = greatest(v_now, e.transitioned_at),
       attempt_pause_cause = p_cause,
-      attempt_time_left = greatest(
-        e.attempt_deadline_at - greatest(v_now, e.transitioned_at), interval '0'),
+      attempt_time_left = case when e.attempt_deadline_at is not null then greatest(
+        e.attempt_deadline_at - greatest(v_now, e.transitioned_at), interval '0') end,
       attempt_deadline_at = null,
       transitioned_at = greatest(v_now, e.transitioned_at),
       mutated_at = greatest(v_now, e.transitioned_at)
@@ -2359,6 +2605,7 @@ begin
 
   update ff.execution e set
     lease_expires_at = greatest(v_now, e.transitioned_at) + p_lease_ttl,
+    due_at = least(e.due_at, greatest(v_now, e.transitioned_at) + p_lease_ttl),
     mutated_at = greatest(v_now, e.transitioned_at)
   from (
     select p_partition_key as pk, j.execution_id
@@ -2383,6 +2630,10 @@ CREATE FUNCTION ff.submit_executions(p_partition_key smallint, p_namespace text,
     SET search_path TO ''
     SET lock_timeout TO '2s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     SET jit TO 'off'
     AS $$
 #variable_conflict use_column
@@ -2541,7 +2792,7 @@ CREATE TABLE ff.attempt (
     failure_detail bytea,
     last_lease_id uuid,
     last_lease_end ff.lease_end,
-    last_lease_until timestamp with time zone,
+    last_lease_retry_at timestamp with time zone,
     last_worker_id text,
     last_worker_instance_id text,
     CONSTRAINT ended_means_ended CHECK ((ended_as = ANY (ARRAY['ended_success'::ff.attempt_lifecycle, 'ended_failure'::ff.attempt_lifecycle, 'ended_cancelled'::ff.attempt_lifecycle, 'interrupted_reclaimed'::ff.attempt_lifecycle])))
@@ -2611,7 +2862,7 @@ END) STORED NOT NULL,
     worker_instance_id text,
     last_lease_id uuid,
     last_lease_end ff.lease_end,
-    last_lease_until timestamp with time zone,
+    last_lease_retry_at timestamp with time zone,
     last_worker_id text,
     last_worker_instance_id text,
     attempt_id uuid,
@@ -2996,11 +3247,11 @@ CREATE VIEW ff.installation AS
 CREATE TABLE ff.lane (
     lane text NOT NULL,
     state ff.lane_state DEFAULT 'active'::ff.lane_state NOT NULL,
-    paused_until timestamp with time zone,
+    resumes_at timestamp with time zone,
     registered_at timestamp with time zone NOT NULL,
     registered_by text NOT NULL,
     CONSTRAINT lane_is_short_printable_ascii CHECK ((lane ~ '^[ -~]{1,64}$'::text)),
-    CONSTRAINT paused_until_only_when_paused CHECK (((state = 'paused'::ff.lane_state) OR (paused_until IS NULL)))
+    CONSTRAINT resumes_only_when_paused CHECK (((state = 'paused'::ff.lane_state) OR (resumes_at IS NULL)))
 );
 
 
@@ -3011,7 +3262,7 @@ CREATE TABLE ff.lane (
 CREATE VIEW ff.lane_depth AS
  SELECT l.lane,
     (l.state)::text AS state,
-    l.paused_until,
+    l.resumes_at,
     l.registered_at,
     (COALESCE(LEAST(sum(d.waiting), (10001)::numeric), (0)::numeric))::integer AS waiting
    FROM ((ff.lane l
@@ -3021,7 +3272,7 @@ CREATE VIEW ff.lane_depth AS
                    FROM ff.execution e
                   WHERE ((e.partition_key = 0) AND (e.route_id = r.route_id) AND (e.phase = 'runnable'::ff.phase) AND (e.eligibility = 'eligible_now'::ff.eligibility))
                  LIMIT 10001) w) d ON (true))
-  GROUP BY l.lane, l.state, l.paused_until, l.registered_at;
+  GROUP BY l.lane, l.state, l.resumes_at, l.registered_at;
 
 
 --
@@ -3094,9 +3345,9 @@ CREATE TABLE ff.transition (
 -- Data for Name: attempt; Type: TABLE DATA; Schema: ff; Owner: -
 --
 
-COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type, epoch, started_at, ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_until, last_worker_id, last_worker_instance_id) FROM stdin;
-0	0	01a1e17e-5b99-76c0-a476-6824be798b7d	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	initial	1	2026-11-15 23:15:17.031095+00	2026-11-15 23:15:17.033294+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	fail	2026-11-15 23:15:17.034294+00	old	old-1
-0	0	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	01a1e17e-5c2f-7762-ab7c-828540d84508	initial	1	2026-11-15 23:15:17.168485+00	2026-11-15 23:15:18.295875+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e17e-5c2f-7762-ab7c-828540d84508	expire_lease	\N	old	old-1
+COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type, epoch, started_at, ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id) FROM stdin;
+0	0	01a1e193-db90-7549-8e9a-f8c0831f2b2e	01a1e193-db93-7554-aca2-37bac5d4f961	initial	1	2026-11-15 23:38:46.036042+00	2026-11-15 23:38:46.037909+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e193-db93-7554-aca2-37bac5d4f961	fail	2026-11-15 23:38:46.038909+00	old	old-1
+0	0	01a1e193-dbd6-7525-977c-9c4c6f98acb9	01a1e193-dbd7-753f-9d03-b8d50c6a600d	initial	1	2026-11-15 23:38:46.103861+00	2026-11-15 23:38:47.210355+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e193-dbd7-753f-9d03-b8d50c6a600d	expire_lease	\N	old	old-1
 \.
 
 
@@ -3105,7 +3356,7 @@ COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt
 --
 
 COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, execution_ids) FROM stdin;
-0	old-1	01a1e17e-60af-70f1-9e04-b4a8dd03419c	2026-11-15 23:15:18.320085+00	{01a1e17e-60a6-7280-8c70-a0e0611eb181}
+0	old-1	01a1e193-e02d-708d-a4d3-227cff5b3bfd	2026-11-15 23:38:47.213701+00	{01a1e193-e02c-77f6-a611-e542930d6a21}
 \.
 
 
@@ -3114,36 +3365,36 @@ COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, exe
 --
 
 COPY ff.event (partition_key, version, attempt_index, event_id, xid, execution_id, occurred_at, route_id, epoch, kind, outcome, lease_id, flow_id, namespace, worker_instance_id, instance_tag, actor, detail) FROM stdin;
-0	1	\N	1	730	01a1e17e-5a83-729f-aca7-97bbea168188	2026-11-15 23:15:16.799151+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	2	731	01a1e17e-5a83-729f-aca7-97bbea168188	2026-11-15 23:15:16.821948+00	349961808710839234	1	claimed	\N	01a1e17e-5ad0-70e6-b635-28c791db213d	\N	default	old-1	\N	\N	\N
-0	3	0	3	732	01a1e17e-5a83-729f-aca7-97bbea168188	2026-11-15 23:15:16.853042+00	349961808710839234	1	completed	success	01a1e17e-5ad0-70e6-b635-28c791db213d	\N	default	old-1	\N	\N	\N
-0	1	\N	4	734	01a1e17e-5afa-7033-bb46-9ba736f064cd	2026-11-15 23:15:16.911978+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	5	735	01a1e17e-5afa-7033-bb46-9ba736f064cd	2026-11-15 23:15:16.932674+00	349961808710839234	1	claimed	\N	01a1e17e-5b3f-74fb-89a3-1a9d79038505	\N	default	old-1	\N	\N	\N
-0	3	0	6	736	01a1e17e-5afa-7033-bb46-9ba736f064cd	2026-11-15 23:15:16.959115+00	349961808710839234	1	failed	failed	01a1e17e-5b3f-74fb-89a3-1a9d79038505	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
-0	1	\N	7	738	01a1e17e-5b65-73d1-bac5-4b0b2c287557	2026-11-15 23:15:16.973449+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	8	739	01a1e17e-5b65-73d1-bac5-4b0b2c287557	2026-11-15 23:15:16.982536+00	349961808710839234	1	claimed	\N	01a1e17e-5b75-757a-a0ce-33d689ae11d4	\N	default	old-1	\N	\N	\N
-0	3	0	9	740	01a1e17e-5b65-73d1-bac5-4b0b2c287557	2026-11-15 23:15:17.002017+00	349961808710839234	1	retry_scheduled	\N	01a1e17e-5b75-757a-a0ce-33d689ae11d4	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T19:15:17.002017+00:00"}
-0	1	\N	10	742	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.021619+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	11	743	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.031095+00	349961808710839234	1	claimed	\N	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	\N	default	old-1	\N	\N	\N
-0	3	0	12	744	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.033294+00	349961808710839234	1	retry_scheduled	\N	01a1e17e-5ba6-72ce-98ab-a8b163653d4b	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-15T23:15:17.034294+00:00"}
-0	4	1	13	747	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.096886+00	349961808710839234	2	claimed	\N	01a1e17e-5be8-763a-838b-0dfac6199ca5	\N	default	old-1	\N	\N	\N
-0	5	1	14	748	01a1e17e-5b99-76c0-a476-6824be798b7d	2026-11-15 23:15:17.099964+00	349961808710839234	2	completed	success	01a1e17e-5be8-763a-838b-0dfac6199ca5	\N	default	old-1	\N	\N	\N
-0	1	\N	15	750	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.115092+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	16	751	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.116667+00	349961808710839234	1	claimed	\N	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	\N	default	old-1	\N	\N	\N
-0	3	0	17	752	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.125741+00	349961808710839234	1	released	\N	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
-0	4	0	18	753	01a1e17e-5bf8-764b-b0e3-667dfef5a225	2026-11-15 23:15:17.145267+00	349961808710839234	2	resumed	\N	01a1e17e-5c15-7264-82b9-5000081d371d	\N	default	old-1	\N	\N	\N
-0	1	\N	19	755	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:17.166066+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	20	756	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:17.168485+00	349961808710839234	1	claimed	\N	01a1e17e-5c2f-7762-ab7c-828540d84508	\N	default	old-1	\N	\N	\N
-0	3	0	21	757	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:18.281028+00	349961808710839234	1	lease_expired	\N	01a1e17e-5c2f-7762-ab7c-828540d84508	\N	default	old-1	\N	\N	\N
-0	4	1	22	758	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:18.295875+00	349961808710839234	2	reclaimed	\N	01a1e17e-6097-756e-878c-630d97ecfd23	\N	default	old-1	\N	\N	\N
-0	5	1	23	759	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	2026-11-15 23:15:18.308542+00	349961808710839234	2	completed	success	01a1e17e-6097-756e-878c-630d97ecfd23	\N	default	old-1	\N	\N	\N
-0	1	\N	24	760	01a1e17e-60a6-7280-8c70-a0e0611eb181	2026-11-15 23:15:18.310801+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	25	762	01a1e17e-60a6-7280-8c70-a0e0611eb181	2026-11-15 23:15:18.320085+00	349961808710839234	1	claimed	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	\N	default	old-1	\N	\N	\N
-0	3	0	26	763	01a1e17e-60a6-7280-8c70-a0e0611eb181	2026-11-15 23:15:19.437466+00	349961808710839234	1	lease_expired	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	\N	default	old-1	\N	\N	\N
-0	1	\N	27	764	01a1e17e-6513-716d-81ac-eab51a080070	2026-11-15 23:15:19.44634+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	28	765	01a1e17e-652a-74a3-894e-e5b0d7796bad	2026-11-15 23:15:19.466919+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	29	767	01a1e17e-6531-72f6-8f91-fe7e7c3f850e	2026-11-15 23:15:19.484213+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	30	768	01a1e17e-6548-722c-9c8e-837dbad8ddb6	2026-11-15 23:15:19.497415+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	1	730	01a1e193-db31-743f-8c1f-7365f3da3afb	2026-11-15 23:38:45.959653+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	2	731	01a1e193-db31-743f-8c1f-7365f3da3afb	2026-11-15 23:38:45.964701+00	349961808710839234	1	claimed	\N	01a1e193-db4b-75fd-94f3-1809b88aefdc	\N	default	old-1	\N	\N	\N
+0	3	0	3	732	01a1e193-db31-743f-8c1f-7365f3da3afb	2026-11-15 23:38:45.973198+00	349961808710839234	1	completed	success	01a1e193-db4b-75fd-94f3-1809b88aefdc	\N	default	old-1	\N	\N	\N
+0	1	\N	4	734	01a1e193-db56-728d-9875-136b11db5e8a	2026-11-15 23:38:46.001701+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	5	735	01a1e193-db56-728d-9875-136b11db5e8a	2026-11-15 23:38:46.006671+00	349961808710839234	1	claimed	\N	01a1e193-db75-737c-8f03-ac42df332df7	\N	default	old-1	\N	\N	\N
+0	3	0	6	736	01a1e193-db56-728d-9875-136b11db5e8a	2026-11-15 23:38:46.017252+00	349961808710839234	1	failed	failed	01a1e193-db75-737c-8f03-ac42df332df7	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
+0	1	\N	7	737	01a1e193-db84-7464-baaa-e2b76e03ac53	2026-11-15 23:38:46.021994+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	8	739	01a1e193-db84-7464-baaa-e2b76e03ac53	2026-11-15 23:38:46.023834+00	349961808710839234	1	claimed	\N	01a1e193-db87-7002-b677-b0dd2131a476	\N	default	old-1	\N	\N	\N
+0	3	0	9	740	01a1e193-db84-7464-baaa-e2b76e03ac53	2026-11-15 23:38:46.028809+00	349961808710839234	1	retry_scheduled	\N	01a1e193-db87-7002-b677-b0dd2131a476	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T19:38:46.028809+00:00"}
+0	1	\N	10	741	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.034284+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	11	743	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.036042+00	349961808710839234	1	claimed	\N	01a1e193-db93-7554-aca2-37bac5d4f961	\N	default	old-1	\N	\N	\N
+0	3	0	12	744	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.037909+00	349961808710839234	1	retry_scheduled	\N	01a1e193-db93-7554-aca2-37bac5d4f961	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-15T23:38:46.038909+00:00"}
+0	4	1	13	747	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.092777+00	349961808710839234	2	claimed	\N	01a1e193-dbcc-737d-b1d3-1d4c811b713a	\N	default	old-1	\N	\N	\N
+0	5	1	14	748	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.09458+00	349961808710839234	2	completed	success	01a1e193-dbcc-737d-b1d3-1d4c811b713a	\N	default	old-1	\N	\N	\N
+0	1	\N	15	750	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.096629+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	16	751	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.097705+00	349961808710839234	1	claimed	\N	01a1e193-dbd1-7175-9884-9bf55d40c3df	\N	default	old-1	\N	\N	\N
+0	3	0	17	752	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.099303+00	349961808710839234	1	released	\N	01a1e193-dbd1-7175-9884-9bf55d40c3df	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
+0	4	0	18	753	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.1006+00	349961808710839234	2	resumed	\N	01a1e193-dbd4-7595-ba4a-a62f1f9fcebf	\N	default	old-1	\N	\N	\N
+0	1	\N	19	755	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:46.103124+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	20	756	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:46.103861+00	349961808710839234	1	claimed	\N	01a1e193-dbd7-753f-9d03-b8d50c6a600d	\N	default	old-1	\N	\N	\N
+0	3	0	21	757	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:47.207432+00	349961808710839234	1	lease_expired	\N	01a1e193-dbd7-753f-9d03-b8d50c6a600d	\N	default	old-1	\N	\N	\N
+0	4	1	22	758	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:47.210355+00	349961808710839234	2	reclaimed	\N	01a1e193-e02a-72d0-95c2-4102a0535bfa	\N	default	old-1	\N	\N	\N
+0	5	1	23	759	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:47.211632+00	349961808710839234	2	completed	success	01a1e193-e02a-72d0-95c2-4102a0535bfa	\N	default	old-1	\N	\N	\N
+0	1	\N	24	761	01a1e193-e02c-77f6-a611-e542930d6a21	2026-11-15 23:38:47.212788+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	25	762	01a1e193-e02c-77f6-a611-e542930d6a21	2026-11-15 23:38:47.213701+00	349961808710839234	1	claimed	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	\N	default	old-1	\N	\N	\N
+0	3	0	26	763	01a1e193-e02c-77f6-a611-e542930d6a21	2026-11-15 23:38:48.317055+00	349961808710839234	1	lease_expired	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	\N	default	old-1	\N	\N	\N
+0	1	\N	27	764	01a1e193-e47f-706b-8a25-d9d9befb0c96	2026-11-15 23:38:48.322271+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	28	765	01a1e193-e483-7026-ac2e-8ba3cf42220c	2026-11-15 23:38:48.323954+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	29	767	01a1e193-e484-77e5-b081-3ae16e4f855f	2026-11-15 23:38:48.327815+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	30	768	01a1e193-e488-710f-86a6-8d2beb2f2274	2026-11-15 23:38:48.329317+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
 \.
 
 
@@ -3151,18 +3402,18 @@ COPY ff.event (partition_key, version, attempt_index, event_id, xid, execution_i
 -- Data for Name: execution; Type: TABLE DATA; Schema: ff; Owner: -
 --
 
-COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, epoch, created_at, transitioned_at, mutated_at, version, total_attempt_count, retry_count, replay_count, reclaim_count, max_reclaims, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause, namespace, due_at, delayed_until, reclaim_at, deadline_at, started_at, terminal_at, attempt_timeout, lease_id, lease_expires_at, worker_id, worker_instance_id, last_lease_id, last_lease_end, last_lease_until, last_worker_id, last_worker_instance_id, attempt_id, attempt_type, attempt_started_at, attempt_paused_at, attempt_pause_cause, attempt_deadline_at, attempt_time_left, attempt_ended_at, attempt_ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, flow_id, instance_tag, blocking_detail, payload_encoding, payload, result_encoding, result) FROM stdin;
-0	9000	0	01a1e17e-5a83-729f-aca7-97bbea168188	349961808710839234	1	2026-11-15 23:15:16.799151+00	2026-11-15 23:15:16.853042+00	2026-11-15 23:15:16.853042+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:15:16.821948+00	2026-11-15 23:15:16.853042+00	\N	\N	\N	\N	\N	01a1e17e-5ad0-70e6-b635-28c791db213d	complete	\N	old	old-1	01a1e17e-5ad0-70e6-b635-28c791db213d	initial	2026-11-15 23:15:16.821948+00	\N	\N	\N	\N	2026-11-15 23:15:16.853042+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522
-0	9000	0	01a1e17e-5afa-7033-bb46-9ba736f064cd	349961808710839234	1	2026-11-15 23:15:16.911978+00	2026-11-15 23:15:16.959115+00	2026-11-15 23:15:16.959115+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-15 23:15:16.932674+00	2026-11-15 23:15:16.959115+00	\N	\N	\N	\N	\N	01a1e17e-5b3f-74fb-89a3-1a9d79038505	fail	\N	old	old-1	01a1e17e-5b3f-74fb-89a3-1a9d79038505	initial	2026-11-15 23:15:16.932674+00	\N	\N	\N	\N	2026-11-15 23:15:16.959115+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e17e-5b65-73d1-bac5-4b0b2c287557	349961808710839234	1	2026-11-15 23:15:16.973449+00	2026-11-15 23:15:17.002017+00	2026-11-15 23:15:17.002017+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 19:15:17.002017+00	2026-11-16 19:15:17.002017+00	\N	\N	2026-11-15 23:15:16.982536+00	\N	\N	\N	\N	\N	\N	01a1e17e-5b75-757a-a0ce-33d689ae11d4	fail	2026-11-16 19:15:17.002017+00	old	old-1	01a1e17e-5b75-757a-a0ce-33d689ae11d4	initial	2026-11-15 23:15:16.982536+00	\N	\N	\N	\N	2026-11-15 23:15:17.002017+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	1	01a1e17e-5b99-76c0-a476-6824be798b7d	349961808710839234	2	2026-11-15 23:15:17.021619+00	2026-11-15 23:15:17.099964+00	2026-11-15 23:15:17.099964+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:15:17.031095+00	2026-11-15 23:15:17.099964+00	\N	\N	\N	\N	\N	01a1e17e-5be8-763a-838b-0dfac6199ca5	complete	\N	old	old-1	01a1e17e-5be8-763a-838b-0dfac6199ca5	retry	2026-11-15 23:15:17.096886+00	\N	\N	\N	\N	2026-11-15 23:15:17.099964+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422
-0	9000	0	01a1e17e-5bf8-764b-b0e3-667dfef5a225	349961808710839234	2	2026-11-15 23:15:17.115092+00	2026-11-15 23:15:17.145267+00	2026-11-15 23:15:17.159894+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 19:15:17.145267+00	\N	\N	\N	2026-11-15 23:15:17.116667+00	\N	\N	01a1e17e-5c15-7264-82b9-5000081d371d	2026-11-16 19:15:17.159894+00	old	old-1	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	release	\N	old	old-1	01a1e17e-5bfb-73ec-9ead-bf56cc6604d6	initial	2026-11-15 23:15:17.116667+00	\N	\N	2026-11-15 23:15:17.145267+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	1	01a1e17e-5c2d-77c4-a665-16ce29afd3e9	349961808710839234	2	2026-11-15 23:15:17.166066+00	2026-11-15 23:15:18.308542+00	2026-11-15 23:15:18.308542+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:15:17.168485+00	2026-11-15 23:15:18.308542+00	\N	\N	\N	\N	\N	01a1e17e-6097-756e-878c-630d97ecfd23	complete	\N	old	old-1	01a1e17e-6097-756e-878c-630d97ecfd23	reclaim	2026-11-15 23:15:18.295875+00	\N	\N	\N	\N	2026-11-15 23:15:18.308542+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422
-0	9000	0	01a1e17e-60a6-7280-8c70-a0e0611eb181	349961808710839234	1	2026-11-15 23:15:18.310801+00	2026-11-15 23:15:19.437466+00	2026-11-15 23:15:19.437466+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-15 23:15:18.320085+00	\N	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	2026-11-15 23:15:19.320085+00	old	old-1	\N	\N	\N	\N	\N	01a1e17e-60af-70f1-9e04-b4a8dd03419c	initial	2026-11-15 23:15:18.320085+00	2026-11-15 23:15:19.437466+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e17e-6513-716d-81ac-eab51a080070	349961808710839234	0	2026-11-15 23:15:19.44634+00	2026-11-15 23:15:19.44634+00	2026-11-15 23:15:19.44634+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e17e-652a-74a3-894e-e5b0d7796bad	349961808710839234	0	2026-11-15 23:15:19.466919+00	2026-11-15 23:15:19.466919+00	2026-11-15 23:15:19.466919+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 19:15:19.466919+00	2026-11-16 19:15:19.466919+00	\N	2026-11-17 05:15:19.466919+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	8993	0	01a1e17e-6531-72f6-8f91-fe7e7c3f850e	3443912107856408636	0	2026-11-15 23:15:19.484213+00	2026-11-15 23:15:19.484213+00	2026-11-15 23:15:19.484213+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e17e-6548-722c-9c8e-837dbad8ddb6	3443912107856408636	0	2026-11-15 23:15:19.497415+00	2026-11-15 23:15:19.497415+00	2026-11-15 23:15:19.497415+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, epoch, created_at, transitioned_at, mutated_at, version, total_attempt_count, retry_count, replay_count, reclaim_count, max_reclaims, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause, namespace, due_at, delayed_until, reclaim_at, deadline_at, started_at, terminal_at, attempt_timeout, lease_id, lease_expires_at, worker_id, worker_instance_id, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id, attempt_id, attempt_type, attempt_started_at, attempt_paused_at, attempt_pause_cause, attempt_deadline_at, attempt_time_left, attempt_ended_at, attempt_ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, flow_id, instance_tag, blocking_detail, payload_encoding, payload, result_encoding, result) FROM stdin;
+0	9000	0	01a1e193-db31-743f-8c1f-7365f3da3afb	349961808710839234	1	2026-11-15 23:38:45.959653+00	2026-11-15 23:38:45.973198+00	2026-11-15 23:38:45.973198+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:38:45.964701+00	2026-11-15 23:38:45.973198+00	\N	\N	\N	\N	\N	01a1e193-db4b-75fd-94f3-1809b88aefdc	complete	\N	old	old-1	01a1e193-db4b-75fd-94f3-1809b88aefdc	initial	2026-11-15 23:38:45.964701+00	\N	\N	\N	\N	2026-11-15 23:38:45.973198+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522
+0	9000	0	01a1e193-db56-728d-9875-136b11db5e8a	349961808710839234	1	2026-11-15 23:38:46.001701+00	2026-11-15 23:38:46.017252+00	2026-11-15 23:38:46.017252+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-15 23:38:46.006671+00	2026-11-15 23:38:46.017252+00	\N	\N	\N	\N	\N	01a1e193-db75-737c-8f03-ac42df332df7	fail	\N	old	old-1	01a1e193-db75-737c-8f03-ac42df332df7	initial	2026-11-15 23:38:46.006671+00	\N	\N	\N	\N	2026-11-15 23:38:46.017252+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e193-db84-7464-baaa-e2b76e03ac53	349961808710839234	1	2026-11-15 23:38:46.021994+00	2026-11-15 23:38:46.028809+00	2026-11-15 23:38:46.028809+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 19:38:46.028809+00	2026-11-16 19:38:46.028809+00	\N	\N	2026-11-15 23:38:46.023834+00	\N	\N	\N	\N	\N	\N	01a1e193-db87-7002-b677-b0dd2131a476	fail	2026-11-16 19:38:46.028809+00	old	old-1	01a1e193-db87-7002-b677-b0dd2131a476	initial	2026-11-15 23:38:46.023834+00	\N	\N	\N	\N	2026-11-15 23:38:46.028809+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	1	01a1e193-db90-7549-8e9a-f8c0831f2b2e	349961808710839234	2	2026-11-15 23:38:46.034284+00	2026-11-15 23:38:46.09458+00	2026-11-15 23:38:46.09458+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:38:46.036042+00	2026-11-15 23:38:46.09458+00	\N	\N	\N	\N	\N	01a1e193-dbcc-737d-b1d3-1d4c811b713a	complete	\N	old	old-1	01a1e193-dbcc-737d-b1d3-1d4c811b713a	retry	2026-11-15 23:38:46.092777+00	\N	\N	\N	\N	2026-11-15 23:38:46.09458+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422
+0	9000	0	01a1e193-dbcf-76f8-9103-d8bfefe9974e	349961808710839234	2	2026-11-15 23:38:46.096629+00	2026-11-15 23:38:46.1006+00	2026-11-15 23:38:46.102091+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 19:38:46.1006+00	\N	\N	\N	2026-11-15 23:38:46.097705+00	\N	\N	01a1e193-dbd4-7595-ba4a-a62f1f9fcebf	2026-11-16 19:38:46.102091+00	old	old-1	01a1e193-dbd1-7175-9884-9bf55d40c3df	release	\N	old	old-1	01a1e193-dbd1-7175-9884-9bf55d40c3df	initial	2026-11-15 23:38:46.097705+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	1	01a1e193-dbd6-7525-977c-9c4c6f98acb9	349961808710839234	2	2026-11-15 23:38:46.103124+00	2026-11-15 23:38:47.211632+00	2026-11-15 23:38:47.211632+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:38:46.103861+00	2026-11-15 23:38:47.211632+00	\N	\N	\N	\N	\N	01a1e193-e02a-72d0-95c2-4102a0535bfa	complete	\N	old	old-1	01a1e193-e02a-72d0-95c2-4102a0535bfa	reclaim	2026-11-15 23:38:47.210355+00	\N	\N	\N	\N	2026-11-15 23:38:47.211632+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422
+0	9000	0	01a1e193-e02c-77f6-a611-e542930d6a21	349961808710839234	1	2026-11-15 23:38:47.212788+00	2026-11-15 23:38:48.317055+00	2026-11-15 23:38:48.317055+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-15 23:38:47.213701+00	\N	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	2026-11-15 23:38:48.213701+00	old	old-1	\N	\N	\N	\N	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	initial	2026-11-15 23:38:47.213701+00	2026-11-15 23:38:48.317055+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e193-e47f-706b-8a25-d9d9befb0c96	349961808710839234	0	2026-11-15 23:38:48.322271+00	2026-11-15 23:38:48.322271+00	2026-11-15 23:38:48.322271+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e193-e483-7026-ac2e-8ba3cf42220c	349961808710839234	0	2026-11-15 23:38:48.323954+00	2026-11-15 23:38:48.323954+00	2026-11-15 23:38:48.323954+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 19:38:48.323954+00	2026-11-16 19:38:48.323954+00	\N	2026-11-17 05:38:48.323954+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	8993	0	01a1e193-e484-77e5-b081-3ae16e4f855f	3443912107856408636	0	2026-11-15 23:38:48.327815+00	2026-11-15 23:38:48.327815+00	2026-11-15 23:38:48.327815+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e193-e488-710f-86a6-8d2beb2f2274	3443912107856408636	0	2026-11-15 23:38:48.329317+00	2026-11-15 23:38:48.329317+00	2026-11-15 23:38:48.329317+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
 \.
 
 
@@ -3171,10 +3422,10 @@ COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, e
 --
 
 COPY ff.execution_body (partition_key, execution_id, payload, policy, tags, creator) FROM stdin;
-0	01a1e17e-5b65-73d1-bac5-4b0b2c287557	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
-0	01a1e17e-5b99-76c0-a476-6824be798b7d	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
-0	01a1e17e-6513-716d-81ac-eab51a080070	\N	\N	{"team.name": "x"}	me
-0	01a1e17e-6548-722c-9c8e-837dbad8ddb6	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e193-db84-7464-baaa-e2b76e03ac53	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
+0	01a1e193-db90-7549-8e9a-f8c0831f2b2e	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e193-e47f-706b-8a25-d9d9befb0c96	\N	\N	{"team.name": "x"}	me
+0	01a1e193-e488-710f-86a6-8d2beb2f2274	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
 \.
 
 
@@ -3183,7 +3434,7 @@ COPY ff.execution_body (partition_key, execution_id, payload, policy, tags, crea
 --
 
 COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fingerprint, expires_at) FROM stdin;
-0	default	k	01a1e17e-6513-716d-81ac-eab51a080070	window	\\x66	2026-11-16 23:15:19.445438+00
+0	default	k	01a1e193-e47f-706b-8a25-d9d9befb0c96	window	\\x66	2026-11-16 23:38:48.321222+00
 \.
 
 
@@ -3191,9 +3442,9 @@ COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fin
 -- Data for Name: lane; Type: TABLE DATA; Schema: ff; Owner: -
 --
 
-COPY ff.lane (lane, state, paused_until, registered_at, registered_by) FROM stdin;
-default	active	\N	2026-11-15 23:15:16.748537+00	submit_executions
-gpu	active	\N	2026-11-15 23:15:19.473429+00	submit_executions
+COPY ff.lane (lane, state, resumes_at, registered_at, registered_by) FROM stdin;
+default	active	\N	2026-11-15 23:38:45.943406+00	submit_executions
+gpu	active	\N	2026-11-15 23:38:48.325214+00	submit_executions
 \.
 
 
@@ -3205,7 +3456,7 @@ COPY ff.meta (name, value) FROM stdin;
 partitions	1
 instance_tag_key	\N
 library_version	1
-library_hash	4cf8b3349b2527912319806fefd278eca12eee89a30171a96dc0ba25bcd2dcbf
+library_hash	c81bbada918684e0a7750bf85d95290bb4d89a5a80df7945904efb51d5f1b596
 \.
 
 
@@ -3214,8 +3465,8 @@ library_hash	4cf8b3349b2527912319806fefd278eca12eee89a30171a96dc0ba25bcd2dcbf
 --
 
 COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FROM stdin;
-349961808710839234	default	default	old.task	{}	2026-11-15 23:15:16.748537+00
-3443912107856408636	default	gpu	old.render	{gpu}	2026-11-15 23:15:19.473429+00
+349961808710839234	default	default	old.task	{}	2026-11-15 23:38:45.943406+00
+3443912107856408636	default	gpu	old.render	{gpu}	2026-11-15 23:38:48.325214+00
 \.
 
 
@@ -3224,8 +3475,8 @@ COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FRO
 --
 
 COPY ff.schema_step (step, name, checksum, breaking, applied_at) FROM stdin;
-1	execution	337c9bbcd7ed91f43e068df1716835e118a40ddc1c38882f3e9bfb6b128f960d	f	2026-11-15 23:15:16.338177+00
-2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-15 23:15:16.482986+00
+1	execution	73ecde9b2a63e5dfe3f233ba2a9f7476458b5ce87af74188c2f72183f06c1342	f	2026-11-15 23:38:45.853834+00
+2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-15 23:38:45.882626+00
 \.
 
 
@@ -3796,7 +4047,7 @@ CREATE INDEX execution_reclaim ON ff.execution USING btree (partition_key, route
 -- Name: idempotency_key_expiry; Type: INDEX; Schema: ff; Owner: -
 --
 
-CREATE INDEX idempotency_key_expiry ON ff.idempotency_key USING btree (partition_key, expires_at);
+CREATE INDEX idempotency_key_expiry ON ff.idempotency_key USING btree (partition_key, expires_at) WHERE (expires_at > '-infinity'::timestamp with time zone);
 
 
 --
@@ -3818,6 +4069,13 @@ CREATE INDEX route_task ON ff.route USING btree (task, lane);
 --
 
 REVOKE ALL ON FUNCTION ff._backoff(p_backoff jsonb, p_retry_count integer, p_chance double precision) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _candidates(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._candidates(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer) FROM PUBLIC;
 
 
 --
@@ -3912,6 +4170,27 @@ REVOKE ALL ON FUNCTION ff._lease_executions(p_partition_key smallint, p_executio
 
 
 --
+-- Name: FUNCTION _lock_candidate(p_partition_key smallint, p_execution_id uuid); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._lock_candidate(p_partition_key smallint, p_execution_id uuid) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _pick_candidates(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer, p_need integer); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._pick_candidates(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer, p_need integer) FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION _pick_singly(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer, p_need integer, p_most_vain integer); Type: ACL; Schema: ff; Owner: -
+--
+
+REVOKE ALL ON FUNCTION ff._pick_singly(p_partition_key smallint, p_routes bigint[], p_turns smallint[], p_reclaiming boolean, p_from_rank smallint, p_from_turn smallint, p_from_at timestamp with time zone, p_from_id uuid, p_window integer, p_need integer, p_most_vain integer) FROM PUBLIC;
+
+
+--
 -- Name: FUNCTION _policy_problem(p_policy text); Type: ACL; Schema: ff; Owner: -
 --
 
@@ -3947,10 +4226,10 @@ REVOKE ALL ON FUNCTION ff._take_keys(p_partition_key smallint, p_namespace text,
 
 
 --
--- Name: FUNCTION _write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid); Type: ACL; Schema: ff; Owner: -
+-- Name: FUNCTION _write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid, p_trimmed text); Type: ACL; Schema: ff; Owner: -
 --
 
-REVOKE ALL ON FUNCTION ff._write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION ff._write_cursor(p_partition_key smallint, p_last_xid xid8, p_snapshot pg_snapshot, p_anchor_id bigint, p_anchor_at timestamp with time zone, p_anchor_of uuid, p_trimmed text) FROM PUBLIC;
 
 
 --

@@ -338,7 +338,7 @@ async def test_a_pause_ends_at_its_time(db, clock, engine):
     now = await clock.freeze()
     (id_,) = await submit(engine, Item())
     await db.execute(
-        "update ff.lane set state = 'paused', paused_until = $1", now + timedelta(minutes=5)
+        "update ff.lane set state = 'paused', resumes_at = $1", now + timedelta(minutes=5)
     )
     await clock.advance(minutes=4)
     assert await engine.claim() == []
@@ -388,7 +388,7 @@ async def test_a_retry_is_a_new_attempt_and_the_old_one_becomes_history(clock, e
     )
     assert (past["failure_class"], past["failure_reason"]) == ("transient", "it broke")
     assert (past["last_lease_id"], past["last_lease_end"]) == (first.lease_id, "fail")
-    assert past["last_lease_until"] == before["last_lease_until"]
+    assert past["last_lease_retry_at"] == before["last_lease_retry_at"]
     assert (past["last_worker_id"], past["last_worker_instance_id"]) == ("pool", "pool-1")
     assert past["previous_attempt_index"] is past["attempt_reason"] is None
     assert (await engine.kinds(execution.id))[-1] == "claimed"

@@ -63,7 +63,7 @@ async def test_a_failure_with_retries_left_waits_for_the_next_attempt(clock, eng
     assert (row["failure_class"], row["failure_category"]) == ("transient", "io")
     assert (row["failure_reason"], row["failure_detail"]) == ("it broke", b"trace")
     assert (row["last_lease_id"], row["last_lease_end"]) == (lease.lease_id, "fail")
-    assert row["last_lease_until"] == answer.delayed_until
+    assert row["last_lease_retry_at"] == answer.delayed_until
     assert row["lease_id"] is row["worker_id"] is row["terminal_at"] is None
     # the epoch is kept; the next claim raises it
     assert row["epoch"] == lease.epoch
@@ -95,7 +95,7 @@ async def test_a_failure_without_retries_left_is_the_end(clock, engine, make):
         "fail",
     )
     assert (row["public_state"], row["terminal_at"], row["retry_count"]) == ("failed", now, 0)
-    assert row["due_at"] is row["delayed_until"] is row["last_lease_until"] is None
+    assert row["due_at"] is row["delayed_until"] is row["last_lease_retry_at"] is None
     event = (await engine.events(execution.id))[-1]
     assert (event["kind"], event["outcome"]) == ("failed", "failed")
     assert (event["lease_id"], event["epoch"], event["attempt_index"]) == (lease.lease_id, 1, 0)
@@ -170,6 +170,13 @@ async def test_the_policy_may_name_what_is_worth_a_retry(engine, make, categorie
     policy = {"retry_policy": {"max_retries": 3, "retryable_categories": categories}}
     execution = await make.execution("leased", policy=policy)
     assert (await engine.fail(execution.last_lease, category=category)).word == word
+
+
+async def test_without_a_category_the_class_stands_for_it(engine, make):
+    policy = {"retry_policy": {"retryable_categories": ["timeout"]}}
+    for class_, word in (("timeout", "retry_scheduled"), ("infra_crash", "failed")):
+        execution = await make.execution("leased", policy=policy)
+        assert (await engine.fail(execution.last_lease, class_)).word == word
 
 
 async def test_a_category_does_not_make_a_permanent_failure_worth_a_retry(engine, make):

@@ -38,7 +38,7 @@ async def test_a_route_and_its_lane_are_stored(db, clock, engine):
     assert dict(lane) == {
         "lane": "mail",
         "state": "active",
-        "paused_until": None,
+        "resumes_at": None,
         "registered_at": now,
         "registered_by": "submit_executions",
     }

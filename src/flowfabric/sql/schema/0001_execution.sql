@@ -96,14 +96,17 @@ create type ff.verdict as (
   detail        jsonb
 );
 
+-- What a claim learns about an execution when it locks it.
+create type ff.candidate as (is_open boolean, is_over boolean, has_past boolean);
+
 create table ff.lane (
   lane          text          primary key,
   state         ff.lane_state not null default 'active',
-  paused_until  timestamptz,
+  resumes_at  timestamptz,
   registered_at timestamptz   not null,
   registered_by text          not null,
   constraint lane_is_short_printable_ascii check (lane ~ '^[ -~]{1,64}$'),
-  constraint paused_until_only_when_paused check (state = 'paused' or paused_until is null)
+  constraint resumes_only_when_paused check (state = 'paused' or resumes_at is null)
 );
 
 create table ff.route (
@@ -185,7 +188,7 @@ create table ff.execution (
   -- the last lease that ended in the latest attempt, and what its holder was told
   last_lease_id             uuid,
   last_lease_end            ff.lease_end,
-  last_lease_until          timestamptz,
+  last_lease_retry_at          timestamptz,
   last_worker_id            text,
   last_worker_instance_id   text,
 
@@ -299,7 +302,7 @@ create table ff.attempt (
   failure_detail          bytea,
   last_lease_id           uuid,
   last_lease_end          ff.lease_end,
-  last_lease_until        timestamptz,
+  last_lease_retry_at        timestamptz,
   last_worker_id          text,
   last_worker_instance_id text,
   primary key (partition_key, execution_id, attempt_index),
@@ -354,7 +357,10 @@ create table ff.idempotency_key (
   primary key (partition_key, namespace, key)
 );
 
-create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at);
+-- Partial only so that the planner cannot mistake it for a way to look a key up while the table is
+-- small; whoever trims says the predicate.
+create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at)
+  where expires_at > '-infinity';
 
 -- Every legal move, as data. A null event_kind marks a quiet move. Tests refuse any other.
 create table ff.transition (

@@ -53,13 +53,13 @@ begin
     select a.pk, a.id, a.lease_id, a.epoch, a.attempt_id, a.n, a.is_second, e.execution_id,
            e.phase, e.ownership, e.outcome, e.row_epoch, e.row_lease_id, e.lease_expires_at,
            e.row_attempt_id, e.row_attempt_index, e.last_lease_id, e.last_lease_end,
-           e.last_lease_until, e.total_attempt_count, e.transitioned_at
+           e.last_lease_retry_at, e.total_attempt_count, e.transitioned_at
     from asked a
     left join lateral (
       select x.execution_id, x.phase, x.ownership, x.outcome, x.epoch as row_epoch,
              x.lease_id as row_lease_id, x.lease_expires_at, x.attempt_id as row_attempt_id,
              x.attempt_index as row_attempt_index, x.last_lease_id, x.last_lease_end,
-             x.last_lease_until, x.total_attempt_count, x.transitioned_at
+             x.last_lease_retry_at, x.total_attempt_count, x.transitioned_at
       from ff.execution x
       where not a.is_second
         and x.partition_key = a.pk and x.execution_id = a.id
@@ -69,7 +69,7 @@ begin
   ),
   judged as (
     select s.n, s.id, s.phase, s.ownership, s.outcome, s.row_epoch, s.row_attempt_id,
-           s.row_attempt_index, s.last_lease_until, h.last_lease_until as history_until,
+           s.row_attempt_index, s.last_lease_retry_at, h.last_lease_retry_at as history_until,
            h.attempt_index as history_index,
            case
              when s.id is null or s.lease_id is null or s.epoch is null or s.attempt_id is null
@@ -98,7 +98,7 @@ begin
            end as word
     from seen s
     left join lateral (
-      select t.last_lease_end, t.last_lease_until, t.attempt_index
+      select t.last_lease_end, t.last_lease_retry_at, t.attempt_index
       from ff.attempt t
       where t.partition_key = s.pk and t.execution_id = s.id
         and s.total_attempt_count > 1
@@ -111,7 +111,7 @@ begin
            j.n, j.id,
            case j.word when 'repeat of an ended attempt' then 'repeat' else j.word end,
            case j.word when 'repeat of an ended attempt' then j.history_until
-                       when 'repeat' then j.last_lease_until end,
+                       when 'repeat' then j.last_lease_retry_at end,
            case j.word when 'repeat of an ended attempt' then j.history_index
                        else j.row_attempt_index end,
            case j.word

@@ -68,7 +68,7 @@ begin
     insert into ff.attempt (
       partition_key, execution_id, attempt_index, attempt_id, attempt_type, epoch, started_at,
       ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category,
-      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_until,
+      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at,
       last_worker_id, last_worker_instance_id)
     select e.partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
            e.attempt_started_at,
@@ -78,11 +78,16 @@ begin
            e.failure_reason, e.failure_detail,
            coalesce(e.lease_id, e.last_lease_id),
            case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
-           case when e.lease_id is null then e.last_lease_until end,
+           case when e.lease_id is null then e.last_lease_retry_at end,
            coalesce(e.worker_id, e.last_worker_id),
            coalesce(e.worker_instance_id, e.last_worker_instance_id)
     from item i
-    join ff.execution e on e.partition_key = i.pk and e.execution_id = i.execution_id
+    cross join lateral (
+      select x.*
+      from ff.execution x
+      where x.partition_key = i.pk and x.execution_id = i.execution_id
+      offset 0
+    ) e
     where p_has_past and i.is_new and e.total_attempt_count > 0
   ),
   leased as (
@@ -127,7 +132,7 @@ begin
       failure_detail = case when not i.is_new then e.failure_detail end,
       last_lease_id = case when not i.is_new then e.last_lease_id end,
       last_lease_end = case when not i.is_new then e.last_lease_end end,
-      last_lease_until = case when not i.is_new then e.last_lease_until end,
+      last_lease_retry_at = case when not i.is_new then e.last_lease_retry_at end,
       last_worker_id = case when not i.is_new then e.last_worker_id end,
       last_worker_instance_id = case when not i.is_new then e.last_worker_instance_id end
     from item i

@@ -73,7 +73,8 @@ declare
   v_from_at    timestamptz := coalesce(p_floor_at, '-infinity');
   v_from_id    uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
   v_seen       bigint := 0;
-  v_locked     integer := 0;
+  v_need       integer;
+  v_vain       integer := 0;
   v_picked     uuid[] := '{}';
   v_capped     uuid[] := '{}';
   v_has_past   boolean := false;
@@ -100,7 +101,7 @@ begin
     and (p_lanes is null or r.lane = any (p_lanes))
     and (p_namespace is null or r.namespace = p_namespace)
     and r.capabilities <@ p_capabilities
-    and (l.state in ('active', 'draining') or l.paused_until <= v_now);
+    and (l.state in ('active', 'draining') or l.resumes_at <= v_now);
   if v_routes is null then
     return;
   end if;
@@ -110,113 +111,36 @@ begin
       and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null);
 
   -- Each round reads the next window of candidates in order, without locks, then locks them in that
-  -- order. What others have locked is skipped, so the next round goes on behind the window.
+  -- order; what others have locked is skipped, so the next round goes on behind. Rows locked in vain
+  -- stay locked: once there might be more of them than the limit, they are tried one by one.
   loop
-    with route as materialized (
-      select p_partition_key as pk, u.route_id, u.turn, v_from_rank as from_rank,
-             case when u.turn = v_from_turn then v_from_at
-                  when u.turn > v_from_turn then '-infinity'::timestamptz
-                  else 'infinity'::timestamptz end as from_at,
-             v_from_id as from_id
-      from unnest(v_routes, v_turns) u(route_id, turn)
-      offset 0
-    ),
-    -- A few heads of every route give a position the window cannot reach beyond.
-    head as (
-      select h.rank, r.turn, h.created_at, h.execution_id
-      from route r
-      cross join lateral (
-        select e.rank, e.created_at, e.execution_id
-        from ff.execution e
-        where e.partition_key = r.pk and e.route_id = r.route_id
-          and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-          and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
-        order by e.rank, e.created_at, e.execution_id
-        limit 2 * ((v_window - 1) / cardinality(v_routes) + 1) + 1
-      ) h
-      where cardinality(v_routes) > 1
-    ),
-    bound as materialized (
-      select h.rank, h.turn, h.created_at, h.execution_id
-      from head h
-      order by h.rank, h.turn, h.created_at, h.execution_id
-      offset v_window - 1 limit 1
-    ),
-    span as materialized (
-      select r.pk, r.route_id, r.turn, r.from_rank, r.from_at, r.from_id,
-             coalesce(b.rank, 9001::smallint) as to_rank,
-             case when b.turn is null or r.turn < b.turn then 'infinity'::timestamptz
-                  when r.turn > b.turn then '-infinity'::timestamptz
-                  else b.created_at end as to_at,
-             coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') as to_id
-      from route r left join bound b on true
-      offset 0
-    ),
-    candidate as materialized (
-      select s.pk, c.rank, s.turn, c.created_at, c.execution_id
-      from span s
-      cross join lateral (
-        (select e.rank, e.created_at, e.execution_id
-         from ff.execution e
-         where e.partition_key = s.pk and e.route_id = s.route_id
-           and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
-           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
-         order by e.rank, e.created_at, e.execution_id
-         limit v_window)
-        union all
-        (select e.rank, e.created_at, e.execution_id
-         from ff.execution e
-         where v_reclaiming
-           and e.partition_key = s.pk and e.route_id = s.route_id
-           and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-           and e.reclaim_at is null
-           and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
-           and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
-         order by e.rank, e.created_at, e.execution_id
-         limit v_window)
-      ) c
-      order by c.rank, s.turn, c.created_at, c.execution_id
-      limit v_window
-    ),
-    taken as materialized (
-      select l.execution_id, l.is_open, l.is_over, l.has_past
-      from candidate c
-      cross join lateral (
-        select e.execution_id,
-               (e.phase = 'runnable' and e.eligibility = 'eligible_now')
-                 or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-                     and e.reclaim_at is null) as is_open,
-               e.phase = 'active' and e.reclaim_count >= e.max_reclaims as is_over,
-               e.total_attempt_count > 0 as has_past
-        from ff.execution e
-        where e.partition_key = c.pk and e.execution_id = c.execution_id
-        for no key update skip locked
-      ) l
-      limit p_limit - cardinality(v_picked)
-    )
-    select t.locked, t.picked, t.capped, t.has_past, z.seen, z.rank, z.turn, z.created_at,
-           z.execution_id
-      into v_round
-    from (select count(*) as locked,
-                 array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
-                 array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
-                 bool_or(x.has_past) as has_past
-          from taken x) t
-    left join (select count(*) over () as seen, c.rank, c.turn, c.created_at, c.execution_id
-               from candidate c
-               order by c.rank desc, c.turn desc, c.created_at desc, c.execution_id desc
-               limit 1) z on true;
-
-    v_picked := v_picked || coalesce(v_round.picked, '{}');
-    v_capped := v_capped || coalesce(v_round.capped, '{}');
-    v_has_past := v_has_past or coalesce(v_round.has_past, false);
-    v_seen := v_seen + coalesce(v_round.seen, 0);
-    v_locked := v_locked + v_round.locked;
-    exit when cardinality(v_picked) = p_limit or coalesce(v_round.seen, 0) < v_window
-           or v_locked >= 2 * p_limit;
+    v_need := p_limit - cardinality(v_picked);
+    if v_vain + v_need <= p_limit then
+      select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
+             r.created_at, r.execution_id
+        into v_round
+      from ff._pick_candidates(
+        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
+        v_from_id, v_window, v_need) r;
+    else
+      select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
+             r.created_at, r.execution_id
+        into v_round
+      from ff._pick_singly(
+        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
+        v_from_id, v_window, v_need, p_limit - v_vain) r;
+    end if;
+    v_picked := v_picked || v_round.picked;
+    v_capped := v_capped || v_round.capped;
+    v_has_past := v_has_past or v_round.has_past;
+    v_seen := v_seen + v_round.seen;
+    v_vain := v_vain + v_round.vain;
+    exit when cardinality(v_picked) = p_limit
+           or cardinality(v_picked) + cardinality(v_capped) >= 2 * p_limit
+           or (v_round.seen < v_window and not v_round.is_cut);
     -- A window that others hold whole is a sign of more to come: look further at once.
-    v_window := case when v_round.locked = 0 then least(v_window * 2, 8000)
+    v_window := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
+                       then least(v_window * 2, 8000)
                      else greatest(p_limit - cardinality(v_picked), 20) end;
     v_from_rank := v_round.rank;
     v_from_turn := v_round.turn;

@@ -93,7 +93,7 @@ begin
       result_encoding = h.encoding,
       last_lease_id = e.lease_id,
       last_lease_end = 'complete',
-      last_lease_until = null,
+      last_lease_retry_at = null,
       last_worker_id = e.worker_id,
       last_worker_instance_id = e.worker_instance_id,
       lease_id = null,

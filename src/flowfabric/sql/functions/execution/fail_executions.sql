@@ -115,7 +115,7 @@ begin
       due_at = d.now + d.wait,
       last_lease_id = e.lease_id,
       last_lease_end = 'fail',
-      last_lease_until = d.now + d.wait,
+      last_lease_retry_at = d.now + d.wait,
       last_worker_id = e.worker_id,
       last_worker_instance_id = e.worker_instance_id,
       lease_id = null,

@@ -5,7 +5,7 @@
 -- by commas; a requirement that cannot be read is refused, because an empty one means "anyone".
 --
 -- Moves:    nothing
--- Refuses:  invalid (per item, with field and problem)
+-- Refuses:  per item: invalid (field, problem) · WF402 route_collision
 -- Locks:    none held: insert or nothing
 -- Replay:   the same item gives the same id
 drop function if exists ff.register_routes;

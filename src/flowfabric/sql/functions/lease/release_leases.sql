@@ -5,8 +5,8 @@
 --
 -- Moves:    active -> runnable eligible, attempt interrupted (T15); a lease found expired is
 --           marked so (T19)
--- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
---           · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   the lease that was released gets `released` again
 drop function if exists ff.release_leases;
@@ -67,7 +67,7 @@ begin
       version = e.version + 1,
       last_lease_id = e.lease_id,
       last_lease_end = 'release',
-      last_lease_until = null,
+      last_lease_retry_at = null,
       last_worker_id = e.worker_id,
       last_worker_instance_id = e.worker_instance_id,
       lease_id = null,

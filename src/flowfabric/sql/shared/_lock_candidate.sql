@@ -1,0 +1,26 @@
+-- Lock one candidate of a claim if nobody holds it, and say what it is by now; null if it is held.
+drop function if exists ff._lock_candidate;
+create function ff._lock_candidate(p_partition_key smallint, p_execution_id uuid)
+returns ff.candidate
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  v_row ff.candidate;
+begin
+  select (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+           or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+               and e.reclaim_at is null),
+         e.phase = 'active' and e.reclaim_count >= e.max_reclaims,
+         e.total_attempt_count > 0
+    into v_row
+  from ff.execution e
+  where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+  for no key update skip locked;
+  return v_row;
+end;
+$$;
