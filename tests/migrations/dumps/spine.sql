@@ -3346,8 +3346,8 @@ CREATE TABLE ff.transition (
 --
 
 COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type, epoch, started_at, ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id) FROM stdin;
-0	0	01a1e193-db90-7549-8e9a-f8c0831f2b2e	01a1e193-db93-7554-aca2-37bac5d4f961	initial	1	2026-11-15 23:38:46.036042+00	2026-11-15 23:38:46.037909+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e193-db93-7554-aca2-37bac5d4f961	fail	2026-11-15 23:38:46.038909+00	old	old-1
-0	0	01a1e193-dbd6-7525-977c-9c4c6f98acb9	01a1e193-dbd7-753f-9d03-b8d50c6a600d	initial	1	2026-11-15 23:38:46.103861+00	2026-11-15 23:38:47.210355+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e193-dbd7-753f-9d03-b8d50c6a600d	expire_lease	\N	old	old-1
+0	0	01a1e195-84e2-71f0-ad15-6de3d8c83e89	01a1e195-84e6-7368-abd9-2f8e42227746	initial	1	2026-11-15 23:40:34.918652+00	2026-11-15 23:40:34.920773+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e195-84e6-7368-abd9-2f8e42227746	fail	2026-11-15 23:40:34.921773+00	old	old-1
+0	0	01a1e195-852b-777a-9add-d19c2ec8121d	01a1e195-852c-75f1-97fa-9c4a93d88172	initial	1	2026-11-15 23:40:34.989047+00	2026-11-15 23:40:36.095257+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e195-852c-75f1-97fa-9c4a93d88172	expire_lease	\N	old	old-1
 \.
 
 
@@ -3356,7 +3356,7 @@ COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt
 --
 
 COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, execution_ids) FROM stdin;
-0	old-1	01a1e193-e02d-708d-a4d3-227cff5b3bfd	2026-11-15 23:38:47.213701+00	{01a1e193-e02c-77f6-a611-e542930d6a21}
+0	old-1	01a1e195-8983-7009-8dc7-31664c53cb19	2026-11-15 23:40:36.099685+00	{01a1e195-8981-745f-beb8-77c8f515c38d}
 \.
 
 
@@ -3365,36 +3365,36 @@ COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, exe
 --
 
 COPY ff.event (partition_key, version, attempt_index, event_id, xid, execution_id, occurred_at, route_id, epoch, kind, outcome, lease_id, flow_id, namespace, worker_instance_id, instance_tag, actor, detail) FROM stdin;
-0	1	\N	1	730	01a1e193-db31-743f-8c1f-7365f3da3afb	2026-11-15 23:38:45.959653+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	2	731	01a1e193-db31-743f-8c1f-7365f3da3afb	2026-11-15 23:38:45.964701+00	349961808710839234	1	claimed	\N	01a1e193-db4b-75fd-94f3-1809b88aefdc	\N	default	old-1	\N	\N	\N
-0	3	0	3	732	01a1e193-db31-743f-8c1f-7365f3da3afb	2026-11-15 23:38:45.973198+00	349961808710839234	1	completed	success	01a1e193-db4b-75fd-94f3-1809b88aefdc	\N	default	old-1	\N	\N	\N
-0	1	\N	4	734	01a1e193-db56-728d-9875-136b11db5e8a	2026-11-15 23:38:46.001701+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	5	735	01a1e193-db56-728d-9875-136b11db5e8a	2026-11-15 23:38:46.006671+00	349961808710839234	1	claimed	\N	01a1e193-db75-737c-8f03-ac42df332df7	\N	default	old-1	\N	\N	\N
-0	3	0	6	736	01a1e193-db56-728d-9875-136b11db5e8a	2026-11-15 23:38:46.017252+00	349961808710839234	1	failed	failed	01a1e193-db75-737c-8f03-ac42df332df7	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
-0	1	\N	7	737	01a1e193-db84-7464-baaa-e2b76e03ac53	2026-11-15 23:38:46.021994+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	8	739	01a1e193-db84-7464-baaa-e2b76e03ac53	2026-11-15 23:38:46.023834+00	349961808710839234	1	claimed	\N	01a1e193-db87-7002-b677-b0dd2131a476	\N	default	old-1	\N	\N	\N
-0	3	0	9	740	01a1e193-db84-7464-baaa-e2b76e03ac53	2026-11-15 23:38:46.028809+00	349961808710839234	1	retry_scheduled	\N	01a1e193-db87-7002-b677-b0dd2131a476	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T19:38:46.028809+00:00"}
-0	1	\N	10	741	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.034284+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	11	743	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.036042+00	349961808710839234	1	claimed	\N	01a1e193-db93-7554-aca2-37bac5d4f961	\N	default	old-1	\N	\N	\N
-0	3	0	12	744	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.037909+00	349961808710839234	1	retry_scheduled	\N	01a1e193-db93-7554-aca2-37bac5d4f961	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-15T23:38:46.038909+00:00"}
-0	4	1	13	747	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.092777+00	349961808710839234	2	claimed	\N	01a1e193-dbcc-737d-b1d3-1d4c811b713a	\N	default	old-1	\N	\N	\N
-0	5	1	14	748	01a1e193-db90-7549-8e9a-f8c0831f2b2e	2026-11-15 23:38:46.09458+00	349961808710839234	2	completed	success	01a1e193-dbcc-737d-b1d3-1d4c811b713a	\N	default	old-1	\N	\N	\N
-0	1	\N	15	750	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.096629+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	16	751	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.097705+00	349961808710839234	1	claimed	\N	01a1e193-dbd1-7175-9884-9bf55d40c3df	\N	default	old-1	\N	\N	\N
-0	3	0	17	752	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.099303+00	349961808710839234	1	released	\N	01a1e193-dbd1-7175-9884-9bf55d40c3df	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
-0	4	0	18	753	01a1e193-dbcf-76f8-9103-d8bfefe9974e	2026-11-15 23:38:46.1006+00	349961808710839234	2	resumed	\N	01a1e193-dbd4-7595-ba4a-a62f1f9fcebf	\N	default	old-1	\N	\N	\N
-0	1	\N	19	755	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:46.103124+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	20	756	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:46.103861+00	349961808710839234	1	claimed	\N	01a1e193-dbd7-753f-9d03-b8d50c6a600d	\N	default	old-1	\N	\N	\N
-0	3	0	21	757	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:47.207432+00	349961808710839234	1	lease_expired	\N	01a1e193-dbd7-753f-9d03-b8d50c6a600d	\N	default	old-1	\N	\N	\N
-0	4	1	22	758	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:47.210355+00	349961808710839234	2	reclaimed	\N	01a1e193-e02a-72d0-95c2-4102a0535bfa	\N	default	old-1	\N	\N	\N
-0	5	1	23	759	01a1e193-dbd6-7525-977c-9c4c6f98acb9	2026-11-15 23:38:47.211632+00	349961808710839234	2	completed	success	01a1e193-e02a-72d0-95c2-4102a0535bfa	\N	default	old-1	\N	\N	\N
-0	1	\N	24	761	01a1e193-e02c-77f6-a611-e542930d6a21	2026-11-15 23:38:47.212788+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	25	762	01a1e193-e02c-77f6-a611-e542930d6a21	2026-11-15 23:38:47.213701+00	349961808710839234	1	claimed	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	\N	default	old-1	\N	\N	\N
-0	3	0	26	763	01a1e193-e02c-77f6-a611-e542930d6a21	2026-11-15 23:38:48.317055+00	349961808710839234	1	lease_expired	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	\N	default	old-1	\N	\N	\N
-0	1	\N	27	764	01a1e193-e47f-706b-8a25-d9d9befb0c96	2026-11-15 23:38:48.322271+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	28	765	01a1e193-e483-7026-ac2e-8ba3cf42220c	2026-11-15 23:38:48.323954+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	29	767	01a1e193-e484-77e5-b081-3ae16e4f855f	2026-11-15 23:38:48.327815+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	30	768	01a1e193-e488-710f-86a6-8d2beb2f2274	2026-11-15 23:38:48.329317+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	1	730	01a1e195-8488-7668-a8c5-f43c6eef612b	2026-11-15 23:40:34.845934+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	2	731	01a1e195-8488-7668-a8c5-f43c6eef612b	2026-11-15 23:40:34.850656+00	349961808710839234	1	claimed	\N	01a1e195-84a1-736b-b1a1-3607ec88fa7b	\N	default	old-1	\N	\N	\N
+0	3	0	3	732	01a1e195-8488-7668-a8c5-f43c6eef612b	2026-11-15 23:40:34.859282+00	349961808710839234	1	completed	success	01a1e195-84a1-736b-b1a1-3607ec88fa7b	\N	default	old-1	\N	\N	\N
+0	1	\N	4	734	01a1e195-84ad-7249-911d-e969b4e57612	2026-11-15 23:40:34.879937+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	5	735	01a1e195-84ad-7249-911d-e969b4e57612	2026-11-15 23:40:34.885034+00	349961808710839234	1	claimed	\N	01a1e195-84c3-7739-8d1f-f754fb2b3f08	\N	default	old-1	\N	\N	\N
+0	3	0	6	736	01a1e195-84ad-7249-911d-e969b4e57612	2026-11-15 23:40:34.897278+00	349961808710839234	1	failed	failed	01a1e195-84c3-7739-8d1f-f754fb2b3f08	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
+0	1	\N	7	737	01a1e195-84d4-75a4-b2ec-a45e69f8134e	2026-11-15 23:40:34.90268+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	8	739	01a1e195-84d4-75a4-b2ec-a45e69f8134e	2026-11-15 23:40:34.90474+00	349961808710839234	1	claimed	\N	01a1e195-84d8-7432-b6df-c3ba2385d503	\N	default	old-1	\N	\N	\N
+0	3	0	9	740	01a1e195-84d4-75a4-b2ec-a45e69f8134e	2026-11-15 23:40:34.910389+00	349961808710839234	1	retry_scheduled	\N	01a1e195-84d8-7432-b6df-c3ba2385d503	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T19:40:34.910389+00:00"}
+0	1	\N	10	742	01a1e195-84e2-71f0-ad15-6de3d8c83e89	2026-11-15 23:40:34.916723+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	11	743	01a1e195-84e2-71f0-ad15-6de3d8c83e89	2026-11-15 23:40:34.918652+00	349961808710839234	1	claimed	\N	01a1e195-84e6-7368-abd9-2f8e42227746	\N	default	old-1	\N	\N	\N
+0	3	0	12	744	01a1e195-84e2-71f0-ad15-6de3d8c83e89	2026-11-15 23:40:34.920773+00	349961808710839234	1	retry_scheduled	\N	01a1e195-84e6-7368-abd9-2f8e42227746	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-15T23:40:34.921773+00:00"}
+0	4	1	13	747	01a1e195-84e2-71f0-ad15-6de3d8c83e89	2026-11-15 23:40:34.976394+00	349961808710839234	2	claimed	\N	01a1e195-8520-740b-9eb5-f0de3617f50b	\N	default	old-1	\N	\N	\N
+0	5	1	14	748	01a1e195-84e2-71f0-ad15-6de3d8c83e89	2026-11-15 23:40:34.978573+00	349961808710839234	2	completed	success	01a1e195-8520-740b-9eb5-f0de3617f50b	\N	default	old-1	\N	\N	\N
+0	1	\N	15	750	01a1e195-8524-74ba-b4d9-1fcf4f561833	2026-11-15 23:40:34.980906+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	16	751	01a1e195-8524-74ba-b4d9-1fcf4f561833	2026-11-15 23:40:34.982034+00	349961808710839234	1	claimed	\N	01a1e195-8525-763c-9aa9-02f4709c970a	\N	default	old-1	\N	\N	\N
+0	3	0	17	752	01a1e195-8524-74ba-b4d9-1fcf4f561833	2026-11-15 23:40:34.983794+00	349961808710839234	1	released	\N	01a1e195-8525-763c-9aa9-02f4709c970a	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
+0	4	0	18	753	01a1e195-8524-74ba-b4d9-1fcf4f561833	2026-11-15 23:40:34.985367+00	349961808710839234	2	resumed	\N	01a1e195-8529-73a1-a56c-48815340c6fa	\N	default	old-1	\N	\N	\N
+0	1	\N	19	755	01a1e195-852b-777a-9add-d19c2ec8121d	2026-11-15 23:40:34.988132+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	20	756	01a1e195-852b-777a-9add-d19c2ec8121d	2026-11-15 23:40:34.989047+00	349961808710839234	1	claimed	\N	01a1e195-852c-75f1-97fa-9c4a93d88172	\N	default	old-1	\N	\N	\N
+0	3	0	21	757	01a1e195-852b-777a-9add-d19c2ec8121d	2026-11-15 23:40:36.092308+00	349961808710839234	1	lease_expired	\N	01a1e195-852c-75f1-97fa-9c4a93d88172	\N	default	old-1	\N	\N	\N
+0	4	1	22	758	01a1e195-852b-777a-9add-d19c2ec8121d	2026-11-15 23:40:36.095257+00	349961808710839234	2	reclaimed	\N	01a1e195-897e-76e4-b8fb-41d17955c5a1	\N	default	old-1	\N	\N	\N
+0	5	1	23	759	01a1e195-852b-777a-9add-d19c2ec8121d	2026-11-15 23:40:36.097085+00	349961808710839234	2	completed	success	01a1e195-897e-76e4-b8fb-41d17955c5a1	\N	default	old-1	\N	\N	\N
+0	1	\N	24	761	01a1e195-8981-745f-beb8-77c8f515c38d	2026-11-15 23:40:36.098602+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	25	762	01a1e195-8981-745f-beb8-77c8f515c38d	2026-11-15 23:40:36.099685+00	349961808710839234	1	claimed	\N	01a1e195-8983-7009-8dc7-31664c53cb19	\N	default	old-1	\N	\N	\N
+0	3	0	26	763	01a1e195-8981-745f-beb8-77c8f515c38d	2026-11-15 23:40:37.203092+00	349961808710839234	1	lease_expired	\N	01a1e195-8983-7009-8dc7-31664c53cb19	\N	default	old-1	\N	\N	\N
+0	1	\N	27	764	01a1e195-8dd5-7287-afc2-a1d6155dcc7d	2026-11-15 23:40:37.209166+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	28	765	01a1e195-8dda-71c0-a196-6c789942d4de	2026-11-15 23:40:37.211304+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	29	767	01a1e195-8ddc-70bf-85e3-ee830e6650fe	2026-11-15 23:40:37.216466+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	30	768	01a1e195-8de2-70cc-8f5c-07d63ba41f9b	2026-11-15 23:40:37.219312+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
 \.
 
 
@@ -3403,17 +3403,17 @@ COPY ff.event (partition_key, version, attempt_index, event_id, xid, execution_i
 --
 
 COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, epoch, created_at, transitioned_at, mutated_at, version, total_attempt_count, retry_count, replay_count, reclaim_count, max_reclaims, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause, namespace, due_at, delayed_until, reclaim_at, deadline_at, started_at, terminal_at, attempt_timeout, lease_id, lease_expires_at, worker_id, worker_instance_id, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id, attempt_id, attempt_type, attempt_started_at, attempt_paused_at, attempt_pause_cause, attempt_deadline_at, attempt_time_left, attempt_ended_at, attempt_ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, flow_id, instance_tag, blocking_detail, payload_encoding, payload, result_encoding, result) FROM stdin;
-0	9000	0	01a1e193-db31-743f-8c1f-7365f3da3afb	349961808710839234	1	2026-11-15 23:38:45.959653+00	2026-11-15 23:38:45.973198+00	2026-11-15 23:38:45.973198+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:38:45.964701+00	2026-11-15 23:38:45.973198+00	\N	\N	\N	\N	\N	01a1e193-db4b-75fd-94f3-1809b88aefdc	complete	\N	old	old-1	01a1e193-db4b-75fd-94f3-1809b88aefdc	initial	2026-11-15 23:38:45.964701+00	\N	\N	\N	\N	2026-11-15 23:38:45.973198+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522
-0	9000	0	01a1e193-db56-728d-9875-136b11db5e8a	349961808710839234	1	2026-11-15 23:38:46.001701+00	2026-11-15 23:38:46.017252+00	2026-11-15 23:38:46.017252+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-15 23:38:46.006671+00	2026-11-15 23:38:46.017252+00	\N	\N	\N	\N	\N	01a1e193-db75-737c-8f03-ac42df332df7	fail	\N	old	old-1	01a1e193-db75-737c-8f03-ac42df332df7	initial	2026-11-15 23:38:46.006671+00	\N	\N	\N	\N	2026-11-15 23:38:46.017252+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e193-db84-7464-baaa-e2b76e03ac53	349961808710839234	1	2026-11-15 23:38:46.021994+00	2026-11-15 23:38:46.028809+00	2026-11-15 23:38:46.028809+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 19:38:46.028809+00	2026-11-16 19:38:46.028809+00	\N	\N	2026-11-15 23:38:46.023834+00	\N	\N	\N	\N	\N	\N	01a1e193-db87-7002-b677-b0dd2131a476	fail	2026-11-16 19:38:46.028809+00	old	old-1	01a1e193-db87-7002-b677-b0dd2131a476	initial	2026-11-15 23:38:46.023834+00	\N	\N	\N	\N	2026-11-15 23:38:46.028809+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	1	01a1e193-db90-7549-8e9a-f8c0831f2b2e	349961808710839234	2	2026-11-15 23:38:46.034284+00	2026-11-15 23:38:46.09458+00	2026-11-15 23:38:46.09458+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:38:46.036042+00	2026-11-15 23:38:46.09458+00	\N	\N	\N	\N	\N	01a1e193-dbcc-737d-b1d3-1d4c811b713a	complete	\N	old	old-1	01a1e193-dbcc-737d-b1d3-1d4c811b713a	retry	2026-11-15 23:38:46.092777+00	\N	\N	\N	\N	2026-11-15 23:38:46.09458+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422
-0	9000	0	01a1e193-dbcf-76f8-9103-d8bfefe9974e	349961808710839234	2	2026-11-15 23:38:46.096629+00	2026-11-15 23:38:46.1006+00	2026-11-15 23:38:46.102091+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 19:38:46.1006+00	\N	\N	\N	2026-11-15 23:38:46.097705+00	\N	\N	01a1e193-dbd4-7595-ba4a-a62f1f9fcebf	2026-11-16 19:38:46.102091+00	old	old-1	01a1e193-dbd1-7175-9884-9bf55d40c3df	release	\N	old	old-1	01a1e193-dbd1-7175-9884-9bf55d40c3df	initial	2026-11-15 23:38:46.097705+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	1	01a1e193-dbd6-7525-977c-9c4c6f98acb9	349961808710839234	2	2026-11-15 23:38:46.103124+00	2026-11-15 23:38:47.211632+00	2026-11-15 23:38:47.211632+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:38:46.103861+00	2026-11-15 23:38:47.211632+00	\N	\N	\N	\N	\N	01a1e193-e02a-72d0-95c2-4102a0535bfa	complete	\N	old	old-1	01a1e193-e02a-72d0-95c2-4102a0535bfa	reclaim	2026-11-15 23:38:47.210355+00	\N	\N	\N	\N	2026-11-15 23:38:47.211632+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422
-0	9000	0	01a1e193-e02c-77f6-a611-e542930d6a21	349961808710839234	1	2026-11-15 23:38:47.212788+00	2026-11-15 23:38:48.317055+00	2026-11-15 23:38:48.317055+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-15 23:38:47.213701+00	\N	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	2026-11-15 23:38:48.213701+00	old	old-1	\N	\N	\N	\N	\N	01a1e193-e02d-708d-a4d3-227cff5b3bfd	initial	2026-11-15 23:38:47.213701+00	2026-11-15 23:38:48.317055+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e193-e47f-706b-8a25-d9d9befb0c96	349961808710839234	0	2026-11-15 23:38:48.322271+00	2026-11-15 23:38:48.322271+00	2026-11-15 23:38:48.322271+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e193-e483-7026-ac2e-8ba3cf42220c	349961808710839234	0	2026-11-15 23:38:48.323954+00	2026-11-15 23:38:48.323954+00	2026-11-15 23:38:48.323954+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 19:38:48.323954+00	2026-11-16 19:38:48.323954+00	\N	2026-11-17 05:38:48.323954+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	8993	0	01a1e193-e484-77e5-b081-3ae16e4f855f	3443912107856408636	0	2026-11-15 23:38:48.327815+00	2026-11-15 23:38:48.327815+00	2026-11-15 23:38:48.327815+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
-0	9000	0	01a1e193-e488-710f-86a6-8d2beb2f2274	3443912107856408636	0	2026-11-15 23:38:48.329317+00	2026-11-15 23:38:48.329317+00	2026-11-15 23:38:48.329317+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e195-8488-7668-a8c5-f43c6eef612b	349961808710839234	1	2026-11-15 23:40:34.845934+00	2026-11-15 23:40:34.859282+00	2026-11-15 23:40:34.859282+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:40:34.850656+00	2026-11-15 23:40:34.859282+00	\N	\N	\N	\N	\N	01a1e195-84a1-736b-b1a1-3607ec88fa7b	complete	\N	old	old-1	01a1e195-84a1-736b-b1a1-3607ec88fa7b	initial	2026-11-15 23:40:34.850656+00	\N	\N	\N	\N	2026-11-15 23:40:34.859282+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522
+0	9000	0	01a1e195-84ad-7249-911d-e969b4e57612	349961808710839234	1	2026-11-15 23:40:34.879937+00	2026-11-15 23:40:34.897278+00	2026-11-15 23:40:34.897278+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-15 23:40:34.885034+00	2026-11-15 23:40:34.897278+00	\N	\N	\N	\N	\N	01a1e195-84c3-7739-8d1f-f754fb2b3f08	fail	\N	old	old-1	01a1e195-84c3-7739-8d1f-f754fb2b3f08	initial	2026-11-15 23:40:34.885034+00	\N	\N	\N	\N	2026-11-15 23:40:34.897278+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e195-84d4-75a4-b2ec-a45e69f8134e	349961808710839234	1	2026-11-15 23:40:34.90268+00	2026-11-15 23:40:34.910389+00	2026-11-15 23:40:34.910389+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 19:40:34.910389+00	2026-11-16 19:40:34.910389+00	\N	\N	2026-11-15 23:40:34.90474+00	\N	\N	\N	\N	\N	\N	01a1e195-84d8-7432-b6df-c3ba2385d503	fail	2026-11-16 19:40:34.910389+00	old	old-1	01a1e195-84d8-7432-b6df-c3ba2385d503	initial	2026-11-15 23:40:34.90474+00	\N	\N	\N	\N	2026-11-15 23:40:34.910389+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	1	01a1e195-84e2-71f0-ad15-6de3d8c83e89	349961808710839234	2	2026-11-15 23:40:34.916723+00	2026-11-15 23:40:34.978573+00	2026-11-15 23:40:34.978573+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:40:34.918652+00	2026-11-15 23:40:34.978573+00	\N	\N	\N	\N	\N	01a1e195-8520-740b-9eb5-f0de3617f50b	complete	\N	old	old-1	01a1e195-8520-740b-9eb5-f0de3617f50b	retry	2026-11-15 23:40:34.976394+00	\N	\N	\N	\N	2026-11-15 23:40:34.978573+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422
+0	9000	0	01a1e195-8524-74ba-b4d9-1fcf4f561833	349961808710839234	2	2026-11-15 23:40:34.980906+00	2026-11-15 23:40:34.985367+00	2026-11-15 23:40:34.987041+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 19:40:34.985367+00	\N	\N	\N	2026-11-15 23:40:34.982034+00	\N	\N	01a1e195-8529-73a1-a56c-48815340c6fa	2026-11-16 19:40:34.987041+00	old	old-1	01a1e195-8525-763c-9aa9-02f4709c970a	release	\N	old	old-1	01a1e195-8525-763c-9aa9-02f4709c970a	initial	2026-11-15 23:40:34.982034+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	1	01a1e195-852b-777a-9add-d19c2ec8121d	349961808710839234	2	2026-11-15 23:40:34.988132+00	2026-11-15 23:40:36.097085+00	2026-11-15 23:40:36.097085+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-15 23:40:34.989047+00	2026-11-15 23:40:36.097085+00	\N	\N	\N	\N	\N	01a1e195-897e-76e4-b8fb-41d17955c5a1	complete	\N	old	old-1	01a1e195-897e-76e4-b8fb-41d17955c5a1	reclaim	2026-11-15 23:40:36.095257+00	\N	\N	\N	\N	2026-11-15 23:40:36.097085+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422
+0	9000	0	01a1e195-8981-745f-beb8-77c8f515c38d	349961808710839234	1	2026-11-15 23:40:36.098602+00	2026-11-15 23:40:37.203092+00	2026-11-15 23:40:37.203092+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-15 23:40:36.099685+00	\N	\N	01a1e195-8983-7009-8dc7-31664c53cb19	2026-11-15 23:40:37.099685+00	old	old-1	\N	\N	\N	\N	\N	01a1e195-8983-7009-8dc7-31664c53cb19	initial	2026-11-15 23:40:36.099685+00	2026-11-15 23:40:37.203092+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e195-8dd5-7287-afc2-a1d6155dcc7d	349961808710839234	0	2026-11-15 23:40:37.209166+00	2026-11-15 23:40:37.209166+00	2026-11-15 23:40:37.209166+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e195-8dda-71c0-a196-6c789942d4de	349961808710839234	0	2026-11-15 23:40:37.211304+00	2026-11-15 23:40:37.211304+00	2026-11-15 23:40:37.211304+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 19:40:37.211304+00	2026-11-16 19:40:37.211304+00	\N	2026-11-17 05:40:37.211304+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	8993	0	01a1e195-8ddc-70bf-85e3-ee830e6650fe	3443912107856408636	0	2026-11-15 23:40:37.216466+00	2026-11-15 23:40:37.216466+00	2026-11-15 23:40:37.216466+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
+0	9000	0	01a1e195-8de2-70cc-8f5c-07d63ba41f9b	3443912107856408636	0	2026-11-15 23:40:37.219312+00	2026-11-15 23:40:37.219312+00	2026-11-15 23:40:37.219312+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N
 \.
 
 
@@ -3422,10 +3422,10 @@ COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, e
 --
 
 COPY ff.execution_body (partition_key, execution_id, payload, policy, tags, creator) FROM stdin;
-0	01a1e193-db84-7464-baaa-e2b76e03ac53	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
-0	01a1e193-db90-7549-8e9a-f8c0831f2b2e	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
-0	01a1e193-e47f-706b-8a25-d9d9befb0c96	\N	\N	{"team.name": "x"}	me
-0	01a1e193-e488-710f-86a6-8d2beb2f2274	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e195-84d4-75a4-b2ec-a45e69f8134e	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
+0	01a1e195-84e2-71f0-ad15-6de3d8c83e89	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e195-8dd5-7287-afc2-a1d6155dcc7d	\N	\N	{"team.name": "x"}	me
+0	01a1e195-8de2-70cc-8f5c-07d63ba41f9b	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
 \.
 
 
@@ -3434,7 +3434,7 @@ COPY ff.execution_body (partition_key, execution_id, payload, policy, tags, crea
 --
 
 COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fingerprint, expires_at) FROM stdin;
-0	default	k	01a1e193-e47f-706b-8a25-d9d9befb0c96	window	\\x66	2026-11-16 23:38:48.321222+00
+0	default	k	01a1e195-8dd5-7287-afc2-a1d6155dcc7d	window	\\x66	2026-11-16 23:40:37.207824+00
 \.
 
 
@@ -3443,8 +3443,8 @@ COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fin
 --
 
 COPY ff.lane (lane, state, resumes_at, registered_at, registered_by) FROM stdin;
-default	active	\N	2026-11-15 23:38:45.943406+00	submit_executions
-gpu	active	\N	2026-11-15 23:38:48.325214+00	submit_executions
+default	active	\N	2026-11-15 23:40:34.830378+00	submit_executions
+gpu	active	\N	2026-11-15 23:40:37.213204+00	submit_executions
 \.
 
 
@@ -3456,7 +3456,7 @@ COPY ff.meta (name, value) FROM stdin;
 partitions	1
 instance_tag_key	\N
 library_version	1
-library_hash	c81bbada918684e0a7750bf85d95290bb4d89a5a80df7945904efb51d5f1b596
+library_hash	3f526b45141c94f2c8e1559c3f5972dbeed140b494935ccf51054811aaae58d6
 \.
 
 
@@ -3465,8 +3465,8 @@ library_hash	c81bbada918684e0a7750bf85d95290bb4d89a5a80df7945904efb51d5f1b596
 --
 
 COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FROM stdin;
-349961808710839234	default	default	old.task	{}	2026-11-15 23:38:45.943406+00
-3443912107856408636	default	gpu	old.render	{gpu}	2026-11-15 23:38:48.325214+00
+349961808710839234	default	default	old.task	{}	2026-11-15 23:40:34.830378+00
+3443912107856408636	default	gpu	old.render	{gpu}	2026-11-15 23:40:37.213204+00
 \.
 
 
@@ -3475,8 +3475,8 @@ COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FRO
 --
 
 COPY ff.schema_step (step, name, checksum, breaking, applied_at) FROM stdin;
-1	execution	73ecde9b2a63e5dfe3f233ba2a9f7476458b5ce87af74188c2f72183f06c1342	f	2026-11-15 23:38:45.853834+00
-2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-15 23:38:45.882626+00
+1	execution	73ecde9b2a63e5dfe3f233ba2a9f7476458b5ce87af74188c2f72183f06c1342	f	2026-11-15 23:40:34.720012+00
+2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-15 23:40:34.76336+00
 \.
 
 

@@ -3,8 +3,8 @@
 -- Returns a row for every item that was not plainly completed; no row means all of them were.
 --
 -- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19)
--- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
---           · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   the lease that completed gets `completed` again
 drop function if exists ff.complete_executions;

@@ -6,8 +6,8 @@
 --
 -- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14); a lease found
 --           expired is marked so (T19)
--- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
---           · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   the lease that failed gets its first answer again
 drop function if exists ff.fail_executions;

@@ -7,7 +7,7 @@
 -- no row means all of them were.
 --
 -- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
--- Refuses:  per item: invalid (field, problem) · unknown_route · lane_closed · key_reused · busy
+-- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused · busy
 -- Locks:    none waited for; keys are tried, not awaited
 -- Replay:   duplicate, with the id of the first
 drop function if exists ff.submit_executions;

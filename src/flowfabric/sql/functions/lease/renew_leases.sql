@@ -5,8 +5,8 @@
 -- whoever meets it too early moves it on. Only a lease that is cut short moves it.
 --
 -- Moves:    nothing; a lease found expired is marked so (T19)
--- Refuses:  per item: busy · not_found · duplicate · not_active · lease_revoked · lease_expired
---           · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting: a busy lease goes into the next beat
 -- Replay:   idempotent by nature
 drop function if exists ff.renew_leases;
