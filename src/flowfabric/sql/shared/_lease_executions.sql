@@ -45,6 +45,69 @@ as $$
 declare
   v_xid constant xid8 := pg_current_xact_id();
 begin
+  if not p_has_past then
+    -- First attempts, as almost always: nothing to move, and every column of an attempt is empty.
+    return query
+    with item as materialized (
+      select p_partition_key as pk, u.execution_id, u.n
+      from unnest(p_execution_ids) with ordinality u(execution_id, n)
+      offset 0
+    ),
+    leased as (
+      update ff.execution e set
+        phase = 'active',
+        ownership = 'leased',
+        eligibility = 'not_applicable',
+        blocking_reason = 'none',
+        attempt_state = 'running_attempt',
+        cause = 'claim',
+        version = e.version + 1,
+        epoch = e.epoch + 1,
+        lease_id = p_claim_id,
+        lease_expires_at = greatest(p_now, e.transitioned_at) + p_lease_ttl,
+        due_at = greatest(p_now, e.transitioned_at) + p_lease_ttl,
+        worker_id = p_worker_id,
+        worker_instance_id = p_worker_instance_id,
+        started_at = greatest(p_now, e.transitioned_at),
+        transitioned_at = greatest(p_now, e.transitioned_at),
+        mutated_at = greatest(p_now, e.transitioned_at),
+        total_attempt_count = 1,
+        attempt_id = p_claim_id,
+        attempt_type = case e.attempt_state when 'pending_replay_attempt'
+                         then 'replay'::ff.attempt_type else 'initial' end,
+        attempt_started_at = greatest(p_now, e.transitioned_at),
+        attempt_deadline_at = greatest(p_now, e.transitioned_at) + e.attempt_timeout
+      from item i
+      where e.partition_key = i.pk and e.execution_id = i.execution_id
+      returning e.execution_id, e.version, e.attempt_type, e.epoch, e.route_id, e.rank,
+                e.created_at, e.lease_expires_at, e.attempt_deadline_at, e.deadline_at,
+                e.retry_count, e.payload_encoding, e.payload, e.namespace, e.flow_id,
+                e.instance_tag, e.transitioned_at, i.n
+    ),
+    logged as (
+      insert into ff.event (
+        partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+        worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+      select p_partition_key, v_xid, l.execution_id, l.version, 'claimed', 0, p_claim_id, l.epoch,
+             p_worker_instance_id, l.route_id, l.flow_id, l.namespace, l.instance_tag,
+             l.transitioned_at
+      from leased l
+    )
+    select l.execution_id, l.namespace, r.lane, r.task, 'fresh', l.rank, l.created_at, l.epoch, 0,
+           p_claim_id, l.attempt_type::text, l.lease_expires_at, l.attempt_deadline_at,
+           l.deadline_at, l.retry_count, l.payload_encoding, coalesce(l.payload, b.payload)
+    from leased l
+    cross join lateral (
+      select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r
+    left join lateral (
+      select x.payload from ff.execution_body x
+      where l.payload is null
+        and x.partition_key = p_partition_key and x.execution_id = l.execution_id
+      offset 0) b on true
+    order by l.n;
+    return;
+  end if;
+
   return query
   with item as materialized (
     select p_partition_key as pk, u.execution_id, u.n, x.is_new, x.attempt_type, x.attempt_reason

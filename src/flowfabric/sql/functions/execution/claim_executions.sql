@@ -95,10 +95,19 @@ begin
          array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
                    order by r.route_id)
     into v_routes, v_turns
-  from ff.route r
+  from (
+    -- One way by the index for a worker that knows its tasks, one for a caller that takes any.
+    select k.route_id, k.lane, k.namespace, k.capabilities
+    from (select distinct u.task from unnest(p_tasks) u(task)) t
+    cross join lateral (
+      select x.route_id, x.lane, x.namespace, x.capabilities
+      from ff.route x where x.task = t.task offset 0) k
+    union all
+    select x.route_id, x.lane, x.namespace, x.capabilities
+    from ff.route x where p_tasks is null
+  ) r
   join ff.lane l on l.lane = r.lane
-  where (p_tasks is null or r.task = any (p_tasks))
-    and (p_lanes is null or r.lane = any (p_lanes))
+  where (p_lanes is null or r.lane = any (p_lanes))
     and (p_namespace is null or r.namespace = p_namespace)
     and r.capabilities <@ p_capabilities
     and (l.state in ('active', 'draining') or l.resumes_at <= v_now);

@@ -47,15 +47,17 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now     timestamptz;
-  v_xid     xid8;
-  v_closed  bigint[];
-  v_routes  bigint[];
-  v_tag_key text;
-  v_refused ff.verdict[] := '{}';
-  v_skip    integer[] := '{}';
-  v_second  integer[] := '{}';
-  v_created uuid[];
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_closed     bigint[];
+  v_lanes      text[];
+  v_is_suspect boolean;
+  v_has_body   boolean;
+  v_tag_key    text;
+  v_refused    ff.verdict[] := '{}';
+  v_skip       integer[] := '{}';
+  v_second     integer[] := '{}';
+  v_created    uuid[];
 begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_route_ids), cardinality(p_payloads), cardinality(p_priorities),
@@ -64,17 +66,30 @@ begin
     cardinality(p_max_reclaims), cardinality(p_tags), cardinality(p_creators), cardinality(p_keys),
     cardinality(p_key_fingerprints), cardinality(p_key_scopes), cardinality(p_key_windows)]);
 
-  select array_agg(u.route_id),
+  select array_agg(distinct l.lane),
          array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
-    into v_routes, v_closed
+    into v_lanes, v_closed
   from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
   left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
   left join ff.lane l on l.lane = r.lane;
 
-  v_refused := ff._judge_submits(
-    p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads, p_payload_encodings, p_delays,
-    p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags, p_creators,
-    p_keys, p_key_fingerprints, p_key_scopes, p_key_windows);
+  -- The closer look at every item is for calls that have something to look at.
+  select coalesce(bool_or(u.id is null or octet_length(u.payload) > 1048576
+                          or u.max_reclaims not between 0 and 1000000), false),
+         coalesce(bool_or(octet_length(u.payload) > 256), false)
+    into v_is_suspect, v_has_body
+  from unnest(p_execution_ids, p_payloads, p_max_reclaims) u(id, payload, max_reclaims);
+  v_has_body := v_has_body or p_policies is not null or p_tags is not null
+                or p_creators is not null;
+  if v_is_suspect or v_closed is not null or array_position(p_route_ids, null) is not null
+     or num_nonnulls(p_route_ids) = 0
+     or num_nonnulls(p_payload_encodings, p_delays, p_delayed_untils, p_deadlines, p_deadline_ats,
+                     p_policies, p_tags, p_creators, p_keys) > 0 then
+    v_refused := ff._judge_submits(
+      p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads, p_payload_encodings,
+      p_delays, p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags,
+      p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows);
+  end if;
   if cardinality(v_refused) > 0 then
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
@@ -143,17 +158,20 @@ begin
             where u.n <> all (v_skip)) s
       where s.nth > 1);
   end if;
-  insert into ff.execution_body (partition_key, execution_id, payload, policy, tags, creator)
-  select p_partition_key, u.id, case when octet_length(u.payload) > 256 then u.payload end,
-         u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator
-  from unnest(p_execution_ids, p_payloads, p_policies, p_tags, p_creators)
-    with ordinality u(id, payload, policy, tags, creator, n)
-  where (octet_length(u.payload) > 256 or u.policy is not null or u.tags is not null
-         or u.creator is not null)
-    and u.id = any (v_created) and u.n <> all (v_skip) and u.n <> all (v_second);
+  if v_has_body then
+    insert into ff.execution_body (partition_key, execution_id, payload, policy, tags, creator)
+    select p_partition_key, u.id, case when octet_length(u.payload) > 256 then u.payload end,
+           u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator
+    from unnest(p_execution_ids, p_payloads, p_policies, p_tags, p_creators)
+      with ordinality u(id, payload, policy, tags, creator, n)
+    where (octet_length(u.payload) > 256 or u.policy is not null or u.tags is not null
+           or u.creator is not null)
+      and u.id = any (v_created) and u.n <> all (v_skip) and u.n <> all (v_second);
+  end if;
 
   if p_hint and v_created is not null then
-    perform ff._hint_ready(p_partition_key, v_routes);
+    perform pg_notify('ff_ready', p_partition_key || ':' || l.lane) from unnest(v_lanes) l(lane)
+    where l.lane is not null;
   end if;
   if cardinality(v_created) = cardinality(p_execution_ids) then
     return;
