@@ -9,16 +9,25 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Protocol, TextIO
 
 LOGGER = logging.getLogger("flowfabric")
 WORKER_LOGGER = logging.getLogger("flowfabric.worker")
 ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
 
+
 # What a line is about. A filter adds it to every record logged while a handler runs.
-execution_in_log: ContextVar[tuple[str, int, str] | None] = ContextVar(
-    "flowfabric_execution", default=None
-)
+class Running(Protocol):
+    """An execution that is being run, as far as a log line names it."""
+
+    attempt_index: int
+    task: str
+
+    @property
+    def id(self) -> str: ...
+
+
+execution_in_log: ContextVar[Running | None] = ContextVar("flowfabric_execution", default=None)
 
 
 @dataclass(slots=True)
@@ -56,7 +65,12 @@ class ExecutionFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         about = execution_in_log.get()
-        record.execution_id, record.attempt, record.task = about or ("", 0, "")
+        if about is None:
+            record.execution_id, record.attempt, record.task = "", 0, ""
+        else:
+            record.execution_id = about.id
+            record.attempt = about.attempt_index
+            record.task = about.task
         return True
 
 

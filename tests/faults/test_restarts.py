@@ -90,7 +90,7 @@ async def test_callers_of_a_group_commit_get_an_answer_or_an_error(durable: Serv
                 held = await answered("claim", claim) or []
                 for position, one in enumerate(held):  # type: ignore[var-annotated, arg-type]
                     if position % 5:
-                        call = client.executions.complete_nowait(one, b"1")
+                        call = asyncio.ensure_future(client.executions.complete(one, b"1"))
                     else:
                         failure = Failure(FailureClass.PERMANENT, "no")
                         call = asyncio.ensure_future(client.executions.fail(one, failure))

@@ -345,14 +345,17 @@ async def test_a_result_that_is_too_large_fails_for_good_and_says_so(app, db):
 
 
 async def test_a_result_too_large_is_settled_also_by_a_worker_that_stops(app, db):
+    started = asyncio.Event()
+
     @app.task
     async def large() -> str:
+        started.set()
         return "x" * 2_000_000
 
     worker = await app.worker(concurrency=1)
     run = await large.submit()
     task = asyncio.create_task(worker.run())
-    await eventually(lambda: worker._running or worker._unsettled)
+    await asyncio.wait_for(started.wait(), 10)
     worker.stop()
     await asyncio.wait_for(task, 10)
 

@@ -203,7 +203,14 @@ class App:
             self._server_lock = threading.Lock()
         loop = asyncio.get_running_loop()
         opening = self._clients.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
+        if (
+            opening is not None
+            and opening.done()
+            and not opening.cancelled()
+            and not (opening.exception())
+        ):
+            return opening.result()
+        if opening is None or opening.done():
             opening = self._clients[loop] = asyncio.create_task(self._open(pool_size))
         return await asyncio.shield(opening)
 

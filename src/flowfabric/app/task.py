@@ -51,6 +51,7 @@ class Task(Generic[P, R, T]):
         self.spec = spec
         self._app = app
         self._options = options or Options()
+        self._routes: dict[tuple[str, str], Route] = {}
         self.__doc__ = spec.function.__doc__
         self.__name__ = spec.function.__name__
 
@@ -139,7 +140,7 @@ class Task(Generic[P, R, T]):
             }
         return Submission(
             id=mint() if options.key is None else mint_for_key(namespace, options.key),
-            route=Route(namespace, lane, spec.name, spec.needs),
+            route=self._route(namespace, lane),
             payload=payload,
             priority=spec.priority if options.priority is None else options.priority,
             delay=options.delay,
@@ -147,9 +148,17 @@ class Task(Generic[P, R, T]):
             deadline=options.deadline,
             policy=spec.policy,
             max_reclaims=spec.max_reclaims,
-            tags={**spec.tags, **(options.tags or {})},
+            tags=spec.tags if options.tags is None else {**spec.tags, **options.tags},
             **keyed,
         )
+
+    def _route(self, namespace: str, lane: str) -> Route:
+        route = self._routes.get((namespace, lane))
+        if route is None:
+            route = Route(namespace, lane, self.spec.name, self.spec.needs)
+            route.check()
+            self._routes[namespace, lane] = route
+        return route
 
     def _run(self, id: Any, is_duplicate: bool) -> Run[T]:
         return Run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
@@ -150,15 +150,24 @@ class Executions:
 
     async def complete(self, claimed: Claimed, result: bytes | None = None) -> None:
         """Settle an execution with its result; refused unless the lease is still good."""
-        await self.complete_nowait(claimed, result)
+        await self._complete_batcher(claimed).put((claimed, result))
 
-    def complete_nowait(self, claimed: Claimed, result: bytes | None) -> asyncio.Future[None]:
-        """Hand in a result; it leaves with the next flush."""
+    def hand_in(
+        self,
+        claimed: Claimed,
+        result: bytes | None,
+        answered: Callable[[tuple[Claimed, bytes | None], Exception | None], None],
+    ) -> None:
+        """Hand in a result; it leaves with the next flush, and `answered` is told what became of
+        it."""
+        self._complete_batcher(claimed).hand_in((claimed, result), answered)
+
+    def _complete_batcher(self, claimed: Claimed) -> Batcher[tuple[Claimed, bytes | None], None]:
         batcher = self._completes.get(claimed.partition_key)
         if batcher is None:
             batcher = Batcher(self._flush_completes, self._complete_alone)
             self._completes[claimed.partition_key] = batcher
-        return batcher.put_nowait((claimed, result))
+        return batcher
 
     async def fail(self, claimed: Claimed, failure: Failure) -> FailAnswer:
         """Settle an attempt as failed; the stored policy decides whether it is tried again."""
@@ -441,7 +450,7 @@ def _submit_group(submission: Submission) -> tuple[int, str, bool]:
 
 def _column(values: list[Any], nothing: Any = None) -> list[Any] | None:
     """The array for one argument, or null when no item needs it."""
-    return values if any(value != nothing for value in values) else None
+    return None if values.count(nothing) == len(values) else values
 
 
 def _maybe(kind: Any, value: str | None) -> Any:

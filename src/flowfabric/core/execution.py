@@ -51,9 +51,9 @@ class Route:
         check_name("task", self.task)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Submission:
-    """One execution to be stored."""
+    """One execution to be stored. Not frozen, for its price, as `Claimed`."""
 
     id: ExecutionId
     route: Route
@@ -74,9 +74,11 @@ class Submission:
     key_window: timedelta = DEFAULT_KEY_WINDOW
 
     def check(self) -> None:
-        """Refuse what the engine would refuse, naming the field, before anything is sent."""
-        self.route.check()
-        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+        """Refuse what the engine would refuse, naming the field, before anything is sent.
+
+        The route is checked when it is registered, once for all its submissions.
+        """
+        if self.priority.__class__ is not int:
             raise InvalidInput(
                 field="priority",
                 problem=f"must be a whole number, not {type(self.priority).__name__}",
@@ -89,6 +91,29 @@ class Submission:
                 problem=f"is {len(self.payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
                 "allowed. Store large data elsewhere and pass a reference",
             )
+        if (
+            self.delay is not None
+            or self.deadline is not None
+            or self.delayed_until is not None
+            or self.deadline_at is not None
+        ):
+            self._check_times()
+        if self.max_reclaims is not None and (
+            isinstance(self.max_reclaims, bool)
+            or not isinstance(self.max_reclaims, int)
+            or not 0 <= self.max_reclaims <= 1_000_000
+        ):
+            raise InvalidInput(
+                field="max_reclaims", problem="must be a whole number from 0 to 1000000"
+            )
+        if self.tags:
+            check_tags(self.tags)
+        if self.key is not None:
+            check_text("key", self.key, 512)
+        if self.creator is not None:
+            check_text("creator", self.creator, MAX_NAME_BYTES)
+
+    def _check_times(self) -> None:
         for name in ("delay", "deadline"):
             if (value := getattr(self, name)) is not None and not isinstance(value, timedelta):
                 raise InvalidInput(
@@ -100,19 +125,6 @@ class Submission:
                 continue
             if not isinstance(value, datetime) or value.tzinfo is None:
                 raise InvalidInput(field=name, problem="must be a datetime with a time zone")
-        if self.max_reclaims is not None and (
-            isinstance(self.max_reclaims, bool)
-            or not isinstance(self.max_reclaims, int)
-            or not 0 <= self.max_reclaims <= 1_000_000
-        ):
-            raise InvalidInput(
-                field="max_reclaims", problem="must be a whole number from 0 to 1000000"
-            )
-        check_tags(self.tags)
-        if self.key is not None:
-            check_text("key", self.key, 512)
-        if self.creator is not None:
-            check_text("creator", self.creator, MAX_NAME_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ class Context:
 
     def __init__(self, claimed: Claimed) -> None:
         self._claimed = claimed
-        self._cancelled = threading.Event()
+        self._cancelled = False
 
     @property
     def execution_id(self) -> ExecutionId:
@@ -45,10 +44,10 @@ class Context:
 
         An `async def` handler is cancelled anyway; a `def` handler has to look.
         """
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def cancel(self) -> None:
-        self._cancelled.set()
+        self._cancelled = True
 
 
 running: ContextVar[Context | None] = ContextVar("flowfabric_context", default=None)

@@ -36,7 +36,7 @@ class BeatSession(Caller, Protocol):
 class _Held:
     __slots__ = ("claimed", "is_lost", "lost", "until")
 
-    def __init__(self, claimed: Claimed, until: float, lost: Callable[[], None]) -> None:
+    def __init__(self, claimed: Claimed, until: float, lost: Callable[[Claimed], None]) -> None:
         self.claimed = claimed
         self.until = until
         self.lost = lost
@@ -52,8 +52,9 @@ class Heartbeat:
         self._renewer = renewer
         self._connect = connect
         self._ttl = ttl
+        # Written by the workers' loop, read by ours: each step on it is one operation of the
+        # interpreter, so no lock is needed, and only this thread decides that a lease is lost.
         self._held: dict[int, _Held] = {}
-        self._lock = threading.Lock()
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -85,14 +86,12 @@ class Heartbeat:
         `lost` is called on the heartbeat's thread, once, when a lease is gone.
         """
         until = asked_at + self._ttl.total_seconds()
-        with self._lock:
-            for one in claimed:
-                self._held[id(one)] = _Held(one, until, lambda one=one: lost(one))  # type: ignore[misc]
+        for one in claimed:
+            self._held[id(one)] = _Held(one, until, lost)
 
     def drop(self, claimed: Claimed) -> None:
         """Stop keeping a lease: it has ended."""
-        with self._lock:
-            self._held.pop(id(claimed), None)
+        self._held.pop(id(claimed), None)
 
     async def _run(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
@@ -111,8 +110,7 @@ class Heartbeat:
 
     async def _beat(self, session: BeatSession) -> bool:
         """One beat; True if some leases could not be renewed now and should be soon."""
-        with self._lock:
-            held = [one for one in self._held.values() if not one.is_lost]
+        held = [one for one in list(self._held.values()) if not one.is_lost]
         if not held:
             return False
         started = monotonic()
@@ -148,12 +146,11 @@ class Heartbeat:
                 self._lose(one)
 
     def _lose(self, one: _Held) -> None:
-        with self._lock:
-            if id(one.claimed) not in self._held or one.is_lost:
-                return
-            one.is_lost = True
+        if self._held.get(id(one.claimed)) is not one or one.is_lost:
+            return
+        one.is_lost = True
         try:
-            one.lost()
+            one.lost(one.claimed)
         except Exception as error:
             # The loop of its worker may have ended.
             WORKER_LOGGER.warning("nobody heard that a lease is lost: %s", error)

@@ -110,21 +110,24 @@ class TaskSpec:
         return self._adapter(self._hints.get("return", Any), "its result")
 
     @cached_property
+    def _may_be_none(self) -> bool:
+        try:
+            self._result.validate_python(None)
+        except ValidationError:
+            return False
+        return True
+
+    @cached_property
     def _result_writer(self) -> SchemaSerializer:
         return SchemaSerializer(self._result.core_schema, _AS_JSON)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments; `InvalidInput` names the one that is off."""
+        arguments = self._bound(args, kwargs)
         try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidInput(field=f"arguments of {self.name}", problem=str(error)) from error
-        arguments = dict(bound.arguments)
-        for name, value in arguments.items():
-            if isinstance(value, tuple) and self.signature.parameters[name].kind is _POSITIONAL:
-                arguments[name] = list(value)
-        try:
-            return self._argument_writer.to_json(self._arguments.validate_python(arguments))
+            return self._argument_writer.to_json(
+                self._arguments.validator.validate_python(arguments)
+            )
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise InvalidInput(
@@ -138,12 +141,32 @@ class TaskSpec:
                 "with a type pydantic knows, or pass a reference",
             ) from error
 
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by the names of their parameters."""
+        if not kwargs and len(args) == len(self._plain_names):
+            return dict(zip(self._plain_names, args, strict=True))
+        try:
+            arguments = dict(self.signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise InvalidInput(field=f"arguments of {self.name}", problem=str(error)) from error
+        for name, value in arguments.items():
+            if isinstance(value, tuple) and self.signature.parameters[name].kind is _POSITIONAL:
+                arguments[name] = list(value)
+        return arguments
+
+    @cached_property
+    def _plain_names(self) -> tuple[str, ...]:
+        """The parameters, if each can be given by its position and none gathers the rest."""
+        parameters = self.signature.parameters.values()
+        is_plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
+        return tuple(p.name for p in parameters) if is_plain else ()
+
     def decode(
         self, payload: bytes | None, context: Context | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a stored payload, as this version of the function takes them."""
         try:
-            arguments = self._arguments.validate_json(payload or b"{}")
+            arguments = self._arguments.validator.validate_json(payload or b"{}")
         except ValidationError as error:
             raise InvalidInput(
                 field="payload",
@@ -151,6 +174,8 @@ class TaskSpec:
             ) from None
         if self.context_name is not None:
             arguments[self.context_name] = context
+        elif arguments and len(arguments) == len(self._plain_names):
+            return [arguments[name] for name in self._plain_names], {}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
@@ -168,7 +193,7 @@ class TaskSpec:
     def encode_result(self, value: Any) -> bytes:
         """The stored form of a result; `InvalidInput` if it has none."""
         try:
-            if value is None:
+            if value is None and not self._may_be_none:
                 # It would be written as null whatever the hint says, and then could not be read.
                 self._result.validate_python(None)
             return self._result_writer.to_json(value, warnings="error")

@@ -102,6 +102,8 @@ class Worker:
         self._buffer: deque[Claimed] = deque()
         self._running: dict[Claimed, tuple[asyncio.Task[None], Context]] = {}
         self._unsettled: set[asyncio.Future[None]] = set()
+        self._unanswered = 0
+        self._all_answered = asyncio.Event()
         self._freed = asyncio.Event()
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -267,7 +269,7 @@ class Worker:
         """One execution: decode, call, encode, settle."""
         started = monotonic()
         running.set(context)
-        execution_in_log.set((claimed.id, claimed.attempt_index, claimed.task))
+        execution_in_log.set(claimed)
         spec = self._tasks[claimed.task]
         # What cannot be read or stored now cannot be later; what the handler raises may pass.
         kind = FailureClass.PERMANENT
@@ -291,9 +293,8 @@ class Worker:
         except BaseException as error:
             self._settle_failed(claimed, failure_of(error, kind))
         else:
-            future = self._client.executions.complete_nowait(claimed, result)
-            self._unsettled.add(future)
-            future.add_done_callback(functools.partial(self._settled, claimed, True))
+            self._unanswered += 1
+            self._client.executions.hand_in(claimed, result, self._answered)
         finally:
             seconds = monotonic() - started
             self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
@@ -314,19 +315,32 @@ class Worker:
         )
         future = asyncio.ensure_future(self._fail(claimed, failure))
         self._unsettled.add(future)
-        future.add_done_callback(functools.partial(self._settled, claimed, False))
+        future.add_done_callback(functools.partial(self._settled, claimed))
 
     async def _fail(self, claimed: Claimed, failure: Failure) -> None:
         answer = await self._client.executions.fail(claimed, failure)
         if answer.will_retry:
             WORKER_LOGGER.info("%s will be tried again at %s", claimed.task, answer.delayed_until)
 
-    def _settled(self, claimed: Claimed, has_result: bool, future: asyncio.Future[None]) -> None:
-        self._heartbeat.drop(claimed)
+    def _answered(self, item: tuple[Claimed, bytes | None], answer: Exception | None) -> None:
+        """A result was stored, or refused."""
+        claimed = item[0]
+        self._unanswered -= 1
+        if answer is None:
+            self._heartbeat.drop(claimed)
+        else:
+            self._told(claimed, answer, has_result=True)
+        if not self._unanswered:
+            self._all_answered.set()
+
+    def _settled(self, claimed: Claimed, future: asyncio.Future[None]) -> None:
+        """A failure was stored, or refused."""
         self._unsettled.discard(future)
-        if future.cancelled():
-            return
-        error = future.exception()
+        if not future.cancelled():
+            self._told(claimed, future.exception(), has_result=False)
+
+    def _told(self, claimed: Claimed, error: BaseException | None, *, has_result: bool) -> None:
+        self._heartbeat.drop(claimed)
         if isinstance(error, LeaseLost | ExecutionNotActive):
             WORKER_LOGGER.warning(
                 "%s ended too late, its result does not count: %s", claimed.id, error
@@ -374,8 +388,12 @@ class Worker:
             await asyncio.wait([task for task, _ in left.values()], timeout=5)
             await self._release(list(left))
         # A result that cannot be stored becomes a failure to be settled.
-        while self._unsettled:
-            await asyncio.wait(self._unsettled)
+        while self._unanswered or self._unsettled:
+            if self._unanswered:
+                self._all_answered.clear()
+                await self._all_answered.wait()
+            if self._unsettled:
+                await asyncio.wait(self._unsettled)
 
     async def _release(self, held: list[Claimed], cause: str = "worker_shutdown") -> None:
         try:
