@@ -30,6 +30,8 @@ T = TypeVar("T")
 class Run(Generic[T]):
     """One execution, as its submitter sees it."""
 
+    __slots__ = ("_call", "_client", "_decode", "id", "is_duplicate", "task")
+
     def __init__(
         self,
         id: ExecutionId,

@@ -47,6 +47,9 @@ from flowfabric.telemetry import ENGINE_LOGGER
 # A handler that has done its work waits this long for a database that went away to hear of it.
 SETTLE_PATIENCE_SECONDS = 60.0
 
+# No route has a negative id: an item that lost its route is told so by the engine.
+NO_ROUTE = -1
+
 # A key that another transaction is busy with is asked for again, at growing intervals.
 _KEY_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -77,7 +80,7 @@ class Executions:
     async def submit(self, submission: Submission) -> Submitted:
         """Store one execution; concurrent calls share a transaction."""
         submission.check()
-        if self._lanes.known(submission.route) is None:
+        if submission.route not in self._lanes.known:
             await self._lanes.register(submission.route)
         return await self._submit_batcher(submission).put(submission)
 
@@ -98,11 +101,12 @@ class Executions:
                 chunk = group[start : start + MAX_BATCH]
                 outcomes = await self._flush_submits([submissions[index] for index in chunk])
                 for index, outcome in zip(chunk, outcomes, strict=True):
-                    if isinstance(outcome, Busy):
-                        outcome = await self._submit_alone(submissions[index])
-                    if isinstance(outcome, Exception):
+                    if isinstance(outcome, Submitted):
+                        found[index] = outcome
+                    elif isinstance(outcome, Busy):
+                        found[index] = await self._submit_alone(submissions[index])
+                    else:
                         raise outcome
-                    found[index] = outcome
         return [answer for answer in found if answer is not None]
 
     async def claim(
@@ -254,15 +258,14 @@ class Executions:
         return found
 
     async def _send_submits(self, batch: list[Submission]) -> list[Submitted | Exception | Busy]:
-        first = batch[0]
-        routes = [self._lanes.known(item.route) for item in batch]
+        first, known = batch[0], self._lanes.known
         keyed = first.key is not None
         rows = await self._database.call(
             functions.SUBMIT_EXECUTIONS,
             first.id.partition_key,
             first.route.namespace,
             [item.id.uuid for item in batch],
-            [-1 if route is None else route for route in routes],
+            [known.get(item.route, NO_ROUTE) for item in batch],
             [item.payload for item in batch],
             _column([item.priority for item in batch], 0),
             _column([item.payload_encoding for item in batch]),
@@ -375,7 +378,7 @@ class EndedHint:
     """Tells waiting processes, outside the hot transaction and not too often, that something
     ended. The last one of a burst is always sent."""
 
-    INTERVAL = 0.005
+    INTERVAL = 0.01
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -15,16 +15,13 @@ class Lanes:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._routes: dict[Route, int] = {}
+        # The ids of the routes this client has registered.
+        self.known: dict[Route, int] = {}
         self._registering: dict[Route, asyncio.Future[int]] = {}
-
-    def known(self, route: Route) -> int | None:
-        """The id of a route this client has registered before."""
-        return self._routes.get(route)
 
     async def register(self, route: Route) -> int:
         """The id of a route, registered if it is new. Callers at once share one registration."""
-        if (known := self._routes.get(route)) is not None:
+        if (known := self.known.get(route)) is not None:
             return known
         if (pending := self._registering.get(route)) is None:
             pending = self._registering[route] = asyncio.ensure_future(self._register(route))
@@ -33,7 +30,7 @@ class Lanes:
 
     def forget(self) -> None:
         """Ask again for every route: the database does not know them any more."""
-        self._routes.clear()
+        self.known.clear()
 
     async def list(self) -> list[LaneInfo]:
         """Every lane, its state, and how many executions wait in it."""
@@ -52,5 +49,5 @@ class Lanes:
         _, route_id, outcome, detail = rows[0]
         if outcome != "registered":
             raise refusal(outcome, detail)
-        self._routes[route] = int(route_id)
+        self.known[route] = int(route_id)
         return int(route_id)

@@ -70,7 +70,8 @@ def partition_of(data: bytes, partitions: int) -> int:
 def mint(partitions: int = 1) -> ExecutionId:
     """A new id for work that belongs to nothing else, spread by its own bytes."""
     uuid = uuid7()
-    return ExecutionId.of(partition_of(uuid.bytes, partitions), uuid)
+    partition = 0 if partitions == 1 else partition_of(uuid.bytes, partitions)
+    return ExecutionId.of(partition, uuid)
 
 
 def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:

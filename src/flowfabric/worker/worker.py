@@ -44,6 +44,8 @@ FLOOR_SECONDS = 0.1
 # Handlers slower than this on average get no work claimed ahead of a free slot: it could be done
 # by another worker in the meantime.
 AHEAD_SECONDS = 0.1
+# Those faster than this are limited by the database: they get batches that are worth a claim.
+BATCH_SECONDS = 0.01
 AHEAD_HOLD_SECONDS = 1.0
 # After this many full claims in a row hints would only disturb.
 BUSY_CLAIMS = 3
@@ -167,12 +169,12 @@ class Worker:
         claim_id: UUID | None = None
         asked_at = 0.0
         while not self._stopping.is_set():
-            ahead = self._concurrency if self._mean_seconds < AHEAD_SECONDS else 0
-            room = self._concurrency + ahead - len(self._running) - len(self._buffer)
+            room = self._concurrency + self._ahead - len(self._running) - len(self._buffer)
             if room <= 0:
                 await self._wait_for_room()
                 continue
-            limit = min(room, MAX_CLAIM)
+            # In halves, so that there is something to run while the next claim is on its way.
+            limit = min(room, MAX_CLAIM, 2 * self._concurrency)
             if floor is not None and monotonic() - floor_since > FLOOR_SECONDS:
                 floor = None
             self._woken.clear()
@@ -215,8 +217,6 @@ class Worker:
                         floor_since = monotonic()
                     last = claimed[-1]
                     floor = (last.rank, last.created_at, last.execution_id)
-                # Let what was started run before asking how much room there is.
-                await asyncio.sleep(0)
             elif floor is not None:
                 floor = None
             elif not self._hints.is_listening:
@@ -226,6 +226,13 @@ class Worker:
             else:
                 full = 0
                 await self._wait(DEAF_POLL_SECONDS if self._hints.is_deaf else IDLE_POLL_SECONDS)
+
+    @property
+    def _ahead(self) -> int:
+        """How many executions may wait here for a free slot."""
+        if self._mean_seconds < BATCH_SECONDS:
+            return 3 * self._concurrency
+        return self._concurrency if self._mean_seconds < AHEAD_SECONDS else 0
 
     async def _wait_for_room(self) -> None:
         self._freed.clear()
