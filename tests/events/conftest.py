@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from .log import Log, new_log, prepare
-from .servers import Servers, programs
+from .servers import Servers
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +36,6 @@ async def log(cluster, log_template) -> AsyncIterator[Log]:
 
 @pytest.fixture(scope="session")
 def all_servers() -> Iterator[Servers]:
-    if programs() is None:
-        pytest.skip("needs pg_basebackup of a system PostgreSQL")
     servers = Servers()
     yield servers
     servers.close()

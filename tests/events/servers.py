@@ -20,9 +20,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import asyncpg
+
+from support.programs import as_server, programs, server_user
 
 from .log import Log, prepare
 
@@ -41,18 +42,6 @@ SETTINGS = {
     # The files survive a kill -9 of the server; only its memory is lost, and that is the test.
     "fsync": "off",
 }
-
-
-def programs() -> Path | None:
-    """The folder of a system PostgreSQL with everything, pg_basebackup included."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_basebackup"))
-    return found[-1].parent if found else None
-
-
-def _account() -> dict[str, Any]:
-    if os.geteuid() != 0:
-        return {}
-    return {"user": "postgres", "group": "postgres", "extra_groups": []}
 
 
 class Server:
@@ -81,7 +70,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **_account(),
+                **as_server(),
             )
         _until(self._is_ready, f"{self.folder} does not start")
 
@@ -191,14 +180,12 @@ class Servers:
 def _make_folder(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o755)
-    if os.geteuid() == 0:
-        shutil.chown(folder, "postgres", "postgres")
+    if (user := server_user()) is not None:
+        shutil.chown(folder, user)
 
 
 def _program(name: str) -> Path:
-    folder = programs()
-    assert folder is not None
-    return folder / name
+    return programs() / name
 
 
 def _run(program: str, *arguments: object) -> None:
@@ -213,7 +200,7 @@ def _run_as_server(*command: object) -> None:
         stderr=subprocess.STDOUT,
         timeout=_BOUND,
         check=False,
-        **_account(),
+        **as_server(),
     )
     assert done.returncode == 0, done.stdout.decode(errors="replace")
 

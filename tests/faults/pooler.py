@@ -16,6 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
+from support.programs import as_server, server_user
+
 # Debian keeps it where only root's path leads.
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
@@ -78,11 +80,10 @@ def pgbouncer(url: str, *, size: int) -> Iterator[Pooler]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="ff-pooler-", dir="/tmp"))
-    account = {}
-    if os.geteuid() == 0:
-        # It refuses to run as root; whoever runs the server may also read its socket.
-        account = {"user": "postgres", "group": "postgres", "extra_groups": []}
-        shutil.chown(folder, "postgres", "postgres")
+    # It refuses to run as root; whoever runs the server may also read its socket.
+    account = as_server()
+    if (user := server_user()) is not None:
+        shutil.chown(folder, user)
     ini = folder / "ini"
     ini.write_text(
         _INI.format(

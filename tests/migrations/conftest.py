@@ -3,7 +3,6 @@ that stand in for the package's own."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -22,17 +21,9 @@ import pytest
 from flowfabric.db import migrate
 from flowfabric.db.connection import open_connection
 from flowfabric.db.library import Source
+from support.programs import as_server, programs, server_user
 
 SERVER_USER = "postgres"
-
-
-def _find_binaries() -> Path:
-    # Debian keeps each version in a folder of its own; elsewhere the path leads there.
-    if installed := list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
-        return max(installed, key=lambda path: int(path.parts[-3])).parent
-    found = shutil.which("initdb")
-    assert found, "these tests need the server programs of PostgreSQL"
-    return Path(found).resolve().parent
 
 
 @dataclass(frozen=True)
@@ -42,8 +33,8 @@ class Cluster:
 
     def run(self, program: str, *arguments: str, **options: Any) -> str:
         """Run a Postgres program; its server parts refuse to run as root."""
-        if os.geteuid() == 0 and program in {"initdb", "pg_ctl"}:
-            options |= {"user": SERVER_USER, "group": SERVER_USER, "extra_groups": []}
+        if program in {"initdb", "pg_ctl"}:
+            options |= as_server()
         finished = subprocess.run(
             [str(self.binaries / program), *arguments],
             cwd=self.folder,
@@ -63,9 +54,9 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     # Not tmp_path: the name of a Unix socket has a limit of about 100 characters.
     folder = Path(tempfile.mkdtemp(prefix="ff-", dir="/tmp"))
-    if os.geteuid() == 0:
-        shutil.chown(folder, SERVER_USER, SERVER_USER)
-    cluster = Cluster(binaries=_find_binaries(), folder=folder)
+    if (user := server_user()) is not None:
+        shutil.chown(folder, user)
+    cluster = Cluster(binaries=programs(), folder=folder)
     data = folder / "data"
     try:
         initdb = ("--auth=trust", f"--username={SERVER_USER}", "--no-sync", "--encoding=UTF8")

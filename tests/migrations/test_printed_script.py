@@ -10,11 +10,15 @@ import pytest
 from flowfabric.db import migrate as schema
 from flowfabric.db.connection import open_connection
 from flowfabric.db.library import package_source
+from support.programs import programs
 
 
 def run_script(url, script):
     return subprocess.run(
-        ["psql", "-X", "--quiet", "--dbname", url], input=script, text=True, capture_output=True
+        [programs() / "psql", "-X", "--quiet", "--dbname", url],
+        input=script,
+        text=True,
+        capture_output=True,
     )
 
 

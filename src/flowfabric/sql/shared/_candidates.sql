@@ -25,6 +25,11 @@ set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+  -- Twice a route's fair part of the window, so that most routes need no second look.
+  v_share constant integer := case cardinality(p_routes)
+    when 1 then p_window
+    else 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1 end;
 begin
   return query
   with route as materialized (
@@ -36,62 +41,71 @@ begin
     from unnest(p_routes, p_turns) u(route_id, turn)
     offset 0
   ),
-  -- A few heads of every route give a position the window cannot reach beyond.
-  head as (
-    select h.rank, r.turn, h.created_at, h.execution_id
+  head as materialized (
+    select r.pk, r.route_id, r.turn, h.rank, h.created_at, h.execution_id, h.nth
     from route r
     cross join lateral (
-      select e.rank, e.created_at, e.execution_id
-      from ff.execution e
-      where e.partition_key = r.pk and e.route_id = r.route_id
-        and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-        and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
-      order by e.rank, e.created_at, e.execution_id
-      limit 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1
+      select e.rank, e.created_at, e.execution_id, row_number() over () as nth
+      from (
+        select x.rank, x.created_at, x.execution_id
+        from ff.execution x
+        where x.partition_key = r.pk and x.route_id = r.route_id
+          and x.phase = 'runnable' and x.eligibility = 'eligible_now'
+          and (x.rank, x.created_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        order by x.rank, x.created_at, x.execution_id
+        limit v_share
+      ) e
     ) h
-    where cardinality(p_routes) > 1
   ),
+  -- Where the window ends, if the heads fill it: nothing behind this position is in it.
   bound as materialized (
     select h.rank, h.turn, h.created_at, h.execution_id
     from head h
     order by h.rank, h.turn, h.created_at, h.execution_id
     offset p_window - 1 limit 1
-  ),
-  span as materialized (
-    select r.pk, r.route_id, r.turn, r.from_rank, r.from_at, r.from_id,
-           coalesce(b.rank, 9001::smallint) as to_rank,
-           case when b.turn is null or r.turn < b.turn then 'infinity'::timestamptz
-                when r.turn > b.turn then '-infinity'::timestamptz
-                else b.created_at end as to_at,
-           coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') as to_id
-    from route r left join bound b on true
-    offset 0
   )
-  select c.rank, s.turn, c.created_at, c.execution_id
-  from span s
-  cross join lateral (
-    (select e.rank, e.created_at, e.execution_id
-     from ff.execution e
-     where e.partition_key = s.pk and e.route_id = s.route_id
-       and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-       and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
-       and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
-     order by e.rank, e.created_at, e.execution_id
-     limit p_window)
+  select c.rank, c.turn, c.created_at, c.execution_id
+  from (
+    select h.rank, h.turn, h.created_at, h.execution_id from head h
     union all
-    (select e.rank, e.created_at, e.execution_id
-     from ff.execution e
-     where p_reclaiming
-       and e.partition_key = s.pk and e.route_id = s.route_id
-       and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-       and e.reclaim_at is null
-       and (e.rank, e.created_at, e.execution_id) > (s.from_rank, s.from_at, s.from_id)
-       and (e.rank, e.created_at, e.execution_id) <= (s.to_rank, s.to_at, s.to_id)
-     order by e.rank, e.created_at, e.execution_id
-     limit p_window)
+    -- A route whose heads all lie before the end may have more there.
+    select m.rank, h.turn, m.created_at, m.execution_id
+    from head h
+    left join bound b on true
+    cross join lateral (
+      select e.rank, e.created_at, e.execution_id
+      from ff.execution e
+      where e.partition_key = h.pk and e.route_id = h.route_id
+        and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+        and (e.rank, e.created_at, e.execution_id) > (h.rank, h.created_at, h.execution_id)
+        and (e.rank, e.created_at, e.execution_id) <= (
+              coalesce(b.rank, 9001::smallint),
+              case when b.turn is null or h.turn < b.turn then 'infinity'::timestamptz
+                   when h.turn > b.turn then '-infinity'::timestamptz
+                   else b.created_at end,
+              coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+      order by e.rank, e.created_at, e.execution_id
+      limit p_window
+    ) m
+    where h.nth = v_share and cardinality(p_routes) > 1
+      and (b.rank is null or (h.rank, h.turn, h.created_at, h.execution_id)
+                             < (b.rank, b.turn, b.created_at, b.execution_id))
+    union all
+    select m.rank, r.turn, m.created_at, m.execution_id
+    from route r
+    cross join lateral (
+      select e.rank, e.created_at, e.execution_id
+      from ff.execution e
+      where e.partition_key = r.pk and e.route_id = r.route_id
+        and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+        and e.reclaim_at is null
+        and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+      order by e.rank, e.created_at, e.execution_id
+      limit p_window
+    ) m
+    where p_reclaiming
   ) c
-  order by c.rank, s.turn, c.created_at, c.execution_id
-  limit p_window
-;
+  order by c.rank, c.turn, c.created_at, c.execution_id
+  limit p_window;
 end;
 $$;
