@@ -101,7 +101,6 @@ def cases(options: dict[str, dict[str, Any]]) -> Any:
         "key": KEYS,
         "delay": DELAYS,
         "delayed_until": MOMENTS,
-        "deadline": DELAYS,
         "unique": {"word": "sometimes"},
         "window": {"number": 5, "negative": timedelta(days=-1)},
     }

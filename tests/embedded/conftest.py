@@ -22,6 +22,7 @@ import pytest
 from flowfabric import embedded
 from flowfabric.embedded import postmaster
 from flowfabric.embedded.folder import Folder
+from support.signals import hear_ctrl_c
 
 
 def _roomy_folder() -> str:
@@ -67,6 +68,7 @@ class Process:
             group=uid,
             extra_groups=None if uid is None else [],
             start_new_session=True,
+            preexec_fn=hear_ctrl_c,
         )
 
     def tell(self, line: str) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from flowfabric.cli.main import app
 from support.factories import NAMESPACE, Item
+from support.signals import hear_ctrl_c
 
 from .log import until
 
@@ -220,7 +221,7 @@ async def test_follow_prints_what_happens_until_it_is_interrupted(db, make, monk
     await make.execution("waiting")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "flowfabric", "events", "--follow", "--database-url", db.url,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=hear_ctrl_c,
     )  # fmt: skip
     try:
         async with asyncio.timeout(60):

@@ -247,7 +247,7 @@ async def test_a_lost_lease_is_told_once():
     held = [claim(), claim()]
     renewals.lost = [held[0]]
     try:
-        heartbeat.hold(held, time.monotonic(), told.append)
+        heartbeat.hold(held, time.monotonic(), told.extend)
         await eventually(lambda: told)
         before = len(renewals.calls)
         await eventually(lambda: len(renewals.calls) >= before + 3)
@@ -263,7 +263,7 @@ async def test_beats_come_faster_while_a_row_is_busy_and_the_lease_is_given_up_i
     held = [claim(), claim()]
     renewals.busy = [held[0]]
     try:
-        heartbeat.hold(held, time.monotonic(), told.append)
+        heartbeat.hold(held, time.monotonic(), told.extend)
         await eventually(lambda: told)
     finally:
         heartbeat.stop()
@@ -278,7 +278,7 @@ async def test_a_silent_database_makes_the_leases_lost_by_our_own_clock():
     heartbeat = await beating(renewals)
     held = [claim()]
     try:
-        heartbeat.hold(held, time.monotonic(), told.append)
+        heartbeat.hold(held, time.monotonic(), told.extend)
         await eventually(lambda: told)
     finally:
         heartbeat.stop()
@@ -291,7 +291,7 @@ async def test_an_odd_error_does_not_end_the_heartbeat():
     heartbeat = await beating(renewals, 3.0)
     held = [claim()]
     try:
-        heartbeat.hold(held, time.monotonic(), told.append)
+        heartbeat.hold(held, time.monotonic(), told.extend)
         await eventually(lambda: renewals.calls)
         renewals.error = None
         await eventually(lambda: len(renewals.calls) >= 3)
@@ -306,8 +306,8 @@ async def test_an_error_of_a_listener_does_not_end_the_heartbeat():
     held = [claim(), claim()]
     renewals.lost = list(held)
 
-    def lost(one: Claimed) -> None:
-        told.append(one)
+    def lost(several: list[Claimed]) -> None:
+        told.extend(several)
         raise RuntimeError("Event loop is closed")
 
     later = claim()

@@ -179,7 +179,7 @@ class App:
             {name: task.spec for name, task in self.tasks.items()},
             lanes=lanes,
             concurrency=concurrency,
-            needs=frozenset(needs),
+            needs=needs,
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from flowfabric.client import FlowFabric
@@ -22,6 +22,7 @@ class Process:
     def __init__(self, client: FlowFabric, lease_ttl: timedelta) -> None:
         self._client = client
         self._ttl = lease_ttl
+        self._workers: list[Worker] = []
         self._claims = client.database.session("claims")
         client.results.share(self._claims)
         self._hints = Hints(self._claims)
@@ -40,11 +41,11 @@ class Process:
         *,
         lanes: Sequence[str] | None,
         concurrency: int,
-        needs: frozenset[str],
+        needs: Iterable[str],
         worker_id: str | None,
         drain_timeout: timedelta,
     ) -> Worker:
-        return Worker(
+        worker = Worker(
             self._client,
             self._claims,
             self._heartbeat,
@@ -57,8 +58,15 @@ class Process:
             lease_ttl=self._ttl,
             drain_timeout=drain_timeout,
         )
+        self._workers.append(worker)
+        return worker
 
     async def close(self) -> None:
+        """Let the workers finish or give back what they have, then close what they share."""
+        for worker in self._workers:
+            worker.stop()
+        for worker in self._workers:
+            await worker.stopped()
         self._reconcilers.cancel()
         await asyncio.wait([self._reconcilers])
         await asyncio.to_thread(self._heartbeat.stop)

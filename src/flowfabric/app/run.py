@@ -14,6 +14,7 @@ from flowfabric.core.errors import (
     ExecutionNotFound,
     ExecutionSkipped,
     FlowFabricError,
+    InvalidInput,
     ResultTimeout,
 )
 from flowfabric.core.execution import Ending
@@ -66,6 +67,10 @@ class Run(Generic[T]):
         otherwise, and ResultTimeout if it has not ended in time; the execution goes on then.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if seconds is not None and (not isinstance(seconds, int | float) or seconds != seconds):
+            raise InvalidInput(
+                field="timeout", problem="must be a number of seconds or a timedelta"
+            )
         client = await self._client()
         try:
             async with asyncio.timeout(seconds):

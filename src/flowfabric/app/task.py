@@ -37,7 +37,6 @@ class Options:
     priority: int | None = None
     delay: timedelta | None = None
     delayed_until: datetime | None = None
-    deadline: timedelta | None = None
     key: str | None = None
     unique: str = "window"
     window: timedelta = DEFAULT_KEY_WINDOW
@@ -72,7 +71,6 @@ class Task(Generic[P, R, T]):
         priority: int | None = None,
         delay: timedelta | None = None,
         delayed_until: datetime | None = None,
-        deadline: timedelta | None = None,
         key: str | None = None,
         unique: str | None = None,
         window: timedelta | None = None,
@@ -84,7 +82,6 @@ class Task(Generic[P, R, T]):
             "priority": priority,
             "delay": delay,
             "delayed_until": delayed_until,
-            "deadline": deadline,
             "key": key,
             "unique": unique,
             "window": window,
@@ -145,7 +142,6 @@ class Task(Generic[P, R, T]):
             priority=spec.priority if options.priority is None else options.priority,
             delay=options.delay,
             delayed_until=options.delayed_until,
-            deadline=options.deadline,
             policy=spec.policy,
             max_reclaims=spec.max_reclaims,
             tags=spec.tags if options.tags is None else {**spec.tags, **options.tags},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -116,6 +118,11 @@ async def _work(
         await worker.run()
     finally:
         await app.close()
+    if worker.has_stuck_handlers:
+        # Their work was given back. The loop would wait for them for ever.
+        WORKER_LOGGER.warning("ending although handlers ignore that they were cancelled")
+        logging.shutdown()
+        os._exit(0)
 
 
 def _split(text: str | None) -> list[str] | None:

@@ -229,12 +229,16 @@ class Executions:
 
     async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
         """The attempts of an execution, first to latest."""
+        if self._namespace is not None and await self.state(id) is None:
+            return []  # not ours to see
         rows = await self._database.call(functions.LIST_ATTEMPTS, id.partition_key, id.uuid)
         return [_attempt(row) for row in rows]
 
     async def events(self, id: ExecutionId) -> list[Event]:
         """What happened to an execution, in order."""
-        rows = await self._database.call(functions.LIST_EVENTS, id.partition_key, id.uuid)
+        rows = await self._database.call(
+            functions.LIST_EVENTS, id.partition_key, id.uuid, self._namespace
+        )
         return [event_of(row, id.partition_key) for row in rows]
 
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:

@@ -47,7 +47,9 @@ class Leases:
                 patience=2.0,
             )
             for item, outcome, _ in rows:
-                (busy if outcome == "busy" else lost).append(group[item - 1])
+                # A second lease for one execution is judged in the next beat, without the first.
+                late = outcome in ("busy", "duplicate")
+                (busy if late else lost).append(group[item - 1])
         return lost, busy
 
     async def release(

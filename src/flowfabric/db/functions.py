@@ -171,7 +171,7 @@ LIST_EVENTS = Read(
     select event_id, execution_id, version, kind, occurred_at, attempt_index, lease_id, epoch,
            worker_instance_id, outcome, flow_id, namespace, lane, task, instance_tag, actor, detail
     from ff.event_view
-    where partition_key = $1 and execution_id = $2
+    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
     order by version
     """,
 )

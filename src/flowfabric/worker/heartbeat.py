@@ -16,6 +16,8 @@ from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed
 from flowfabric.telemetry import WORKER_LOGGER
 
+Lost = Callable[[list[Claimed]], None]
+
 # Beats come this often while a row was busy, so that it is not forgotten until its lease is over.
 _BUSY_SHARE = 15
 _REGULAR_SHARE = 3
@@ -36,7 +38,7 @@ class BeatSession(Caller, Protocol):
 class _Held:
     __slots__ = ("claimed", "is_lost", "lost", "until")
 
-    def __init__(self, claimed: Claimed, until: float, lost: Callable[[Claimed], None]) -> None:
+    def __init__(self, claimed: Claimed, until: float, lost: Lost) -> None:
         self.claimed = claimed
         self.until = until
         self.lost = lost
@@ -78,12 +80,10 @@ class Heartbeat:
             loop.call_soon_threadsafe(self._stop.set)
         thread.join(timeout=10)
 
-    def hold(
-        self, claimed: list[Claimed], asked_at: float, lost: Callable[[Claimed], None]
-    ) -> None:
+    def hold(self, claimed: list[Claimed], asked_at: float, lost: Lost) -> None:
         """Keep these leases alive. They were asked for at `asked_at`, by the monotonic clock.
 
-        `lost` is called on the heartbeat's thread, once, when a lease is gone.
+        `lost` is called on the heartbeat's thread, once for each lease that is gone.
         """
         until = asked_at + self._ttl.total_seconds()
         for one in claimed:
@@ -131,26 +131,27 @@ class Heartbeat:
         gone = {id(claimed) for claimed in lost}
         missed = {id(claimed) for claimed in busy}
         for key, one in by_claim.items():
-            if key in gone:
-                self._lose(one)
-            elif key not in missed:
+            if key not in gone and key not in missed:
                 one.until = started + self._ttl.total_seconds()
+        self._lose([one for key, one in by_claim.items() if key in gone])
         self._give_up_expired(held)
         return bool(missed)
 
     def _give_up_expired(self, held: list[_Held]) -> None:
         """By our own clock the lease is over: somebody else may have it already."""
         now = monotonic()
-        for one in held:
-            if one.until <= now:
-                self._lose(one)
+        self._lose([one for one in held if one.until <= now])
 
-    def _lose(self, one: _Held) -> None:
-        if self._held.get(id(one.claimed)) is not one or one.is_lost:
-            return
-        one.is_lost = True
-        try:
-            one.lost(one.claimed)
-        except Exception as error:
-            # The loop of its worker may have ended.
-            WORKER_LOGGER.warning("nobody heard that a lease is lost: %s", error)
+    def _lose(self, several: list[_Held]) -> None:
+        """Tell each worker at once of all it lost, so that it starts none of them meanwhile."""
+        told: dict[Lost, list[Claimed]] = {}
+        for one in several:
+            if self._held.get(id(one.claimed)) is one and not one.is_lost:
+                one.is_lost = True
+                told.setdefault(one.lost, []).append(one.claimed)
+        for lost, claimed in told.items():
+            try:
+                lost(claimed)
+            except Exception as error:
+                # The loop of its worker may have ended.
+                WORKER_LOGGER.warning("nobody heard that leases are lost: %s", error)

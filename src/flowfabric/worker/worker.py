@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -49,6 +49,8 @@ BATCH_SECONDS = 0.01
 AHEAD_HOLD_SECONDS = 1.0
 # After this many full claims in a row hints would only disturb.
 BUSY_CLAIMS = 3
+# How long a handler cancelled by somebody else may mean that the program is ending.
+INTERRUPT_SECONDS = 1.0
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -70,7 +72,7 @@ class Worker:
         hints: Hints,
         lanes: Sequence[str] | None = None,
         concurrency: int = 20,
-        needs: Sequence[str] | frozenset[str] = frozenset(),
+        needs: Iterable[str] = (),
         worker_id: str | None = None,
         lease_ttl: timedelta = timedelta(seconds=30),
         drain_timeout: timedelta = timedelta(seconds=25),
@@ -79,6 +81,8 @@ class Worker:
             raise InvalidInput(field="tasks", problem="this app has no task; decorate one first")
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidInput(field="concurrency", problem="must be a whole number from 1 on")
+        if isinstance(lanes, str) or (lanes is not None and not lanes):
+            raise InvalidInput(field="lanes", problem="must be a list of lanes, or None for all")
         for lane in lanes or ():
             check_lane(lane)
         self.worker_id = worker_id or socket.gethostname()
@@ -103,7 +107,10 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._buffer: deque[Claimed] = deque()
         self._running: dict[Claimed, tuple[asyncio.Task[None], Context]] = {}
+        self._interrupted: dict[Claimed, Failure] = {}
         self._unsettled: set[asyncio.Future[None]] = set()
+        self._ended = asyncio.Event()
+        self._ended.set()
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._freed = asyncio.Event()
@@ -135,6 +142,15 @@ class Worker:
         self._woken.set()
         self._freed.set()
 
+    async def stopped(self) -> None:
+        """Wait until the worker has ended; one that never started has."""
+        await self._ended.wait()
+
+    @property
+    def has_stuck_handlers(self) -> bool:
+        """Whether handlers go on although they were told to stop and their work was given back."""
+        return any(not task.done() for task, _ in self._running.values())
+
     async def run(self) -> None:
         """Work until stopped or cancelled, then drain."""
         WORKER_LOGGER.info(
@@ -145,6 +161,7 @@ class Worker:
             ", ".join(self.lanes) if self.lanes else "all",
         )
         self._hints.join(self)
+        self._ended.clear()
         claiming = asyncio.create_task(self._claim_until_stopped())
         try:
             await asyncio.shield(claiming)
@@ -158,6 +175,7 @@ class Worker:
             await self._drain()
         finally:
             self._hints.leave(self)
+            self._ended.set()
             if self._threads is not None:
                 self._threads.shutdown()
             WORKER_LOGGER.info("worker %s stopped", self.instance_id)
@@ -292,7 +310,12 @@ class Worker:
         except asyncio.CancelledError as error:
             if context.cancelled:
                 return
-            self._settle_failed(claimed, failure_of(error, FailureClass.CANCELLED))
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                self._interrupt(claimed, context, error)
+            else:
+                # Something the handler waited for was cancelled: a failure like any other.
+                self._settle_failed(claimed, failure_of(error))
         except (KeyboardInterrupt, GeneratorExit):
             # The process or the loop is ending: let the lease run out.
             self._heartbeat.drop(claimed)
@@ -300,8 +323,12 @@ class Worker:
         except BaseException as error:
             self._settle_failed(claimed, failure_of(error, kind))
         else:
-            self._unanswered += 1
-            self._client.executions.hand_in(claimed, result, self._answered)
+            try:
+                self._client.executions.hand_in(claimed, result, self._answered)
+            except Unavailable as error:
+                self._told(claimed, error, has_result=True)
+            else:
+                self._unanswered += 1
         finally:
             seconds = monotonic() - started
             self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
@@ -309,6 +336,19 @@ class Worker:
             self._freed.set()
             if not self._stopping.is_set():
                 self._start_buffered()
+
+    def _interrupt(self, claimed: Claimed, context: Context, error: BaseException) -> None:
+        """The handler's task was cancelled, not by us: most likely the event loop is ending, and
+        the worker with it. Then the execution is given back; work must not fail because a program
+        stops. If the worker is still there a moment later, it was the handler itself."""
+        context.cancel()
+        self._interrupted[claimed] = failure_of(error)
+        self._loop.call_later(INTERRUPT_SECONDS, self._settle_interrupted, claimed)
+
+    def _settle_interrupted(self, claimed: Claimed) -> None:
+        failure = self._interrupted.pop(claimed, None)
+        if failure is not None:
+            self._settle_failed(claimed, failure)
 
     async def _call_in_thread(self, spec: TaskSpec, args: list[Any], kwargs: dict[str, Any]) -> Any:
         # The thread sees the context; it cannot be interrupted, so its late result is dropped.
@@ -358,18 +398,20 @@ class Worker:
         elif error is not None:
             WORKER_LOGGER.error("%s could not be settled, it will run again: %s", claimed.id, error)
 
-    def _lost_elsewhere(self, claimed: Claimed) -> None:
+    def _lost_elsewhere(self, several: list[Claimed]) -> None:
         """Called on the heartbeat's thread."""
-        self._loop.call_soon_threadsafe(self._lost, claimed)
+        self._loop.call_soon_threadsafe(self._lost, several)
 
-    def _lost(self, claimed: Claimed) -> None:
-        self._heartbeat.drop(claimed)
-        if claimed in self._running:
-            WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
-            self._abandon(claimed)
-        elif claimed in self._buffer:
-            self._buffer.remove(claimed)
+    def _lost(self, several: list[Claimed]) -> None:
+        gone = set(several)
+        if any(claimed in gone for claimed in self._buffer):
+            self._buffer = deque(claimed for claimed in self._buffer if claimed not in gone)
             self._freed.set()
+        for claimed in several:
+            self._heartbeat.drop(claimed)
+            if claimed in self._running:
+                WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
+                self._abandon(claimed)
 
     def _abandon(self, claimed: Claimed) -> None:
         task, context = self._running[claimed]
@@ -378,8 +420,9 @@ class Worker:
 
     async def _drain(self) -> None:
         """Give back what has not started, let the rest finish, and give that back in the end."""
-        waiting = list(self._buffer)
+        waiting = [*self._buffer, *self._interrupted]
         self._buffer.clear()
+        self._interrupted.clear()
         if waiting:
             await self._release(waiting)
         if self._running:
