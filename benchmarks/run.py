@@ -155,10 +155,11 @@ def main() -> int:
     verdicts = compare(lines)
     if arguments.all:
         import idle
+        import reconcilers
         import scale
         import sustained
 
-        for module in (scale, idle, sustained):
+        for module in (scale, idle, reconcilers, sustained):
             verdicts += asyncio.run(module.measure(quick=arguments.quick))
     code = conclude(verdicts)
     if moved := unsteady(lines):

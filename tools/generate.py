@@ -1,10 +1,11 @@
-"""Writes docs/reference from the sources: functions, states, errors, events.
+"""Writes docs/reference from the sources: functions, states, errors, events, mapping.
 
     python tools/generate.py            write the pages
     python tools/generate.py --check    say which pages are out of date, and exit with 1
 
-Functions come from the headers and signatures of the SQL files, errors from core/errors.py. The
-table of transitions is computed by a schema step, so it is read from a throwaway database.
+Functions come from the headers and signatures of the SQL files, errors from core/errors.py, the
+mapping from tools/mapping.toml. The table of transitions is computed by a schema step, so it is
+read from a throwaway database.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import inspect
 import re
 import sys
 import tempfile
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from flowfabric import embedded
 from flowfabric.core import errors, states
@@ -28,8 +30,10 @@ from flowfabric.core.errors import FlowFabricError
 from flowfabric.db.connection import open_connection
 from flowfabric.db.library import package_source
 from flowfabric.db.migrate import migrate
+from flowfabric.doctor import Check, installation_checks, invariants
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+MAPPING = Path(__file__).with_name("mapping.toml")
 NOTE = "<!-- Written by tools/generate.py (make generate). Edit the sources, not this page. -->"
 FIELDS = ("Moves", "Refuses", "Locks", "Replay")
 
@@ -85,6 +89,7 @@ def pages(moves: list[Transition]) -> dict[str, str]:
         "states.md": states_page(moves),
         "errors.md": errors_page(),
         "events.md": events_page(moves),
+        "mapping.md": mapping_page(),
     }
 
 
@@ -411,6 +416,137 @@ def _event_columns() -> list[tuple[str, str]]:
                     columns.append((name, " ".join(kind.split()).split(" generated")[0]))
             return [(name, kind.removesuffix(" not null")) for name, kind in columns]
     raise LookupError("no schema step creates ff.event")
+
+
+# Mapping
+
+SOURCES = {
+    "attempt.rs": "attempt.rs: what a worker does",
+    "exec_core.rs": "exec_core.rs: creating, reading, cancelling, trimming",
+    "operator.rs": "operator.rs: what an operator does",
+    "contract": "Beside those files: the rest of the engine's lifecycle",
+}
+
+
+def mapping_page() -> str:
+    mapping = tomllib.loads(MAPPING.read_text(encoding="utf-8"))
+    lines = [
+        "# Mapping",
+        "",
+        NOTE,
+        "",
+        "What the FlowFabric backend for Postgres (`ff_backend_postgres`, 0.10 and 0.11) calls its",
+        "operations and errors, and what they are here. Names are those of its source files,",
+        "without the suffix `_impl`.",
+        "",
+        "Every line that is done is tested: `tests/contract/test_mapping.py` calls the functions",
+        "and methods it names on real rows, and what it sees must be the last column, key by key;",
+        "an error stands there by its class. D-numbers are defects of the reference, which tests",
+        "with that number in their name keep away; four digits are",
+        "[decisions](../decisions/README.md).",
+        "",
+        *_mapping_counts(mapping),
+    ]
+    for source, title in SOURCES.items():
+        rows = [row for row in mapping["operation"] if row["source"] == source]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| theirs | SQL | Python | what differs | why | seen |",
+            "|---|---|---|---|---|---|",
+            *(_operation_line(row) for row in rows),
+        ]
+    lines += [
+        "",
+        "## Inner functions",
+        "",
+        "The rest of the three files: what does the same work here.",
+        "",
+        "| theirs | file | ours | how | tested through |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {_ticked(row['names'])} | {row['source']} | {_ticked(row['ours']) or 'nothing'} "
+        f"| {row['note']} | `{row['through']}` |"
+        for row in mapping["inner"]
+    ]
+    lines += [
+        "",
+        "## Errors",
+        "",
+        "| theirs | kind | ours | code | |",
+        "|---|---|---|---|---|",
+        *(_error_line(row) for row in mapping["error"]),
+        "",
+        "## Only here",
+        "",
+        "| function or error | why |",
+        "|---|---|",
+    ]
+    for group in mapping["ours_only"].values():
+        lines += [f"| `{name}` | {reason} |" for name, reason in group.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _mapping_counts(mapping: dict[str, Any]) -> list[str]:
+    counts: dict[str, list[int]] = {name: [0, 0] for name in ("done", "later", "not offered")}
+    for row in mapping["operation"]:
+        counts[row["status"]][0] += 1
+    for row in mapping["error"]:
+        counts[row["status"]][1] += len(row["kinds"])
+    return [
+        "| | operations | kinds of errors |",
+        "|---|---|---|",
+        *(f"| {name} | {calls} | {kinds} |" for name, (calls, kinds) in counts.items()),
+    ]
+
+
+def _operation_line(row: dict[str, Any]) -> str:
+    reasons = ", ".join(_reason(reason) for reason in row["reasons"])
+    if row["status"] == "done":
+        sql = "<br>".join(f"`{name}`" for name in row["sql"])
+        python = "<br>".join(f"`{name}`" for name in row["python"])
+        seen = "<br>".join(
+            f"{key.replace('_', ' ')}: {_fact(v)}" for key, v in row["facts"].items()
+        )
+    else:
+        sql = _status(row)
+        python = seen = ""
+    cells = (f"`{row['name']}`", sql, python, row["difference"], reasons, seen)
+    return f"| {' | '.join(cells)} |"
+
+
+def _error_line(row: dict[str, Any]) -> str:
+    classes = [getattr(errors, name) for name in row.get("classes", ())]
+    ours = _ticked(kind.__name__ for kind in classes) or _status(row)
+    codes = _ticked(kind.code for kind in classes if kind.code)
+    return f"| {_ticked(row['kinds'])} | {row['group']} | {ours} | {codes} | {row['note']} |"
+
+
+def _status(row: dict[str, Any]) -> str:
+    return f"later: {row['area']}" if row["status"] == "later" else str(row["status"])
+
+
+def _reason(reason: str) -> str:
+    if not reason.isdigit():
+        return reason
+    (page,) = (REFERENCE.parent / "decisions").glob(f"{reason}-*.md")
+    return f"[{reason}](../decisions/{page.name})"
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_fact(item) for item in value) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_fact(item)}" for key, item in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"`{value}`"
+
+
+def _ticked(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 # The command

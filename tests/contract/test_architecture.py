@@ -11,9 +11,9 @@ import pytest
 
 from .sources import PACKAGE, ROOT, python_files
 
-PACKAGES = ("core", "db", "client", "worker", "reconcilers", "embedded", "app", "cli")
+PACKAGES = ("core", "db", "client", "doctor", "worker", "reconcilers", "embedded", "app", "cli")
 EDGES = {"worker", "reconcilers", "embedded"}
-LAYERS = ({"core"}, {"telemetry", "config"}, {"db"}, {"client"}, EDGES, {"app"}, {"cli"})
+LAYERS = ({"core"}, {"telemetry", "config"}, {"db"}, {"client", "doctor"}, EDGES, {"app"}, {"cli"})
 
 # Imports every module of one package in a fresh interpreter, without the face of the whole
 # (`flowfabric/__init__.py`), and prints what came along. The terminal alone uses that face.

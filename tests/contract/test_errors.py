@@ -43,7 +43,7 @@ def refused_in_headers() -> dict[str, set[str]]:
     """The words and codes of each public function's Refuses field."""
     found = {}
     for file in sql_files("functions"):
-        text = re.sub(r"\([^)]*\)", "", file.fields["Refuses"]).replace("per item:", "")
+        text = re.sub(r"\([^)]*\)|per item:|as outcome:", "", file.fields["Refuses"])
         found[file.name] = {word.strip() for word in re.split(r"[·,]", text) if word.strip()}
     return found
 

@@ -57,6 +57,7 @@ def test_nothing_else_looks_public():
         "config",
         "core",
         "db",
+        "doctor",
         "embedded",
         "reconcilers",
         "telemetry",

@@ -22,7 +22,15 @@ import pytest
 from support.factories import Engine, Item, Lease
 
 N = 100  # rows a call
-HOT_TABLES = {"execution", "execution_body", "attempt", "event", "claim_slot", "idempotency_key"}
+HOT_TABLES = {
+    "execution",
+    "execution_body",
+    "attempt",
+    "event",
+    "claim_slot",
+    "idempotency_key",
+    "grant",
+}
 EXECUTION_INDEXES = {
     "execution_pkey",
     "execution_ready",
@@ -208,6 +216,9 @@ def claim_limits(routes: int = 1) -> dict[str, int]:
         "execution_body_pkey": N,
         "attempt_pkey": 0,
         "claim_slot_pkey": 10,
+        # whether there is a grant at all, before the rows are read and after they are locked
+        "grant_expiry": 0,
+        "grant_pkey": 0,
     }
 
 
@@ -291,7 +302,9 @@ async def test_a_claim_repeated_and_an_empty_one(meter):
     assert await engine.register(lane="nothing here")
     nothing, work = await meter.of(engine.claim(N, lanes=["nothing here"]))
     assert nothing == []
-    work.check({"execution_ready": 0, "execution_reclaim": 0, "claim_slot_pkey": 10})
+    work.check(
+        {"execution_ready": 0, "execution_reclaim": 0, "claim_slot_pkey": 10, "grant_expiry": 0}
+    )
     async with engine.connection.transaction():
         assert await engine.claim(N, lanes=["nothing here"]) == []
         xid = await engine.connection.fetchval("select pg_current_xact_id_if_assigned()::text")
@@ -306,6 +319,29 @@ async def test_foreign_rows_cost_nothing(meter):
     leases, work = await meter.of(engine.claim(N, lanes=["mine"]))
     assert len(leases) == N
     work.check(claim_limits())
+
+
+async def test_grants_are_looked_up_by_their_execution(meter):
+    """Those of other workers are passed over, one look-up a row, however many there are."""
+    engine = meter.engine
+    route = await engine.register(lane="granted")
+    created = await engine.submit_many([Item(route=route)] * (3 * N))
+    for number, submitted in enumerate(created[: 2 * N]):
+        await engine.grant(submitted.id, worker="pool" if number % 2 else "other")
+    leases, work = await meter.of(engine.claim(N, lanes=["granted"]))
+    own = [submitted.id for submitted in created[1 : 2 * N : 2]]
+    assert [lease.execution_id for lease in leases] == own
+    work.check(
+        claim_limits() | {"execution_ready": 4 * N, "grant_expiry": 2, "grant_pkey": by_key(4 * N)}
+    )
+    await engine.connection.execute(
+        "update ff.\"grant\" set expires_at = expires_at - interval '1 h' where worker_id = 'other'"
+    )
+    (handled, _), work = await meter.of(engine.reap())
+    assert handled == N
+    work.check(
+        {"grant_expiry": 5 * N, "grant_pkey": by_key(2 * N), "execution_pkey": by_key(2 * N)}
+    )
 
 
 async def test_timers_read_what_is_due(meter):

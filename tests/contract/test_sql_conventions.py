@@ -22,9 +22,11 @@ PARTITIONED = {
     "event",
     "claim_slot",
     "idempotency_key",
+    "grant",
+    "event_trim",
 }
 # Small tables that exist whole on every node, and what the migration itself keeps.
-GLOBAL = {"lane", "route", "transition", "meta", "schema_step"}
+GLOBAL = {"lane", "route", "transition", "meta", "schema_step", "worker", "worker_event"}
 
 
 def each(files):
@@ -294,7 +296,8 @@ def test_nothing_that_cannot_be_distributed(file):
 @each(FUNCTIONS)
 def test_every_table_is_read_by_its_partition(file):
     """Each mention of a partitioned table has a condition on its partition (B.3 rule 7)."""
-    code = body(file)
+    # a row kept in a variable is not a mention
+    code = re.sub(r"\bv_\w+ +ff\.\w+(?:\[\])?;", "", body(file))
     tables = "|".join(sorted(PARTITIONED, key=len, reverse=True))
     mentions = re.finditer(
         rf"\b(?:from|join|update)\s+(?:only\s+)?ff\.({tables})\b\s+(?:as\s+)?(\w+)", code
@@ -323,8 +326,9 @@ def test_rows_are_never_awaited_in_a_batch(file):
     """`for update` without `skip locked` stands only where a single row may be waited for."""
     for lock in re.finditer(r"\bfor (?:no key update|update|share|key share)\b[^;)]*", body(file)):
         if "skip locked" not in lock[0]:
-            before = body(file)[max(0, lock.start() - 250) : lock.start()]
-            assert "if p_wait then" in before or file.name == "_take_keys", lock[0]
+            before = body(file)[max(0, lock.start() - 400) : lock.start()]
+            alone = file.name in ("_take_keys", "_lock_execution")
+            assert alone or "if p_wait then" in before, lock[0]
 
 
 # The schema
@@ -384,6 +388,7 @@ async def test_the_indexes_of_the_hot_tables_are_few(catalogue):
         "execution_reclaim",
         "execution_due",
         "execution_attention",
+        "execution_trim",
         "event_pkey",
         "event_history",
     }
@@ -440,11 +445,14 @@ async def test_no_sequence_but_the_number_of_events(catalogue):
         for column in await columns(catalogue)
         if column["identity"]
     ]
-    assert identities == [("event", "event_id", "bigint")]
+    assert sorted(identities) == [
+        ("event", "event_id", "bigint"),
+        ("worker_event", "worker_event_id", "bigint"),
+    ]
     sequences = await catalogue.fetch(
         "select relname from pg_class where relnamespace = 'ff'::regnamespace and relkind = 'S'"
     )
-    assert len(sequences) == 1
+    assert len(sequences) == 2
 
 
 async def test_no_foreign_keys_exclusions_or_domains(catalogue):

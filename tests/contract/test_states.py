@@ -15,7 +15,11 @@ from .sources import SqlFile, sql_files
 INTERNAL = {"cause", "lease_end"}
 
 LIBRARY = sql_files("shared", "functions")
-MOVERS = [file for file in LIBRARY if re.search(r"\bcause\s*=", file.code)]
+MOVERS = [file for file in LIBRARY if re.search(r"(?<!\.)\bcause\s*=", file.code)]
+
+
+# Helpers that are told the cause, and which of the quoted words of a call it is.
+GENERIC_MOVERS = {"_end_executions": 1, "_interrupt_executions": 0, "_make_eligible": 0}
 
 
 def snake(name: str) -> str:
@@ -103,10 +107,16 @@ def causes_written(file: SqlFile) -> set[str]:
         found |= set(re.findall(r"'(\w+)'", expression))
     if re.search(r"insert into ff\.execution \(", file.statements):
         found.add("submit")
+    # a call of a helper that moves rows for whatever cause it is told
+    for match in re.finditer(r"perform ff\.(_\w+)\((.*?)\);", file.statements, re.DOTALL):
+        if match[1] in GENERIC_MOVERS:
+            found.add(re.findall(r"'(\w+)'", match[2])[GENERIC_MOVERS[match[1]]])
     return found
 
 
-@pytest.mark.parametrize("file", MOVERS, ids=lambda file: file.id)
+@pytest.mark.parametrize(
+    "file", [file for file in MOVERS if file.name not in GENERIC_MOVERS], ids=lambda file: file.id
+)
 async def test_the_causes_of_a_function_are_legal_moves_of_its_header(catalogue, file: SqlFile):
     rows = await transitions(catalogue)
     causes = causes_written(file)
@@ -123,13 +133,17 @@ async def test_the_causes_of_a_function_are_legal_moves_of_its_header(catalogue,
 
 def test_all_movers_are_recognised():
     assert {file.name for file in MOVERS} == {
-        "_exceed_reclaims",
+        *GENERIC_MOVERS,
         "_expire_leases",
         "_lease_executions",
+        "_replay_execution",
+        "block_execution_for_admission",
+        "change_priority",
         "complete_executions",
+        "expire_executions",
         "fail_executions",
         "promote_delayed",
-        "release_leases",
+        "revoke_lease",
     }
 
 
@@ -154,6 +168,10 @@ async def test_the_moves_of_a_header_are_made_and_all_are_named(catalogue, file:
     named = set(re.findall(r"\bT\d+\b", file.fields["Moves"]))
     made: set[str] = set()
     for part in (file, *helpers_of(file)):
+        # What is leased is what the caller found open: a grant is for one of the moves only.
+        narrowed = part.name == "_lease_executions" and file.path.parent.name == "grant"
         for cause in causes_written(part):
-            made |= {row["number"] for row in rows if row["cause"] == cause}
-    assert named == made
+            numbers = {row["number"] for row in rows if row["cause"] == cause}
+            assert narrowed or numbers & named, f"the header does not name {cause} ({numbers})"
+            made |= numbers
+    assert named <= made

@@ -27,6 +27,7 @@ from uuid import UUID
 import asyncpg
 
 from flowfabric.db.migrate import migrate
+from support.database import spoil
 
 PREPARE = """
 create schema t;
@@ -265,6 +266,7 @@ async def prepare(url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         await migrate(connection)
+        await spoil(connection)
         await connection.execute(PREPARE)
     finally:
         await connection.close()

@@ -23,15 +23,7 @@ import asyncpg
 
 from flowfabric import embedded
 from flowfabric.db.migrate import migrate
-
-_INVARIANTS = Path(__file__).parents[1] / "support" / "invariants.sql"
-# The invariants ask which executions a retention sweep took; here there is none.
-_FORGOTTEN = """
-create schema ff_test;
-create table ff_test.forgotten (
-  partition_key smallint not null, execution_id uuid not null,
-  primary key (partition_key, execution_id));
-"""
+from support.invariants import invariants_function
 
 
 class Server:
@@ -80,8 +72,8 @@ class Server:
         if self._databases == 1:
             connection = await asyncpg.connect(self._url_of("made"))
             await migrate(connection)
-            await connection.execute(_FORGOTTEN)
-            await connection.execute(_INVARIANTS.read_text(encoding="utf-8"))
+            await connection.execute("create schema ff_test")
+            await connection.execute(invariants_function())
             await connection.close()
         connection = await asyncpg.connect(self._root)
         await connection.execute(f"create database test_{self._databases} template made")

@@ -274,9 +274,9 @@ async def test_one_bad_row_among_many_is_found(conn, engine, make):
         )
 
 
-async def test_executions_are_deleted_by_the_helper_only(conn, db, make):
+async def test_executions_that_have_not_ended_are_deleted_by_the_helper_only(conn, db, make):
     execution = await make.execution("retried")
-    with refused("WF290", message="executions are not deleted"):
+    with refused("WF290", message="only what has ended is deleted"):
         await conn.execute("delete from ff.execution")
     await db.forget(execution.id)
     assert await conn.fetchval("select count(*) from ff.execution") == 0

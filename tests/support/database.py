@@ -15,14 +15,16 @@
 
 The template has, beside the schema: the settable clock; the witness (support/witness.sql), which
 raises WF290 for a state change that ff.transition does not list or that lacks its event; and
-`ff_test.broken_invariants()` (support/invariants.sql), which runs when the test ends and fails it
-if it returns a row. A test that corrupts its database on purpose says
-`db.leave_broken("why")`; `await db.forget(execution_id)` deletes an execution, as nothing else may.
+`ff_test.broken_invariants()` (support/invariants.py), the invariants of `flowfabric doctor`, which
+runs when the test ends and fails it if it returns a row. A test that corrupts its database on
+purpose says `db.leave_broken("why")`; `await db.forget(execution_id)` deletes an execution, as
+nothing else may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,13 +39,16 @@ import pytest
 from flowfabric.db.migrate import migrate
 
 from .cluster import Cluster
+from .invariants import invariants_function
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
     Record: TypeAlias = asyncpg.Record
 
 _HERE = Path(__file__).parent
-_FILES = ("clock.sql", "witness.sql", "invariants.sql")
+_FILES = ("clock.sql", "witness.sql")
+# Names a file of SQL that spoils the library of the template: see tests/mutants.
+MUTANT = "FLOWFABRIC_TEST_MUTANT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,13 +167,26 @@ async def _build(cluster: Cluster, name: str) -> None:
     connection = await asyncpg.connect(cluster.url_of(name))
     try:
         await migrate(connection)
+        await spoil(connection)
         await connection.execute("create schema ff_test")
         for file in _FILES:
             await connection.execute((_HERE / file).read_text(encoding="utf-8"))
+        await connection.execute(invariants_function())
         # Clones start with the statistics and hint bits of the template.
         await connection.execute("vacuum (freeze, analyze)")
     finally:
         await connection.close()
+
+
+async def spoil(connection: Connection) -> None:
+    """Put a mistake into the library, if the run is to see whether a test notices it."""
+    if mutant := _mutant():
+        await connection.execute(mutant)
+
+
+def _mutant() -> str | None:
+    file = os.environ.get(MUTANT)
+    return Path(file).read_text(encoding="utf-8") if file else None
 
 
 async def _drop(cluster: Cluster, name: str) -> None:

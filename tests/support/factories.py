@@ -54,6 +54,16 @@ State: TypeAlias = Literal[
     "completed",
     "failed",
     "over_the_cap",
+    "delayed_by_worker",
+    "waited",
+    "held",
+    "blocked",
+    "revoked",
+    "cancelled",
+    "cancelled_unstarted",
+    "expired",
+    "timed_out",
+    "replayed",
 ]
 STATES: tuple[State, ...] = get_args(State)
 
@@ -123,6 +133,18 @@ class Lease:
     payload: bytes | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """The answer of a call that issues a grant, and the key it was asked with."""
+
+    execution_id: UUID
+    key: bytes
+    word: str
+    kind: str | None
+    expires_at: datetime | None
+    detail: Any = None
+
+
 _CLAIMED = [field.name for field in fields(Lease) if field.name != "lease_id"]
 
 
@@ -134,6 +156,8 @@ class Outcome:
     detail: Any = None
     delayed_until: datetime | None = None
     next_attempt_index: int | None = None
+    public_state: str | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +347,125 @@ class Engine:
         assert lease is not None, "nothing to claim"
         return lease
 
+    # Grants
+
+    async def grant(
+        self,
+        execution_id: UUID | None,
+        *,
+        key: bytes | None = None,
+        worker: str | None = "pool",
+        instance: str | None = "pool-1",
+        capabilities: Sequence[str | None] | None = (),
+        ttl: timedelta | None = timedelta(seconds=10),
+        function: str = "issue_claim_grant",
+    ) -> Granted:
+        """Grant an execution to a worker; `key` is made up unless given."""
+        key = secrets.token_bytes(32) if key is None else key
+        row = await self.connection.fetchrow(
+            f"select outcome, kind, expires_at, detail from ff.{function}("
+            "p_partition_key => $1, p_namespace => $2, p_execution_id => $3, p_key => $4, "
+            "p_worker_id => $5, p_worker_instance_id => $6, p_capabilities => $7::text[], "
+            "p_grant_ttl => $8)",
+            self.partition_key,
+            self.namespace,
+            execution_id,
+            key,
+            worker,
+            instance,
+            None if capabilities is None else list(capabilities),
+            ttl,
+        )
+        assert row is not None
+        assert execution_id is not None
+        return Granted(
+            execution_id=execution_id,
+            key=key,
+            word=row["outcome"],
+            kind=row["kind"],
+            expires_at=row["expires_at"],
+            detail=_json(row["detail"]),
+        )
+
+    async def grant_reclaim(self, execution_id: UUID | None, **arguments: Any) -> Granted:
+        return await self.grant(execution_id, function="issue_reclaim_grant", **arguments)
+
+    async def use(self, grant: Granted, **arguments: Any) -> Lease:
+        """Claim with a grant of kind claim."""
+        return await self._use("claim_execution", grant, **arguments)
+
+    async def use_resume(self, grant: Granted, **arguments: Any) -> Lease:
+        """Claim with a grant of kind resume."""
+        return await self._use("claim_resumed_execution", grant, **arguments)
+
+    async def use_reclaim(self, grant: Granted, **arguments: Any) -> tuple[str, Lease | None, Any]:
+        """Claim with a grant of kind reclaim: the word, the lease if there is one, the detail."""
+        lease_id, row = await self._show("reclaim_execution", grant, **arguments)
+        lease = None
+        if row["outcome"] == "reclaimed":
+            lease = Lease(lease_id=lease_id, **{name: row[name] for name in _CLAIMED})
+        return row["outcome"], lease, _json(row["detail"])
+
+    async def grant_and_claim(
+        self, execution_id: UUID | None, *, claim_id: UUID | None = None, ttl: Any = TTL
+    ) -> Lease:
+        claim_id = claim_id or uuid4()
+        row = await self.connection.fetchrow(
+            "select a.* from ff.issue_grant_and_claim(p_partition_key => $1, p_namespace => $2, "
+            "p_execution_id => $3, p_claim_id => $4, p_lease_ttl => $5) a",
+            self.partition_key,
+            self.namespace,
+            execution_id,
+            claim_id,
+            ttl,
+        )
+        assert row is not None
+        return Lease(lease_id=claim_id, **{name: row[name] for name in _CLAIMED})
+
+    async def reap(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
+        """How many reap_grants handled, and the time to the next one."""
+        return await self._tick("ff.reap_grants", limit)
+
+    async def grants(self) -> list[Record]:
+        """Every grant there is, live or not."""
+        return await self.connection.fetch(
+            'select * from ff."grant" where partition_key = $1 order by execution_id',
+            self.partition_key,
+        )
+
+    async def _use(self, function: str, grant: Granted, **arguments: Any) -> Lease:
+        lease_id, row = await self._show(function, grant, **arguments)
+        return Lease(lease_id=lease_id, **{name: row[name] for name in _CLAIMED})
+
+    async def _show(
+        self,
+        function: str,
+        grant: Granted,
+        *,
+        claim_id: UUID | None = None,
+        worker: str | None = "pool",
+        instance: str | None = "pool-2",
+        ttl: timedelta | None = TTL,
+        **more: Any,
+    ) -> tuple[UUID, Record]:
+        named = {
+            "p_partition_key": self.partition_key,
+            "p_namespace": self.namespace,
+            "p_execution_id": grant.execution_id,
+            "p_key": grant.key,
+            "p_worker_id": worker,
+            "p_worker_instance_id": instance,
+            "p_claim_id": claim_id or uuid4(),
+            "p_lease_ttl": ttl,
+            **{f"p_{name}": value for name, value in more.items()},
+        }
+        given = ", ".join(f"{name} => ${n}" for n, name in enumerate(named, 1))
+        row = await self.connection.fetchrow(
+            f"select a.* from ff.{function}({given}) a", *named.values()
+        )
+        assert row is not None
+        return named["p_claim_id"], row
+
     # Calls of a lease holder
 
     async def complete(
@@ -444,7 +587,105 @@ class Engine:
         )
         return _outcomes(rows, len(leases), "released")
 
+    async def delay(
+        self,
+        lease: Lease,
+        delay: timedelta | None = timedelta(hours=1),
+        *,
+        until: datetime | None = None,
+    ) -> Outcome:
+        return await self._fenced("delay_execution", lease, p_delay=delay, p_delayed_until=until)
+
+    async def wait_children(self, lease: Lease) -> Outcome:
+        return await self._fenced("wait_children", lease)
+
+    async def hold(
+        self, lease: Lease, reason: str | None = "the code changed", step: str | None = None
+    ) -> Outcome:
+        return await self._fenced("hold_execution", lease, p_reason=reason, p_step=step)
+
+    async def progress(
+        self, lease: Lease, percent: int | None = None, message: str | None = None
+    ) -> Outcome:
+        return await self._fenced("report_progress", lease, p_percent=percent, p_message=message)
+
+    async def cancel_held(self, lease: Lease, reason: str | None = None) -> Outcome:
+        """Cancelled by the holder of the lease."""
+        return await self._fenced(
+            "cancel_execution", lease, p_reason=reason, p_source="lease_holder"
+        )
+
+    async def _fenced(self, function: str, lease: Lease, **arguments: Any) -> Outcome:
+        """One fenced call on one execution."""
+        return await self._single(
+            function,
+            lease.execution_id,
+            p_lease_id=lease.lease_id,
+            p_epoch=lease.epoch,
+            p_attempt_id=lease.attempt_id,
+            **arguments,
+        )
+
+    # Calls of an operator
+
+    async def cancel(self, execution_id: UUID | None, **arguments: Any) -> Outcome:
+        return await self._single("cancel_execution", execution_id, **_given(arguments))
+
+    async def revoke(self, execution_id: UUID | None, **arguments: Any) -> Outcome:
+        return await self._single("revoke_lease", execution_id, **_given(arguments))
+
+    async def change_priority(
+        self, execution_id: UUID | None, priority: int | None, **arguments: Any
+    ) -> Outcome:
+        return await self._single(
+            "change_priority", execution_id, p_priority=priority, **_given(arguments)
+        )
+
+    async def replay(self, execution_id: UUID | None, **arguments: Any) -> Outcome:
+        return await self._single("replay_execution", execution_id, **_given(arguments))
+
+    async def retry(self, execution_id: UUID | None, **arguments: Any) -> Outcome:
+        return await self._single("retry_execution", execution_id, **_given(arguments))
+
+    async def block(
+        self, execution_id: UUID | None, reason: str | None = "paused_by_operator", **more: Any
+    ) -> Outcome:
+        return await self._single(
+            "block_execution_for_admission",
+            execution_id,
+            p_blocking_reason=reason,
+            **_given(more),
+        )
+
+    async def unblock(self, execution_id: UUID | None, **arguments: Any) -> Outcome:
+        return await self._single("unblock_execution", execution_id, **_given(arguments))
+
+    async def _single(self, function: str, execution_id: UUID | None, **arguments: Any) -> Outcome:
+        """A call on one execution; its one row of an answer."""
+        named = {
+            "p_partition_key": self.partition_key,
+            "p_namespace": self.namespace,
+            "p_execution_id": execution_id,
+            **arguments,
+        }
+        given = ", ".join(f"{name} => ${n}" for n, name in enumerate(named, 1))
+        row = await self.connection.fetchrow(
+            f"select a.* from ff.{function}({given}) a", *named.values()
+        )
+        assert row is not None, "a single call has an answer"
+        return Outcome(
+            word=row["outcome"],
+            detail=_json(row["detail"]),
+            delayed_until=row.get("delayed_until"),
+            public_state=row.get("public_state"),
+            version=row.get("version"),
+        )
+
     # Time
+
+    async def expire_executions(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
+        """How many expire_executions handled, and the time to the next due row."""
+        return await self._tick("ff.expire_executions", limit)
 
     async def promote(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
         """How many promote_delayed handled, and the time to the next due row."""
@@ -523,6 +764,7 @@ class Engine:
             "event",
             "idempotency_key",
             "claim_slot",
+            '"grant"',
         )
         return [
             (table, tuple(row))
@@ -573,12 +815,28 @@ class Factory:
             policy["max_reclaim_count"] = 0
         if state == "delayed":
             item.setdefault("delay", timedelta(hours=1))
+        if state == "expired":
+            item.setdefault("deadline", timedelta(hours=2))
+        if state == "timed_out":
+            policy.setdefault("timeout_policy", {"attempt_timeout_ms": 7_200_000})
+            ttl = timedelta(hours=3)
         submitted = await self._engine.submit(**item, policy=policy or None)
         assert submitted.word == "created", submitted
         assert submitted.id is not None
         execution = Execution(id=submitted.id, route=item["route"])
-        if state in ("waiting", "delayed"):
-            return execution
+        match state:
+            case "waiting" | "delayed":
+                return execution
+            case "blocked":
+                assert (await self._engine.block(execution.id, actor="op")).word == "blocked"
+                return execution
+            case "cancelled_unstarted":
+                assert (await self._engine.cancel(execution.id)).word == "cancelled"
+                return execution
+            case "expired":
+                await self._clock.advance(hours=2)
+                assert (await self._engine.expire_executions())[0] == 1
+                return execution
         lease = await self._lease(execution, lane, ttl)
         return replace(execution, lease=await self._lead(execution, lane, ttl, lease, state))
 
@@ -597,6 +855,22 @@ class Factory:
                 assert (await engine.fail(lease, "permanent")).word == "failed"
             case "interrupted":
                 assert (await engine.release(lease)).word == "released"
+            case "delayed_by_worker":
+                assert (await engine.delay(lease)).word == "delayed"
+            case "waited":
+                assert (await engine.wait_children(lease)).word == "waiting"
+            case "held":
+                assert (await engine.hold(lease)).word == "held"
+            case "revoked":
+                assert (await engine.revoke(execution.id)).word == "revoked"
+            case "cancelled":
+                assert (await engine.cancel(execution.id)).word == "cancelled"
+            case "timed_out":
+                await self._clock.advance(hours=2)
+                assert (await engine.expire_executions())[0] == 1
+            case "replayed":
+                assert (await engine.complete(lease)).word == "completed"
+                assert (await engine.replay(execution.id)).word == "replayed"
             case "resumed":
                 await engine.release(lease)
                 return await self._lease(execution, lane, ttl)
@@ -625,6 +899,10 @@ class Factory:
     async def _let_expire(self, ttl: timedelta) -> None:
         await self._clock.advance(ttl)
         await self._engine.expire()
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"p_{name}": value for name, value in arguments.items()}
 
 
 def _column(items: Sequence[Item], name: str) -> list[Any] | None:

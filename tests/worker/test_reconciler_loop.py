@@ -103,5 +103,14 @@ async def test_a_timer_that_is_overdue_does_not_spin():
     assert 2 <= len(passes.times) <= 11
 
 
-async def test_the_reconcilers_of_a_worker_are_these():
-    assert [reconciler.name for reconciler in RECONCILERS] == ["lease_expiry", "delayed_promoter"]
+async def test_d47_the_reconcilers_of_a_worker_are_these():
+    assert {one.name: one.cadence.total_seconds() for one in RECONCILERS} == {
+        "lease_expiry": 1.5,
+        "execution_expiry": 2.0,
+        "delayed_promoter": 0.75,
+        "grant_reaper": 5.0,
+        "retention_trimmer": 60.0,
+        "event_trimmer": 60.0,
+        "key_trimmer": 60.0,
+        "worker_sweep": 30.0,
+    }

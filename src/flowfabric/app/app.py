@@ -96,7 +96,10 @@ class App:
         priority: int = 0,
         needs: Iterable[str] = (),
         retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        deadline: timedelta | None = None,
         max_reclaims: int = TASK_MAX_RECLAIMS,
+        retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> TaskDecorator: ...
 
@@ -110,10 +113,17 @@ class App:
         priority: int = 0,
         needs: Iterable[str] = (),
         retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        deadline: timedelta | None = None,
         max_reclaims: int = TASK_MAX_RECLAIMS,
+        retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Any:
-        """Register a function as a task: `@app.task` or `@app.task(lane="mail", ...)`."""
+        """Register a function as a task: `@app.task` or `@app.task(lane="mail", ...)`.
+
+        `timeout` bounds one attempt, `deadline` the whole execution from its submission on;
+        `retention` is how long an execution stays after its end.
+        """
 
         def register(function: Callable[..., Any]) -> Task[..., Any, Any]:
             spec = TaskSpec(
@@ -123,7 +133,10 @@ class App:
                 priority=priority,
                 needs=needs if isinstance(needs, str) else frozenset(needs),  # type: ignore[arg-type]
                 retry=retry,
+                timeout=timeout,
+                deadline=deadline,
                 max_reclaims=max_reclaims,
+                retention=retention,
                 tags=tags or {},
             )
             if spec.name in self.tasks:

@@ -12,6 +12,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.reconcilers.loop import run_reconcilers
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
+from flowfabric.worker.presence import Presence
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.worker import Worker
 
@@ -27,7 +28,10 @@ class Process:
         client.results.share(self._claims)
         self._hints = Hints(self._claims)
         self._heartbeat = Heartbeat(
-            client.leases, lambda: client.database.session("heartbeat"), lease_ttl
+            client.leases,
+            lambda: client.database.session("heartbeat"),
+            lease_ttl,
+            Presence(client.workers, lease_ttl),
         )
         self._heartbeat.start()
         # What a process has loaded when it starts to work stays. Taken out of the garbage

@@ -19,7 +19,7 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.states import PublicState
+from flowfabric.core.states import FailureClass, PublicState
 from flowfabric.worker.failures import facts_of
 
 if TYPE_CHECKING:
@@ -105,10 +105,7 @@ class Run(Generic[T]):
             case PublicState.CANCELLED:
                 return ExecutionCancelled(f"{self.task} was cancelled.", execution_id=self.id)
             case PublicState.EXPIRED:
-                return ExecutionExpired(
-                    f"{self.task} ran out of time: {ending.failure_reason or 'deadline'}.",
-                    execution_id=self.id,
-                )
+                return ExecutionExpired(_expiry(self.task, ending), execution_id=self.id)
             case PublicState.SKIPPED:
                 return ExecutionSkipped(f"{self.task} was skipped.", execution_id=self.id)
             case _:
@@ -124,3 +121,12 @@ class Run(Generic[T]):
                         "execution_id": self.id,
                     },
                 )
+
+
+def _expiry(task: str, ending: Ending) -> str:
+    if ending.failure_category != "execution_deadline":
+        return f"{task} ran out of time: {ending.failure_reason}."
+    text = f"{task} ran out of time: its deadline has passed."
+    if ending.failure_class not in (None, FailureClass.TIMEOUT):
+        text += f" Its last attempt had failed: {ending.failure_reason}"
+    return text

@@ -37,6 +37,7 @@ class Options:
     priority: int | None = None
     delay: timedelta | None = None
     delayed_until: datetime | None = None
+    deadline: timedelta | None = None
     key: str | None = None
     unique: str = "window"
     window: timedelta = DEFAULT_KEY_WINDOW
@@ -71,6 +72,7 @@ class Task(Generic[P, R, T]):
         priority: int | None = None,
         delay: timedelta | None = None,
         delayed_until: datetime | None = None,
+        deadline: timedelta | None = None,
         key: str | None = None,
         unique: str | None = None,
         window: timedelta | None = None,
@@ -82,6 +84,7 @@ class Task(Generic[P, R, T]):
             "priority": priority,
             "delay": delay,
             "delayed_until": delayed_until,
+            "deadline": deadline,
             "key": key,
             "unique": unique,
             "window": window,
@@ -142,6 +145,7 @@ class Task(Generic[P, R, T]):
             priority=spec.priority if options.priority is None else options.priority,
             delay=options.delay,
             delayed_until=options.delayed_until,
+            deadline=spec.deadline if options.deadline is None else options.deadline,
             policy=spec.policy,
             max_reclaims=spec.max_reclaims,
             tags=spec.tags if options.tags is None else {**spec.tags, **options.tags},

@@ -11,7 +11,16 @@ from pathlib import Path
 import typer
 
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
-from flowfabric.core.errors import InvalidInput, SchemaError, Unavailable
+from flowfabric.config import Settings
+from flowfabric.core.errors import (
+    FlowFabricError,
+    InvalidInput,
+    NotFound,
+    ReadOnlyServer,
+    SchemaError,
+    Unavailable,
+)
+from flowfabric.core.execution import check_name
 from flowfabric.embedded import EmbeddedError
 from flowfabric.embedded import start as start_server
 
@@ -23,8 +32,23 @@ URL_OPTION = typer.Option(
     show_default=False,
 )
 
+NAMESPACE_OPTION = typer.Option(
+    None,
+    "--namespace",
+    "-n",
+    help="Whose executions are meant; otherwise $FLOWFABRIC_NAMESPACE, then 'default'.",
+    show_default=False,
+)
+ALL_NAMESPACES_OPTION = typer.Option(
+    False, "--all-namespaces", "-A", help="Those of every namespace."
+)
+
 EXIT_DOES_NOT_FIT = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_CONFLICT = 4
 EXIT_UNREACHABLE = 5
+EXIT_INTERRUPTED = 130
 
 
 def resolve_database_url(option: str | None) -> str:
@@ -47,16 +71,40 @@ def resolve_database_url(option: str | None) -> str:
     )
 
 
+def resolve_namespace(option: str | None, all_namespaces: bool) -> str | None:
+    """The namespace given as an option or by the environment; None is every one."""
+    if all_namespaces:
+        if option is not None:
+            raise typer.BadParameter("goes without --namespace", param_hint="--all-namespaces")
+        return None
+    if option is None:
+        return Settings.from_environment().namespace
+    check_name("namespace", option)
+    return option
+
+
+def exit_code(error: FlowFabricError) -> int:
+    """The exit code that stands for an error."""
+    if isinstance(error, InvalidInput):
+        return EXIT_USAGE
+    if isinstance(error, NotFound):
+        return EXIT_NOT_FOUND
+    if isinstance(error, Unavailable | ReadOnlyServer):
+        return EXIT_UNREACHABLE
+    if isinstance(error, SchemaError):
+        return EXIT_DOES_NOT_FIT
+    return EXIT_CONFLICT
+
+
 @contextmanager
 def failures_as_exit_codes() -> Iterator[None]:
-    """Turn what can go wrong with a database into one line on stderr and an exit code."""
+    """Turn what can go wrong into one line on stderr and an exit code."""
     try:
         yield
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from error
-    except Unavailable as error:
+    except FlowFabricError as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_UNREACHABLE) from error
-    except SchemaError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_DOES_NOT_FIT) from error
+        raise typer.Exit(exit_code(error)) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -7,28 +7,25 @@ import json
 import sys
 from contextlib import aclosing
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import typer
 
 from flowfabric.cli.database import (
-    EXIT_UNREACHABLE,
+    EXIT_CONFLICT,
     URL_OPTION,
     failures_as_exit_codes,
     resolve_database_url,
 )
+from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
 from flowfabric.config import Settings
-from flowfabric.core.errors import CursorExpired, InvalidInput, ReadOnlyServer
+from flowfabric.core.errors import CursorExpired, InvalidInput
 from flowfabric.core.execution import Event
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind
-
-EXIT_CONFLICT = 4
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Output(StrEnum):
@@ -73,19 +70,15 @@ def events(
             if error.resume_from:
                 typer.echo(f"go on with: --since {error.resume_from.isoformat()}", err=True)
             raise typer.Exit(EXIT_CONFLICT) from error
-        except ReadOnlyServer as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(EXIT_UNREACHABLE) from error
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
 
 
 async def _print(
     url: str, cursor: str | None, since: str, follow: bool, filters: dict[str, Any], output: Output
 ) -> None:
     settings = Settings.from_environment()
+    moment = past(when(since, "since"), datetime.now(UTC))
     async with FlowFabric(url, namespace=settings.namespace, pool_size=1) as client:
-        position = await client.events.open(_moment(since)) if cursor is None else cursor
+        position = await client.events.open(moment) if cursor is None else cursor
         if follow:
             async with aclosing(client.events.follow_pages(position, **filters)) as pages:
                 async for page in pages:
@@ -120,16 +113,3 @@ def _kind(name: str) -> EventKind:
     except ValueError as error:
         known = ", ".join(EventKind)
         raise InvalidInput(field="kind", problem=f"{name!r} is none of: {known}") from error
-
-
-def _moment(text: str) -> datetime:
-    number, unit = text[:-1], text[-1:]
-    try:
-        if unit in _UNITS and number.isascii() and number.isdecimal():
-            return datetime.now(UTC) - timedelta(seconds=int(number) * _UNITS[unit])
-        moment = datetime.fromisoformat(text)
-        return moment if moment.tzinfo else moment.astimezone()
-    except (ValueError, OverflowError) as error:
-        raise InvalidInput(
-            field="since", problem=f"{text[:40]!r} is neither like 10m nor an ISO time"
-        ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from flowfabric.cli import db, demo, events, worker
+from flowfabric.cli import actions, db, demo, doctor, events, executions, lanes, workers
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -12,8 +12,19 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(db.app)
-app.command()(worker.worker)
+app.add_typer(workers.app)
+app.command()(executions.ls)
+app.command()(executions.show)
+app.command()(executions.why)
+app.command()(executions.attempts)
+app.command()(actions.cancel)
+app.command()(actions.revoke_lease)
+app.command()(actions.priority)
+app.command()(actions.replay)
+app.command()(actions.retry)
+app.add_typer(lanes.app)
 app.command()(events.events)
+app.command()(doctor.doctor)
 app.command()(demo.demo)
 
 

@@ -21,6 +21,7 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 READY_CHANNEL = "ff_ready"
 ENDED_CHANNEL = "ff_ended"
+LOST_CHANNEL = "ff_lost"
 
 # Hints are sent for submits and endings only; for the rest, and as the net, a follower polls.
 POLL_SECONDS = 0.5

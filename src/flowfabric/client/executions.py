@@ -1,8 +1,9 @@
-"""Executions: submitted, claimed, completed, failed, read."""
+"""Executions: submitted, claimed, completed, failed."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -11,35 +12,21 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy
-from flowfabric.client.events import ENDED_CHANNEL, event_of
+from flowfabric.client.control import ExecutionControl
+from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
+from flowfabric.client.reads import ExecutionReads
 from flowfabric.client.refusals import answers, refusal
-from flowfabric.core.errors import FlowFabricError, RetryExhausted, UnknownRoute
+from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.execution import (
-    AttemptInfo,
     Claimed,
-    Ending,
-    Event,
-    ExecutionInfo,
     FailAnswer,
     Failure,
     Submission,
     Submitted,
 )
 from flowfabric.core.ids import ExecutionId, uuid7
-from flowfabric.core.states import (
-    AttemptLifecycle,
-    AttemptState,
-    AttemptType,
-    BlockingReason,
-    Eligibility,
-    FailureClass,
-    Outcome,
-    Ownership,
-    Phase,
-    PublicState,
-)
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
@@ -53,16 +40,18 @@ NO_ROUTE = -1
 # A key that another transaction is busy with is asked for again, at growing intervals.
 _KEY_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
+# How often a claim that waits looks without a hint.
+_WAIT_POLL_SECONDS = 0.5
+
 Floor = tuple[int, datetime, UUID]
 
 
-class Executions:
-    """What can be done with executions."""
+class Executions(ExecutionReads, ExecutionControl):
+    """What can be done with executions: run here, read in `reads`, steered in `control`."""
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
-        self._database = database
+        super().__init__(database, namespace)
         self._lanes = lanes
-        self._namespace = namespace
         self._submits: dict[tuple[int, str, bool], Batcher[Submission, Submitted]] = {}
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
@@ -125,11 +114,28 @@ class Executions:
         caller: Caller | None = None,
         patience: float = 10.0,
         claim_id: UUID | None = None,
+        max_wait: timedelta | None = None,
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; none if there are none.
 
-        After `Unavailable`, asking again with the same `claim_id` gives what the lost call leased.
+        `max_wait` is how long to wait for some; hints wake it, polling is the net. After
+        `Unavailable`, asking again with the same `claim_id` gives what the lost call leased.
         """
+        if max_wait is not None:
+            asked: dict[str, Any] = {
+                "worker_id": worker_id,
+                "worker_instance_id": worker_instance_id,
+                "tasks": tasks,
+                "lanes": lanes,
+                "capabilities": capabilities,
+                "limit": limit,
+                "lease_ttl": lease_ttl,
+                "first_lane": first_lane,
+                "floor": floor,
+                "partition": partition,
+                "patience": patience,
+            }
+            return await self._claim_within(max_wait, asked)
         claim_id = claim_id or uuid7()
         rank, at, last = floor or (None, None, None)
         rows = await (caller or self._database).call(
@@ -151,6 +157,26 @@ class Executions:
             patience=patience,
         )
         return [_claimed(row, partition, claim_id) for row in rows]
+
+    async def _claim_within(self, max_wait: timedelta, asked: dict[str, Any]) -> list[Claimed]:
+        if not isinstance(max_wait, timedelta) or max_wait < timedelta(0):
+            raise InvalidInput(field="max_wait", problem="must be a timedelta from 0 on")
+        deadline = monotonic() + max_wait.total_seconds()
+        hinted = asyncio.Event()
+        session = self._database.session("claim")
+        try:
+            await session.listen(READY_CHANNEL, lambda _: hinted.set())
+            while True:
+                hinted.clear()
+                claimed = await self.claim(**asked, caller=session)
+                left = deadline - monotonic()
+                if claimed or left <= 0:
+                    return claimed
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _WAIT_POLL_SECONDS)):
+                        await hinted.wait()
+        finally:
+            await session.close()
 
     async def complete(self, claimed: Claimed, result: bytes | None = None) -> None:
         """Settle an execution with its result; refused unless the lease is still good."""
@@ -187,59 +213,6 @@ class Executions:
         """Make due executions eligible; returns how many, and how long until the next timer."""
         row = (await self._database.call(functions.PROMOTE_DELAYED, partition, limit))[0]
         return row["handled"], row["due_in"]
-
-    async def read_results(self, partition: int, ids: Sequence[UUID]) -> list[Ending]:
-        """How those of the asked executions ended that have."""
-        rows = await self._database.call(
-            functions.READ_RESULTS, partition, self._namespace, list(ids)
-        )
-        return [_ending(row) for row in rows]
-
-    async def state(self, id: ExecutionId) -> PublicState | None:
-        """The execution's state in one word; None if there is no such execution."""
-        rows = await self._database.call(
-            functions.READ_STATE, id.partition_key, id.uuid, self._namespace
-        )
-        return PublicState(rows[0][0]) if rows else None
-
-    async def describe(self, id: ExecutionId) -> ExecutionInfo | None:
-        """Everything about an execution; None if there is no such execution."""
-        rows = await self._database.call(
-            functions.DESCRIBE_EXECUTION, id.partition_key, id.uuid, self._namespace
-        )
-        if not rows:
-            return None
-        row: dict[str, Any] = dict(rows[0])
-        del row["execution_id"]
-        for name, kind in (
-            ("public_state", PublicState),
-            ("phase", Phase),
-            ("ownership", Ownership),
-            ("eligibility", Eligibility),
-            ("blocking_reason", BlockingReason),
-            ("outcome", Outcome),
-            ("attempt_state", AttemptState),
-            ("attempt_type", AttemptType),
-            ("failure_class", FailureClass),
-        ):
-            row[name] = _maybe(kind, row[name])
-        row["capabilities"] = frozenset(row["capabilities"])
-        row["tags"] = json.loads(row["tags"]) if row["tags"] else {}
-        return ExecutionInfo(id=id, **row)
-
-    async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
-        """The attempts of an execution, first to latest."""
-        if self._namespace is not None and await self.state(id) is None:
-            return []  # not ours to see
-        rows = await self._database.call(functions.LIST_ATTEMPTS, id.partition_key, id.uuid)
-        return [_attempt(row) for row in rows]
-
-    async def events(self, id: ExecutionId) -> list[Event]:
-        """What happened to an execution, in order."""
-        rows = await self._database.call(
-            functions.LIST_EVENTS, id.partition_key, id.uuid, self._namespace
-        )
-        return [event_of(row, id.partition_key) for row in rows]
 
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
         group = _submit_group(submission)
@@ -421,32 +394,6 @@ def _claimed(row: Any, partition: int, claim_id: UUID) -> Claimed:
     return Claimed(*(*row, partition, claim_id))
 
 
-def _ending(row: Any) -> Ending:
-    return Ending(
-        *(
-            row["execution_id"],
-            PublicState(row["public_state"]),
-            *row[2:6],
-            _maybe(FailureClass, row["failure_class"]),
-            *row[7:],
-        )
-    )
-
-
-def _attempt(row: Any) -> AttemptInfo:
-    return AttemptInfo(
-        *(
-            row["attempt_index"],
-            row["attempt_id"],
-            AttemptType(row["attempt_type"]),
-            AttemptLifecycle(row["lifecycle"]),
-            *row[4:11],
-            _maybe(FailureClass, row["failure_class"]),
-            *row[12:],
-        )
-    )
-
-
 def _submit_group(submission: Submission) -> tuple[int, str, bool]:
     return (
         submission.id.partition_key,
@@ -458,7 +405,3 @@ def _submit_group(submission: Submission) -> tuple[int, str, bool]:
 def _column(values: list[Any], nothing: Any = None) -> list[Any] | None:
     """The array for one argument, or null when no item needs it."""
     return None if values.count(nothing) == len(values) else values
-
-
-def _maybe(kind: Any, value: str | None) -> Any:
-    return None if value is None else kind(value)

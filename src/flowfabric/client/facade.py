@@ -7,9 +7,12 @@ from typing import Self
 
 from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
+from flowfabric.client.grants import Grants
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
 from flowfabric.client.results import Results
+from flowfabric.client.retention import Retention
+from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.db.session import Database
 
@@ -28,8 +31,11 @@ class FlowFabric:
         self.lanes = Lanes(self.database)
         self.leases = Leases(self.database, namespace)
         self.executions = Executions(self.database, self.lanes, namespace)
+        self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
         self.results = Results(self.database, self.executions)
+        self.workers = Workers(self.database, namespace)
+        self.retention = Retention(self.database)
 
     async def open(self) -> Self:
         await self.database.open()

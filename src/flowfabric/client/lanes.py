@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 
 from flowfabric.client.refusals import refusal
-from flowfabric.core.execution import LaneInfo, Route
+from flowfabric.core.errors import InvalidInput, LaneNotFound
+from flowfabric.core.execution import LaneInfo, Route, check_lane
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 
@@ -32,9 +34,83 @@ class Lanes:
         """Ask again for every route: the database does not know them any more."""
         self.known.clear()
 
-    async def list(self) -> list[LaneInfo]:
-        """Every lane, its state, and how many executions wait in it."""
-        return [LaneInfo(*row) for row in await self._database.call(functions.LIST_LANES)]
+    async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
+        """The lanes behind `after` in the order of their bytes: state, and how many wait."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise InvalidInput(field="limit", problem="must be a whole number from 0 on")
+        if limit is not None and limit < 0:
+            raise InvalidInput(field="limit", problem=f"is {limit}; must be from 0 on")
+        rows = await self._database.call(functions.LIST_LANES, after, limit)
+        return [LaneInfo(*row) for row in rows]
+
+    async def get(self, lane: str) -> LaneInfo:
+        """One lane; LaneNotFound if nothing was ever submitted to it."""
+        check_lane(lane)
+        rows = await self._database.call(functions.READ_LANE, lane)
+        if not rows:
+            raise LaneNotFound.explained({"lane": lane})
+        return LaneInfo(*rows[0])
+
+    async def pause(
+        self,
+        lane: str,
+        *,
+        until: datetime | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> LaneInfo:
+        """Take submissions, but let nothing be claimed until then, or until `resume`."""
+        return await self._set(lane, "paused", resumes_at=until, reason=reason, actor=actor)
+
+    async def resume(
+        self, lane: str, *, reason: str | None = None, actor: str | None = None
+    ) -> LaneInfo:
+        """Take submissions and let them be claimed: what a lane does by default."""
+        return await self._set(lane, "active", reason=reason, actor=actor)
+
+    async def drain(
+        self, lane: str, *, reason: str | None = None, actor: str | None = None
+    ) -> LaneInfo:
+        """Let what waits be claimed, but refuse submissions."""
+        return await self._set(lane, "draining", reason=reason, actor=actor)
+
+    async def disable(
+        self, lane: str, *, reason: str | None = None, actor: str | None = None
+    ) -> LaneInfo:
+        """Refuse submissions and let nothing be claimed."""
+        return await self._set(lane, "disabled", reason=reason, actor=actor)
+
+    async def set_retention(
+        self, lane: str, retention: timedelta | None, *, actor: str | None = None
+    ) -> LaneInfo:
+        """Keep what ended in this lane so long; None goes back to the default."""
+        return await self._set(
+            lane, None, retention=retention, clear_retention=retention is None, actor=actor
+        )
+
+    async def _set(
+        self,
+        lane: str,
+        state: str | None,
+        *,
+        resumes_at: datetime | None = None,
+        retention: timedelta | None = None,
+        clear_retention: bool = False,
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> LaneInfo:
+        check_lane(lane)
+        await self._database.call(
+            functions.SET_LANE,
+            lane,
+            state,
+            resumes_at,
+            retention,
+            clear_retention,
+            reason,
+            actor,
+        )
+        return await self.get(lane)
 
     async def _register(self, route: Route) -> int:
         route.check()

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
+from uuid import UUID
 
 from flowfabric.client.batching import Busy
 from flowfabric.client.refusals import answers
+from flowfabric.client.steering import steer
 from flowfabric.core.errors import RetryExhausted
-from flowfabric.core.execution import Claimed
+from flowfabric.core.execution import Claimed, Steered
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import EventKind
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
 from flowfabric.db.functions import Statement
@@ -68,6 +72,33 @@ class Leases:
                 if isinstance(answer, Exception):
                     refused[claimed] = answer
         return refused
+
+    async def revoke(
+        self,
+        id: ExecutionId,
+        *,
+        lease_id: UUID | None = None,
+        worker_instance_id: str | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+        if_version: int | None = None,
+    ) -> Steered:
+        """Take the lease of a running execution away; another worker goes on with it.
+
+        Aimed at one lease or one worker instance, it leaves any other alone and says so.
+        """
+        return await steer(
+            self._database,
+            self._namespace,
+            functions.REVOKE_LEASE,
+            id,
+            (EventKind.LEASE_REVOKED,),
+            lease_id,
+            worker_instance_id,
+            reason,
+            actor,
+            if_version=if_version,
+        )
 
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
         """Mark leases that ran out; returns how many, and how long until the next timer."""

@@ -2,17 +2,24 @@
 
 FlowFabricError
 ├── InvalidInput             fix the call; `field` and `problem` say what is wrong
-│   └── InvalidId            not an execution id
-│       ├── MissingTag · InvalidPartitionIndex · InvalidUuid
+│   ├── InvalidId            not an execution id
+│   │   ├── MissingTag · InvalidPartitionIndex · InvalidUuid
+│   └── CapabilityMismatch   the worker lacks what the execution needs
 ├── NotFound                 it is not there, or not yours to see
 │   ├── ExecutionNotFound
-│   └── UnknownRoute
+│   ├── UnknownRoute
+│   └── LaneNotFound
 ├── Conflict                 look, then decide
 │   ├── KeyReused
 │   ├── RouteCollision
-│   └── CursorExpired
+│   ├── CursorExpired
+│   ├── LeaseConflict
+│   └── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
 ├── Refused                  the present state says no
-│   ├── ExecutionNotActive
+│   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
+│   ├── ExecutionTerminal · ExecutionNotTerminal
+│   ├── UseClaimResumedExecution · NotAResumedExecution · ExecutionNotReclaimable
+│   ├── MaxReplaysExhausted · ReclaimCapExceeded
 │   ├── LaneClosed
 │   └── ReadOnlyServer
 ├── LeaseLost                stop working on it: somebody else may have it
@@ -116,6 +123,10 @@ class InvalidUuid(InvalidId):
     """The part of the id behind its partition is not a UUID."""
 
 
+class CapabilityMismatch(InvalidInput, code="WF002", name="capability_mismatch"):
+    """The worker lacks capabilities that the execution needs."""
+
+
 class NotFound(FlowFabricError):
     """There is no such thing here."""
 
@@ -126,6 +137,10 @@ class ExecutionNotFound(NotFound, code="WF301", name="not_found"):
 
 class UnknownRoute(NotFound, code="WF302", name="unknown_route"):
     """The route was never registered in this database; register it, then submit again."""
+
+
+class LaneNotFound(NotFound, code="WF303", name="lane_not_found"):
+    """There is no such lane; it appears with its first submission."""
 
 
 class Conflict(FlowFabricError):
@@ -150,6 +165,22 @@ class CursorExpired(Conflict, code="WF403", name="cursor_expired"):
         return datetime.fromisoformat(text) if text else None
 
 
+class LeaseConflict(Conflict, code="WF404", name="lease_conflict"):
+    """Somebody holds a lease on the execution."""
+
+
+class GrantAlreadyExists(Conflict, code="WF405", name="grant_exists"):
+    """The execution is granted to a worker already; wait until the grant is used or over."""
+
+
+class InvalidClaimGrant(Conflict, code="WF406", name="invalid_grant"):
+    """There is no such grant: it was used, or it is for another worker or another purpose."""
+
+
+class ClaimGrantExpired(Conflict, code="WF407", name="grant_expired"):
+    """The grant is over; ask for a new one."""
+
+
 class Refused(FlowFabricError):
     """The present state does not allow it."""
 
@@ -164,6 +195,42 @@ class LaneClosed(Refused, code="WF202", name="lane_closed"):
 
 class ReadOnlyServer(Refused, code="WF203", name="read_only_server"):
     """This server is a standby; connect to the primary."""
+
+
+class ExecutionTerminal(Refused, code="WF204", name="already_terminal"):
+    """The execution has ended already; its outcome stays."""
+
+
+class ExecutionNotEligible(Refused, code="WF205", name="not_eligible"):
+    """The execution is not in a state that allows this."""
+
+
+class ExecutionNotTerminal(Refused, code="WF206", name="not_terminal"):
+    """The execution has not ended yet."""
+
+
+class ExecutionNotLeaseable(Refused, code="WF207", name="not_leaseable"):
+    """The execution cannot be leased: it is not waiting for a worker."""
+
+
+class UseClaimResumedExecution(Refused, code="WF208", name="use_claim_resumed"):
+    """The execution has an attempt to go on with; claim it with a resume grant."""
+
+
+class NotAResumedExecution(Refused, code="WF209", name="not_resumed"):
+    """The execution has no interrupted attempt to go on with; claim it with a claim grant."""
+
+
+class ExecutionNotReclaimable(Refused, code="WF210", name="not_reclaimable"):
+    """The execution has no lost lease to take over."""
+
+
+class ReclaimCapExceeded(Refused, code="WF211", name="reclaim_cap_exceeded"):
+    """The execution lost its lease too often and was ended as failed."""
+
+
+class MaxReplaysExhausted(Refused, code="WF212", name="max_replays_exhausted"):
+    """The execution was replayed as often as its policy allows; submit a new one."""
 
 
 class LeaseLost(FlowFabricError):

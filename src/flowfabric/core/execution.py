@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
@@ -219,6 +221,30 @@ class Ending:
     failure_detail: bytes | None
 
 
+class CancelSource(StrEnum):
+    """On whose behalf an execution is cancelled; any other text is kept as it is."""
+
+    OPERATOR_OVERRIDE = "operator_override"
+    LEASE_HOLDER = "lease_holder"
+    FLOW_CASCADE = "flow_cascade"
+    SYSTEM_TIMEOUT = "system_timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steered:
+    """The answer of an operation on one execution, and what became of it.
+
+    `outcome` is what was done, or `already_applied` (the execution has moved on since the version
+    it was meant for) or `already_satisfied` (there was nothing to do; `detail` says why).
+    """
+
+    id: ExecutionId
+    outcome: str
+    public_state: PublicState
+    version: int
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutionInfo:
     """Everything about one execution, as it is now."""
@@ -267,6 +293,182 @@ class ExecutionInfo:
     result: bytes | None
     tags: Mapping[str, str]
     creator: str | None
+    flow_id: UUID | None = None
+    # it lost its workers again and again, and is not finished
+    is_crash_loop: bool = False
+    reclaim_at: datetime | None = None
+    attempt_deadline_at: datetime | None = None
+    attempt_started_at: datetime | None = None
+    attempt_paused_at: datetime | None = None
+    attempt_pause_cause: str | None = None
+    due_at: datetime | None = None
+    blocked_at: datetime | None = None
+    cancellation_reason: str | None = None
+    cancelled_by: str | None = None
+    progress_percent: int | None = None
+    progress_message: str | None = None
+    progressed_at: datetime | None = None
+    retention: timedelta | None = None
+    trim_at: datetime | None = None
+    instance_tag: str | None = None
+    policy: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateInfo:
+    """The whole state of one execution, without what it carries."""
+
+    id: ExecutionId
+    namespace: str
+    lane: str
+    task: str
+    priority: int
+    phase: Phase
+    ownership: Ownership
+    eligibility: Eligibility
+    blocking_reason: BlockingReason
+    blocking_detail: str | None
+    outcome: Outcome
+    attempt_state: AttemptState
+    public_state: PublicState
+    version: int
+    attempt_index: int
+    total_attempt_count: int
+    flow_id: UUID | None
+    created_at: datetime
+    started_at: datetime | None
+    terminal_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionContext:
+    """What a worker needs to run an execution."""
+
+    task: str
+    payload_encoding: str | None
+    payload: bytes
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSummary:
+    """One execution as a list shows it."""
+
+    id: ExecutionId
+    namespace: str
+    lane: str
+    task: str
+    priority: int
+    public_state: PublicState
+    blocking_reason: BlockingReason
+    attempt_index: int
+    total_attempt_count: int
+    retry_count: int
+    replay_count: int
+    reclaim_count: int
+    is_crash_loop: bool
+    worker_instance_id: str | None
+    created_at: datetime
+    started_at: datetime | None
+    terminal_at: datetime | None
+    delayed_until: datetime | None
+    deadline_at: datetime | None
+    failure_reason: str | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFilter:
+    """Which executions to list or to count. What is None matches everything.
+
+    `worker_instance_id` is the present holder; tags must all be there, with these values.
+    """
+
+    states: Collection[PublicState] | None = None
+    lanes: Collection[str] | None = None
+    tasks: Collection[str] | None = None
+    tags: Mapping[str, str] | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    ended_after: datetime | None = None
+    worker_instance_id: str | None = None
+
+    def check(self) -> None:
+        """Refuse what the engine would refuse, naming the field, before anything is sent."""
+        for name in ("states", "lanes", "tasks"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if isinstance(values, str) or not isinstance(values, Collection):
+                raise InvalidInput(field=name, problem="must be several words, not one text")
+            for value in values:
+                check_text(name, value, MAX_NAME_BYTES)
+        unknown = sorted(set(self.states or ()) - set(PublicState))
+        if unknown:
+            raise InvalidInput(
+                field="states",
+                problem=f"{unknown[0]!r} is none; there are {', '.join(PublicState)}",
+            )
+        if self.tags is not None:
+            check_tags(self.tags)
+        if self.worker_instance_id is not None:
+            check_text("worker_instance_id", self.worker_instance_id, MAX_NAME_BYTES)
+        for name in ("created_after", "created_before", "ended_after"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
+                raise InvalidInput(field=name, problem="must be a datetime with a time zone")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPage:
+    """Executions, newest first. A page may be short, even empty, and have a cursor: more may
+    follow. Without a cursor the end was reached."""
+
+    executions: list[ExecutionSummary]
+    cursor: str | None
+
+    @property
+    def is_last(self) -> bool:
+        return self.cursor is None
+
+
+@dataclass(frozen=True, slots=True)
+class IdPage:
+    """Ids, ascending, and the last one if more follow."""
+
+    ids: list[ExecutionId]
+    cursor: ExecutionId | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionCount:
+    """How many there are: exact, unless `is_more`."""
+
+    number: int
+    is_more: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.number}+" if self.is_more else str(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredLease:
+    """A lease that ran out; `is_marked` once the engine has noticed."""
+
+    id: ExecutionId
+    namespace: str
+    lease_id: UUID
+    epoch: int
+    worker_id: str
+    worker_instance_id: str
+    lease_expires_at: datetime
+    attempt_index: int
+    is_marked: bool
+
+    @property
+    def cursor(self) -> tuple[datetime, ExecutionId]:
+        """Where a list goes on behind this lease."""
+        return self.lease_expires_at, self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +532,12 @@ class LaneInfo:
     state: str
     resumes_at: datetime | None
     waiting: int
+    # How long what ended here is kept, if not for the default time.
+    retention: timedelta | None = None
+    # The last change of the state: why, by whom, and when.
+    reason: str | None = None
+    changed_by: str | None = None
+    changed_at: datetime | None = None
 
 
 def check_lane(lane: str) -> None:

@@ -70,6 +70,7 @@ def policy_json(
     *,
     retry: Retry | None = None,
     timeout: timedelta | None = None,
+    retention: timedelta | None = None,
 ) -> str | None:
     """The policy document of an execution, or None when everything is the engine's default."""
     policy: dict[str, Any] = {}
@@ -77,6 +78,8 @@ def policy_json(
         policy["retry_policy"] = retry.to_json()
     if timeout is not None:
         policy["timeout_policy"] = {"attempt_timeout_ms": milliseconds("timeout", timeout, least=1)}
+    if retention is not None:
+        policy["retention_ms"] = milliseconds("retention", retention)
     return json.dumps(policy, separators=(",", ":")) if policy else None
 
 

@@ -171,3 +171,15 @@ class EventKind(StrEnum):
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
     PROMOTED = "promoted"
+
+
+class GrantKind(StrEnum):
+    CLAIM = "claim"
+    RESUME = "resume"
+    RECLAIM = "reclaim"
+
+
+class WorkerEventKind(StrEnum):
+    REGISTERED = "registered"
+    MARKED_DEAD = "marked_dead"
+    TTL_SWEPT = "ttl_swept"

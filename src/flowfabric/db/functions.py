@@ -89,6 +89,147 @@ RELEASE_LEASES = _function(
 )
 EXPIRE_LEASES = _function("expire_leases", "partition_key limit", "handled due_in")
 
+CANCEL_EXECUTION = _function(
+    "cancel_execution",
+    "partition_key namespace execution_id reason source actor lease_id epoch attempt_id",
+    "outcome public_state version detail",
+)
+CHANGE_PRIORITY = _function(
+    "change_priority",
+    "partition_key namespace execution_id priority reason actor if_version",
+    "outcome public_state version detail",
+)
+REPLAY_EXECUTION = _function(
+    "replay_execution",
+    "partition_key namespace execution_id reason actor if_version",
+    "outcome public_state version detail",
+)
+RETRY_EXECUTION = _function(
+    "retry_execution",
+    "partition_key namespace execution_id reason actor if_version",
+    "outcome public_state version detail",
+)
+BLOCK_EXECUTION_FOR_ADMISSION = _function(
+    "block_execution_for_admission",
+    "partition_key namespace execution_id blocking_reason detail actor",
+    "outcome public_state version detail",
+)
+UNBLOCK_EXECUTION = _function(
+    "unblock_execution",
+    "partition_key namespace execution_id expected_reason actor if_version",
+    "outcome public_state version detail",
+)
+EXPIRE_EXECUTIONS = _function("expire_executions", "partition_key limit", "handled due_in")
+
+_FENCE = "partition_key namespace execution_id lease_id epoch attempt_id"
+REPORT_PROGRESS = _function("report_progress", f"{_FENCE} percent message", "outcome detail")
+DELAY_EXECUTION = _function(
+    "delay_execution", f"{_FENCE} delay delayed_until", "outcome delayed_until detail"
+)
+WAIT_CHILDREN = _function("wait_children", _FENCE, "outcome detail")
+HOLD_EXECUTION = _function("hold_execution", f"{_FENCE} reason step", "outcome detail")
+REVOKE_LEASE = _function(
+    "revoke_lease",
+    "partition_key namespace execution_id expected_lease_id worker_instance_id reason actor "
+    "if_version",
+    "outcome public_state version detail",
+)
+
+EXPIRE_WORKER_LEASES = _function(
+    "expire_worker_leases", "partition_key namespace worker_instance_id limit", "handled"
+)
+
+REGISTER_WORKER = _function(
+    "register_worker",
+    "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl",
+    "outcome expires_at",
+)
+HEARTBEAT_WORKERS = _function(
+    "heartbeat_workers", "namespaces worker_instance_ids", "namespace worker_instance_id"
+)
+MARK_WORKER_DEAD = _function(
+    "mark_worker_dead", "namespace worker_instance_id reason actor", "outcome"
+)
+LIST_WORKERS = _function(
+    "list_workers",
+    "namespace after_namespace after_instance_id limit with_dead",
+    "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
+    "heartbeat_at expires_at is_alive",
+)
+SWEEP_WORKERS = _function("sweep_workers", "limit", "handled due_in")
+
+SET_LANE = _function(
+    "set_lane",
+    "lane state resumes_at retention clear_retention reason actor",
+    "outcome lane state resumes_at retention reason changed_by changed_at",
+)
+
+TRIM_RETENTION = _function(
+    "trim_retention", "partition_key limit retention event_floor", "handled due_in"
+)
+TRIM_EVENTS = _function("trim_events", "partition_key limit", "handled due_in")
+TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
+
+SET_TAGS = _function(
+    "set_tags", "partition_key namespace execution_ids tags wait", "item outcome detail"
+)
+_FILTER = (
+    "partition_key namespace states lanes tasks tags created_after created_before ended_after "
+    "worker_instance_id cursor"
+)
+LIST_EXECUTIONS = _function(
+    "list_executions",
+    f"{_FILTER} limit",
+    "execution_id namespace lane task priority public_state blocking_reason attempt_index "
+    "total_attempt_count retry_count replay_count reclaim_count is_crash_loop worker_instance_id "
+    "created_at started_at terminal_at delayed_until deadline_at failure_reason "
+    "version next_cursor",
+)
+COUNT_EXECUTIONS = _function("count_executions", _FILTER, "counted next_cursor")
+LIST_EXECUTION_IDS = _function(
+    "list_execution_ids", "partition_key namespace after limit", "execution_id next_after"
+)
+LIST_EXPIRED_LEASES = _function(
+    "list_expired_leases",
+    "partition_key namespace as_of after_at after_id limit",
+    "execution_id namespace lease_id epoch worker_id worker_instance_id lease_expires_at "
+    "attempt_index is_marked",
+)
+EXPLAIN_EXECUTION = _function(
+    "explain_execution",
+    "partition_key namespace execution_id",
+    "dimension code evidence changes_at",
+)
+SERVER_TIME = _function("server_time", "", "server_time")
+
+_CLAIM = (
+    "execution_id namespace lane task claim_kind rank created_at epoch attempt_index attempt_id "
+    "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
+    "payload"
+)
+_GRANT = "partition_key namespace execution_id key worker_id worker_instance_id"
+ISSUE_CLAIM_GRANT = _function(
+    "issue_claim_grant", f"{_GRANT} capabilities grant_ttl", "outcome kind expires_at detail"
+)
+CLAIM_EXECUTION = _function(
+    "claim_execution", f"{_GRANT} claim_id lease_ttl expected_attempt_index", _CLAIM
+)
+CLAIM_RESUMED_EXECUTION = _function(
+    "claim_resumed_execution", f"{_GRANT} claim_id lease_ttl expected_attempt_index", _CLAIM
+)
+ISSUE_RECLAIM_GRANT = _function(
+    "issue_reclaim_grant", f"{_GRANT} capabilities grant_ttl", "outcome kind expires_at detail"
+)
+RECLAIM_EXECUTION = _function(
+    "reclaim_execution", f"{_GRANT} claim_id lease_ttl", f"{_CLAIM} outcome detail"
+)
+ISSUE_GRANT_AND_CLAIM = _function(
+    "issue_grant_and_claim",
+    "partition_key namespace execution_id claim_id lease_ttl worker_id worker_instance_id",
+    _CLAIM,
+)
+REAP_GRANTS = _function("reap_grants", "partition_key limit", "handled due_in")
+
 OPEN_CURSOR = _function("open_cursor", "partition_key since", "open_cursor")
 READ_EVENTS = _function(
     "read_events",
@@ -109,8 +250,44 @@ FUNCTIONS: tuple[Function, ...] = (
     RENEW_LEASES,
     RELEASE_LEASES,
     EXPIRE_LEASES,
+    CANCEL_EXECUTION,
+    CHANGE_PRIORITY,
+    REPLAY_EXECUTION,
+    RETRY_EXECUTION,
+    BLOCK_EXECUTION_FOR_ADMISSION,
+    UNBLOCK_EXECUTION,
+    EXPIRE_EXECUTIONS,
+    REPORT_PROGRESS,
+    DELAY_EXECUTION,
+    WAIT_CHILDREN,
+    HOLD_EXECUTION,
+    REVOKE_LEASE,
+    SET_TAGS,
+    LIST_EXECUTIONS,
+    COUNT_EXECUTIONS,
+    LIST_EXECUTION_IDS,
+    LIST_EXPIRED_LEASES,
+    EXPLAIN_EXECUTION,
+    SERVER_TIME,
+    ISSUE_CLAIM_GRANT,
+    CLAIM_EXECUTION,
+    CLAIM_RESUMED_EXECUTION,
+    ISSUE_RECLAIM_GRANT,
+    RECLAIM_EXECUTION,
+    ISSUE_GRANT_AND_CLAIM,
+    REAP_GRANTS,
     OPEN_CURSOR,
     READ_EVENTS,
+    EXPIRE_WORKER_LEASES,
+    REGISTER_WORKER,
+    HEARTBEAT_WORKERS,
+    MARK_WORKER_DEAD,
+    LIST_WORKERS,
+    SWEEP_WORKERS,
+    SET_LANE,
+    TRIM_RETENTION,
+    TRIM_EVENTS,
+    TRIM_KEYS,
 )
 
 DESCRIBE_EXECUTION = Read(
@@ -124,7 +301,10 @@ DESCRIBE_EXECUTION = Read(
            worker_instance_id, lease_expires_at, created_at, started_at, terminal_at,
            transitioned_at, mutated_at, delayed_until, deadline_at, failure_class,
            failure_category, failure_reason, payload_encoding, payload, result_encoding, result,
-           tags, creator
+           tags, creator, flow_id, is_crash_loop, reclaim_at, attempt_deadline_at,
+           attempt_started_at, attempt_paused_at, attempt_pause_cause, due_at, blocked_at,
+           cancellation_reason, cancelled_by, progress_percent, progress_message, progressed_at,
+           retention, trim_at, instance_tag, policy
     from ff.execution_view
     where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
     """,
@@ -133,23 +313,29 @@ READ_STATE = Read(
     "read_state",
     "execution_list",
     """
-    select public_state
+    select public_state, namespace, attempt_index, total_attempt_count, flow_id
     from ff.execution_list
     where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
     """,
 )
-LIST_EXECUTIONS = Read(
-    "list_executions",
+READ_INFO = Read(
+    "read_info",
     "execution_list",
     """
-    select partition_key, execution_id, namespace, lane, task, priority, public_state,
-           blocking_reason, attempt_index, total_attempt_count, retry_count, reclaim_count,
-           worker_instance_id, created_at, started_at, terminal_at, delayed_until, failure_reason
+    select execution_id, namespace, lane, task, priority, phase, ownership, eligibility,
+           blocking_reason, blocking_detail, outcome, attempt_state, public_state, version,
+           attempt_index, total_attempt_count, flow_id, created_at, started_at, terminal_at
     from ff.execution_list
-    where partition_key = $1 and ($2::text is null or namespace = $2)
-      and ($3::uuid is null or execution_id < $3)
-    order by execution_id desc
-    limit $4
+    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
+    """,
+)
+READ_CONTEXT = Read(
+    "read_context",
+    "execution_view",
+    """
+    select task, payload_encoding, payload, tags
+    from ff.execution_view
+    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
     """,
 )
 LIST_ATTEMPTS = Read(
@@ -178,7 +364,40 @@ LIST_EVENTS = Read(
 LIST_LANES = Read(
     "list_lanes",
     "lane_depth",
-    'select lane, state, resumes_at, waiting from ff.lane_depth order by lane collate "C"',
+    """
+    select lane, state, resumes_at, waiting, retention, reason, changed_by, changed_at
+    from ff.lane_depth
+    where $1::text is null or lane collate "C" > $1
+    order by lane collate "C"
+    limit $2
+    """,
+)
+READ_LANE = Read(
+    "read_lane",
+    "lane_depth",
+    """
+    select lane, state, resumes_at, waiting, retention, reason, changed_by, changed_at
+    from ff.lane_depth
+    where lane = $1
+    """,
+)
+READ_VERSION = Read(
+    "read_version",
+    "execution_view",
+    """
+    select version
+    from ff.execution_view
+    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
+    """,
+)
+READ_EVENT = Read(
+    "read_event",
+    "event_view",
+    """
+    select kind, actor
+    from ff.event_view
+    where partition_key = $1 and execution_id = $2 and version = $3
+    """,
 )
 # Nothing of ours: Postgres's own way to say "look again".
 HINT = Read("hint", "", "select pg_notify($1, $2)")
@@ -186,8 +405,12 @@ HINT = Read("hint", "", "select pg_notify($1, $2)")
 READS: tuple[Read, ...] = (
     DESCRIBE_EXECUTION,
     READ_STATE,
-    LIST_EXECUTIONS,
+    READ_INFO,
+    READ_CONTEXT,
     LIST_ATTEMPTS,
     LIST_EVENTS,
     LIST_LANES,
+    READ_LANE,
+    READ_VERSION,
+    READ_EVENT,
 )

@@ -155,8 +155,10 @@ class Session:
 
         return await call.persist(self._meter, statement, attempt, patience=patience)
 
-    async def listen(self, channel: str, notify: Notify) -> None:
+    async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
         """Call `notify` with each payload, and with None when some may have been missed.
+
+        A `trial` finds out whether hints arrive here at all; `can_hear` tells.
 
         Returns when the server has confirmed. A broken connection does not raise: it is made again
         in the background, and until then the caller's own polling is the net.
@@ -165,7 +167,7 @@ class Session:
         async with self._lock:
             connection = await self._connected()
             await self._hear(connection, channel)
-            if self.can_hear is None:
+            if trial and self.can_hear is None:
                 self.can_hear = await self._try_hearing(connection)
 
     async def unlisten(self, channel: str) -> None:

@@ -1,4 +1,7 @@
-"""Every reconciler, on one screen. Each is safe to run anywhere, any number of times at once."""
+"""Every reconciler, on one screen. Each is safe to run anywhere, any number of times at once: a
+pass is one call of the engine, which passes over rows that are locked and looks again at each row
+under its lock. No row can make a pass fail: what a pass reads was checked when it was stored.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,12 @@ class Reconciler:
     run_once: Callable[[FlowFabric, int], Awaitable[Pass]]
 
 
+async def _unhurried(one: Awaitable[Pass]) -> Pass:
+    """A pass whose cadence is soon enough, whatever is due before."""
+    handled, _ = await one
+    return handled, None
+
+
 RECONCILERS: tuple[Reconciler, ...] = (
     Reconciler(
         "lease_expiry",
@@ -29,10 +38,48 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.leases.expire(limit=batch),
     ),
+    # Attempts that take too long and executions past their deadline.
+    Reconciler(
+        "execution_expiry",
+        timedelta(seconds=2),
+        500,
+        lambda client, batch: client.executions.expire(limit=batch),
+    ),
     Reconciler(
         "delayed_promoter",
         timedelta(seconds=0.75),
         500,
         lambda client, batch: client.executions.promote_delayed(limit=batch),
+    ),
+    Reconciler(
+        "grant_reaper",
+        timedelta(seconds=5),
+        500,
+        lambda client, batch: _unhurried(client.grants.reap(limit=batch)),
+    ),
+    # It says when it is in the midst of old rows; otherwise a minute is soon enough.
+    Reconciler(
+        "retention_trimmer",
+        timedelta(seconds=60),
+        500,
+        lambda client, batch: client.retention.trim(limit=batch),
+    ),
+    Reconciler(
+        "event_trimmer",
+        timedelta(seconds=60),
+        500,
+        lambda client, batch: _unhurried(client.retention.trim_events(limit=batch)),
+    ),
+    Reconciler(
+        "key_trimmer",
+        timedelta(seconds=60),
+        500,
+        lambda client, batch: _unhurried(client.retention.trim_keys(limit=batch)),
+    ),
+    Reconciler(
+        "worker_sweep",
+        timedelta(seconds=30),
+        500,
+        lambda client, batch: _unhurried(client.workers.sweep(limit=batch)),
     ),
 )

@@ -11,10 +11,12 @@ from datetime import timedelta
 from time import monotonic
 from typing import Protocol
 
+from flowfabric.client.events import LOST_CHANNEL
 from flowfabric.client.leases import Caller
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed
 from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.presence import Presence, Registration
 
 Lost = Callable[[list[Claimed]], None]
 
@@ -32,6 +34,10 @@ class Renewer(Protocol):
 
 
 class BeatSession(Caller, Protocol):
+    async def listen(
+        self, channel: str, notify: Callable[[str | None], None], *, trial: bool = ...
+    ) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -46,18 +52,27 @@ class _Held:
 
 
 class Heartbeat:
-    """Renews all held leases in one call a beat, and says which are lost."""
+    """Renews all held leases in one call a beat, and says which are lost.
+
+    A hint tells at once of a lease that somebody took away; the next beat finds it anyway.
+    """
 
     def __init__(
-        self, renewer: Renewer, connect: Callable[[], BeatSession], ttl: timedelta
+        self,
+        renewer: Renewer,
+        connect: Callable[[], BeatSession],
+        ttl: timedelta,
+        presence: Presence | None = None,
     ) -> None:
         self._renewer = renewer
+        self._presence = presence
         self._connect = connect
         self._ttl = ttl
         # Written by the workers' loop, read by ours: each step on it is one operation of the
         # interpreter, so no lock is needed, and only this thread decides that a lease is lost.
         self._held: dict[int, _Held] = {}
-        self._stop = asyncio.Event()
+        self._stopping = False
+        self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -77,7 +92,7 @@ class Heartbeat:
         if thread is None or loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-            loop.call_soon_threadsafe(self._stop.set)
+            loop.call_soon_threadsafe(self._end)
         thread.join(timeout=10)
 
     def hold(self, claimed: list[Claimed], asked_at: float, lost: Lost) -> None:
@@ -93,20 +108,72 @@ class Heartbeat:
         """Stop keeping a lease: it has ended."""
         self._held.pop(id(claimed), None)
 
+    def join(self, registration: Registration) -> None:
+        """Tell the registry that a worker is there, until it leaves."""
+        if self._presence is not None:
+            self._presence.join(registration)
+            self._wake()
+
+    def leave(self, worker_instance_id: str) -> None:
+        if self._presence is not None:
+            self._presence.leave(worker_instance_id)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._woken.set)
+
     async def _run(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         started.set()
         session = self._connect()
         try:
             regular = self._ttl.total_seconds() / _REGULAR_SHARE
-            while not self._stop.is_set():
+            await self._listen(session)
+            while not self._stopping:
+                self._woken.clear()
                 busy = await self._beat(session)
+                if self._presence is not None:
+                    busy = await self._presence.beat(session) or busy
                 pause = self._ttl.total_seconds() / _BUSY_SHARE if busy else regular
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
-                        await self._stop.wait()
+                        await self._woken.wait()
+            if self._presence is not None:
+                await self._presence.end(session)
         finally:
             await session.close()
+
+    def _end(self) -> None:
+        self._stopping = True
+        self._woken.set()
+
+    async def _listen(self, session: BeatSession) -> None:
+        try:
+            await session.listen(LOST_CHANNEL, self._heard, trial=False)
+        except Exception as error:
+            # Only a hint: the session listens when it connects, and every beat is a net.
+            WORKER_LOGGER.warning("cannot listen for leases that are taken away: %s", error)
+
+    def _heard(self, payload: str | None) -> None:
+        """A lease was taken away: `instance partition execution lease`. None: look for yourself."""
+        if payload is None:
+            self._woken.set()
+            return
+        told = payload.split()[1:]
+        self._lose(
+            [
+                one
+                for one in list(self._held.values())
+                if told
+                == [
+                    str(one.claimed.partition_key),
+                    str(one.claimed.execution_id),
+                    str(one.claimed.lease_id),
+                ]
+            ]
+        )
 
     async def _beat(self, session: BeatSession) -> bool:
         """One beat; True if some leases could not be renewed now and should be soon."""

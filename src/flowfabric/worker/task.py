@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired, get_args, get_type_hints
@@ -17,7 +18,13 @@ from typing_extensions import TypedDict
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import DEFAULT_LANE, check_lane, check_name
-from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry, capability_set, policy_json
+from flowfabric.core.policy import (
+    TASK_MAX_RECLAIMS,
+    Retry,
+    capability_set,
+    milliseconds,
+    policy_json,
+)
 from flowfabric.worker.context import Context
 
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
@@ -36,7 +43,10 @@ class TaskSpec:
     priority: int = 0
     needs: frozenset[str] = frozenset()
     retry: Retry | None = None
+    timeout: timedelta | None = None
+    deadline: timedelta | None = None
     max_reclaims: int = TASK_MAX_RECLAIMS
+    retention: timedelta | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,6 +54,8 @@ class TaskSpec:
         check_lane(self.lane)
         object.__setattr__(self, "needs", capability_set(self.needs))
         _ = self.policy
+        if self.deadline is not None:
+            milliseconds("deadline", self.deadline, least=1)
 
     @cached_property
     def is_async(self) -> bool:
@@ -51,7 +63,7 @@ class TaskSpec:
 
     @cached_property
     def policy(self) -> str | None:
-        return policy_json(retry=self.retry)
+        return policy_json(retry=self.retry, timeout=self.timeout, retention=self.retention)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:

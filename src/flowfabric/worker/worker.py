@@ -34,6 +34,7 @@ from flowfabric.worker.context import Context, running
 from flowfabric.worker.failures import failure_of
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
+from flowfabric.worker.presence import Registration
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.threads import Threads
 
@@ -161,6 +162,9 @@ class Worker:
             ", ".join(self.lanes) if self.lanes else "all",
         )
         self._hints.join(self)
+        self._heartbeat.join(
+            Registration(self.worker_id, self.instance_id, self.lanes, self._names, self._needs)
+        )
         self._ended.clear()
         claiming = asyncio.create_task(self._claim_until_stopped())
         try:
@@ -175,6 +179,7 @@ class Worker:
             await self._drain()
         finally:
             self._hints.leave(self)
+            self._heartbeat.leave(self.instance_id)
             self._ended.set()
             if self._threads is not None:
                 self._threads.shutdown()

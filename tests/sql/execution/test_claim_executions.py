@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from support.factories import TTL, Engine, Item, new_id, refused
-from support.sabotage import revoke
 
 
 def ids(leases):
@@ -478,10 +477,10 @@ async def test_an_expired_lease_is_reclaimed_with_a_new_attempt(clock, engine, m
     ]
 
 
-async def test_a_revoked_lease_is_reclaimed_with_a_new_attempt(conn, engine, make):
+async def test_a_revoked_lease_is_reclaimed_with_a_new_attempt(engine, make):
     execution = await make.execution("leased")
     first = execution.last_lease
-    await revoke(conn, execution.id)
+    await engine.revoke(execution.id)
     lease = await engine.take(execution.id)
     assert (lease.claim_kind, lease.attempt_type, lease.attempt_index) == (
         "reclaimed",
@@ -497,9 +496,9 @@ async def test_a_revoked_lease_is_reclaimed_with_a_new_attempt(conn, engine, mak
     assert (past["last_lease_id"], past["last_lease_end"]) == (first.lease_id, "revoke_lease")
 
 
-async def test_a_revoked_lease_counts_towards_the_limit_of_reclaims(conn, engine, make):
+async def test_a_revoked_lease_counts_towards_the_limit_of_reclaims(engine, make):
     execution = await make.execution("leased", max_reclaims=0)
-    await revoke(conn, execution.id)
+    await engine.revoke(execution.id)
     assert await engine.claim() == []
     row = await engine.row(execution.id)
     assert (row["public_state"], row["failure_category"]) == ("failed", "reclaim_cap_exceeded")

@@ -388,7 +388,6 @@ async def test_bad_policies_of_one_batch_are_told_apart(engine):
 async def test_policies_that_are_accepted_can_be_obeyed(engine):
     good = [
         {},
-        {"something": "else"},
         {"max_reclaim_count": 0, "max_replay_count": 0},
         {"retry_policy": {}},
         {"retry_policy": {"max_retries": 0, "retryable_categories": []}},

@@ -41,6 +41,10 @@ async def test_a_route_and_its_lane_are_stored(db, clock, engine):
         "resumes_at": None,
         "registered_at": now,
         "registered_by": "submit_executions",
+        "changed_at": None,
+        "changed_by": None,
+        "reason": None,
+        "retention": None,
     }
 
 

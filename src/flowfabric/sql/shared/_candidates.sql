@@ -1,7 +1,8 @@
 -- The next executions behind a position that a claim could take, in claim order, not locked.
 --
 -- A route's turn stands between priority and age: the routes of the lane that goes first have the
--- lower one. The position is the last one seen, not included.
+-- lower one. The position is the last one seen, not included. With p_worker_id, what is granted to
+-- another worker is passed over; null says that nothing is granted at all.
 drop function if exists ff._candidates;
 create function ff._candidates(
   p_partition_key smallint,
@@ -12,7 +13,9 @@ create function ff._candidates(
   p_from_turn     smallint,
   p_from_at       timestamptz,
   p_from_id       uuid,
-  p_window        integer
+  p_window        integer,
+  p_worker_id     text,
+  p_now           timestamptz
 )
 returns table (rank smallint, turn smallint, created_at timestamptz, execution_id uuid)
 language plpgsql
@@ -52,6 +55,11 @@ begin
         where x.partition_key = r.pk and x.route_id = r.route_id
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
           and (x.rank, x.created_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
+          and case when p_worker_id is null then true else not exists (
+                select from ff.grant g
+                where g.partition_key = x.partition_key and g.execution_id = x.execution_id
+                  and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                        then true else false end) end
         order by x.rank, x.created_at, x.execution_id
         limit v_share
       ) e
@@ -84,6 +92,11 @@ begin
                    when h.turn > b.turn then '-infinity'::timestamptz
                    else b.created_at end,
               coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+        and case when p_worker_id is null then true else not exists (
+              select from ff.grant g
+              where g.partition_key = e.partition_key and g.execution_id = e.execution_id
+                and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                      then true else false end) end
       order by e.rank, e.created_at, e.execution_id
       limit p_window
     ) m
@@ -100,6 +113,11 @@ begin
         and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
         and e.reclaim_at is null
         and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        and case when p_worker_id is null then true else not exists (
+              select from ff.grant g
+              where g.partition_key = e.partition_key and g.execution_id = e.execution_id
+                and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                      then true else false end) end
       order by e.rank, e.created_at, e.execution_id
       limit p_window
     ) m

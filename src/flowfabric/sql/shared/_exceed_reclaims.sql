@@ -16,54 +16,26 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid constant xid8 := pg_current_xact_id();
+  v_row record;
 begin
-  with item as materialized (
-    select p_partition_key as pk, u.execution_id
-    from unnest(p_execution_ids) u(execution_id)
-    offset 0
-  ),
-  ended as (
-    update ff.execution e set
-      phase = 'terminal',
-      ownership = 'unowned',
-      eligibility = 'not_applicable',
-      blocking_reason = 'none',
-      outcome = 'failed',
-      attempt_state = 'attempt_terminal',
-      cause = 'exceed_reclaims',
-      version = e.version + 1,
-      last_lease_id = coalesce(e.lease_id, e.last_lease_id),
-      last_lease_end = case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
-      last_worker_id = coalesce(e.worker_id, e.last_worker_id),
-      last_worker_instance_id = coalesce(e.worker_instance_id, e.last_worker_instance_id),
-      lease_id = null,
-      lease_expires_at = null,
-      worker_id = null,
-      worker_instance_id = null,
-      due_at = null,
-      attempt_ended_at = greatest(p_now, e.transitioned_at),
-      attempt_ended_as = 'interrupted_reclaimed',
-      failure_class = 'infra_crash',
-      failure_category = 'reclaim_cap_exceeded',
-      failure_reason = 'its workers vanished ' || (e.reclaim_count + 1) || ' times; the limit is '
-                       || e.max_reclaims || ' reclaims',
-      terminal_at = greatest(p_now, e.transitioned_at),
-      transitioned_at = greatest(p_now, e.transitioned_at),
-      mutated_at = greatest(p_now, e.transitioned_at)
-    from item i
-    where e.partition_key = i.pk and e.execution_id = i.execution_id
-    returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
-              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at,
-              e.reclaim_count
-  )
-  insert into ff.event (
-    partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
-    worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
-  select p_partition_key, v_xid, d.execution_id, d.version, 'failed', 'failed', d.attempt_index,
-         d.last_lease_id, d.epoch, d.last_worker_instance_id, d.route_id, d.flow_id, d.namespace,
-         d.instance_tag, d.transitioned_at,
-         jsonb_build_object('category', 'reclaim_cap_exceeded', 'reclaims', d.reclaim_count)
-  from ended d;
+  -- One by one: it is rare, and each says how often it happened.
+  for v_row in
+    select u.id, e.reclaim_count, e.max_reclaims
+    from unnest(p_execution_ids) u(id)
+    cross join lateral (
+      select x.reclaim_count, x.max_reclaims from ff.execution x
+      where x.partition_key = p_partition_key and x.execution_id = u.id
+      offset 0) e
+  loop
+    perform ff._end_executions(
+      p_partition_key, array[v_row.id], 'failed', 'exceed_reclaims', 'failed', 'expire_lease',
+      'interrupted_reclaimed', p_now,
+      p_class => 'infra_crash',
+      p_category => 'reclaim_cap_exceeded',
+      p_reason => format('its workers vanished %s times; the limit is %s reclaims',
+                         v_row.reclaim_count + 1, v_row.max_reclaims),
+      p_detail => jsonb_build_object(
+        'category', 'reclaim_cap_exceeded', 'reclaims', v_row.reclaim_count));
+  end loop;
 end;
 $$;

@@ -34,7 +34,7 @@ begin
       attempt_paused_at = greatest(p_now, e.transitioned_at),
       attempt_pause_cause = 'lease_expired',
       reclaim_at = w.reclaim_at,
-      due_at = w.reclaim_at,
+      due_at = least(w.reclaim_at, e.deadline_at),
       transitioned_at = greatest(p_now, e.transitioned_at),
       mutated_at = greatest(p_now, e.transitioned_at)
     from item i

@@ -83,11 +83,11 @@ begin
                                  else x.namespace = p_namespace end)
                  then 'busy' else 'not_found' end
              when s.lease_id = s.row_lease_id then
-               case when s.epoch <> s.row_epoch or s.attempt_id <> s.row_attempt_id
-                      then 'stale_lease'
-                    when s.ownership <> 'leased'
+               case when s.ownership <> 'leased'
                       or s.lease_expires_at <= greatest(v_now, s.transitioned_at)
                       then 'lease_expired'
+                    when s.epoch <> s.row_epoch or s.attempt_id <> s.row_attempt_id
+                      then 'stale_lease'
                     else 'held' end
              when s.lease_id = s.last_lease_id and s.last_lease_end = p_end then 'repeat'
              when h.last_lease_end = p_end then 'repeat of an ended attempt'

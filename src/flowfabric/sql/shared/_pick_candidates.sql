@@ -14,7 +14,9 @@ create function ff._pick_candidates(
   p_from_at       timestamptz,
   p_from_id       uuid,
   p_window        integer,
-  p_need          integer
+  p_need          integer,
+  p_worker_id     text,
+  p_now           timestamptz
 )
 returns table (
   picked       uuid[],
@@ -43,7 +45,7 @@ begin
   with candidate as materialized (
     select p_partition_key as pk, c.rank, c.turn, c.created_at, c.execution_id
     from ff._candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
-                        p_from_at, p_from_id, p_window) c
+                        p_from_at, p_from_id, p_window, p_worker_id, p_now) c
   ),
   taken as materialized (
     select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.created_at

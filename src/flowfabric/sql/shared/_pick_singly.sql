@@ -15,7 +15,9 @@ create function ff._pick_singly(
   p_from_id       uuid,
   p_window        integer,
   p_need          integer,
-  p_most_vain     integer
+  p_most_vain     integer,
+  p_worker_id     text,
+  p_now           timestamptz
 )
 returns table (
   picked       uuid[],
@@ -47,7 +49,7 @@ begin
   for v_candidate in
     select c.rank, c.turn, c.created_at, c.execution_id
     from ff._candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
-                        p_from_at, p_from_id, p_window) c
+                        p_from_at, p_from_id, p_window, p_worker_id, p_now) c
   loop
     if cardinality(picked) = p_need then
       is_cut := true;

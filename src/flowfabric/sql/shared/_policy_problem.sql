@@ -7,9 +7,10 @@ immutable
 set search_path = ''
 as $$
 declare
-  v_policy jsonb;
-  v_retry  jsonb;
-  v_entry  record;
+  v_policy  jsonb;
+  v_retry   jsonb;
+  v_entry   record;
+  v_unknown text;
 begin
   if p_policy is null then
     return null;
@@ -25,6 +26,25 @@ begin
   if jsonb_typeof(v_policy) <> 'object' then
     return 'malformed: it is not an object';
   end if;
+  -- A field that nobody obeys would be a promise nobody keeps.
+  select format('%s: is not a field of a policy', k.path) into v_unknown
+  from (
+    select p.key as path from jsonb_object_keys(v_policy) p(key)
+    where p.key not in ('retry_policy', 'timeout_policy', 'max_reclaim_count', 'max_replay_count',
+                        'retention_ms')
+    union all
+    select s.key || '.' || f.key
+    from jsonb_each(v_policy) s
+    cross join lateral jsonb_object_keys(
+      case when s.key in ('retry_policy', 'timeout_policy') and jsonb_typeof(s.value) = 'object'
+             then s.value else '{}' end) f(key)
+    where f.key not in ('max_retries', 'backoff', 'retryable_categories', 'attempt_timeout_ms')
+  ) k
+  order by k.path
+  limit 1;
+  if v_unknown is not null then
+    return v_unknown;
+  end if;
   for v_entry in
     select e.key, e.value from jsonb_each(v_policy) e
     where e.key in ('max_reclaim_count', 'max_replay_count')
@@ -33,6 +53,9 @@ begin
       return v_entry.key || ': must be a whole number from 0 to 1000000';
     end if;
   end loop;
+  if v_policy ? 'retention_ms' and not ff._is_milliseconds(v_policy -> 'retention_ms', 0) then
+    return 'retention_ms: must be a number from 0 to 3153600000000';
+  end if;
   if v_policy ? 'timeout_policy' then
     if jsonb_typeof(v_policy -> 'timeout_policy') <> 'object' then
       return 'timeout_policy: must be an object';

@@ -1,4 +1,5 @@
--- Everything about executions as they are now.
+-- Everything about executions as they are now. A failure is that of the latest attempt, which a
+-- replay leaves behind; the category of one that ended at its deadline is that deadline.
 create or replace view ff.execution_view as
 select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilities,
        9000 - e.rank as priority,
@@ -10,9 +11,21 @@ select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilit
        e.lease_id, e.worker_id, e.worker_instance_id, e.lease_expires_at,
        e.created_at, e.started_at, e.terminal_at, e.transitioned_at, e.mutated_at,
        e.delayed_until, e.reclaim_at, e.deadline_at, e.attempt_deadline_at,
-       e.failure_class::text, e.failure_category, e.failure_reason, e.failure_detail,
+       case when e.attempt_state <> 'pending_replay_attempt' then e.failure_class::text end
+         as failure_class,
+       case when e.cause = 'expire' then 'execution_deadline'
+            when e.attempt_state <> 'pending_replay_attempt' then e.failure_category end
+         as failure_category,
+       case when e.attempt_state <> 'pending_replay_attempt' then e.failure_reason end
+         as failure_reason,
+       case when e.attempt_state <> 'pending_replay_attempt' then e.failure_detail end
+         as failure_detail,
        e.payload_encoding, coalesce(e.payload, b.payload) as payload,
-       e.result_encoding, e.result, b.policy::text, b.tags::text, b.creator, e.flow_id
+       e.result_encoding, e.result, b.policy::text, b.tags::text, b.creator, e.flow_id,
+       e.cancellation_reason, e.cancelled_by, e.progress_percent, e.progress_message,
+       e.progressed_at, e.blocked_at, e.retention, e.trim_at, e.due_at, e.attempt_started_at,
+       e.attempt_paused_at, e.attempt_pause_cause, e.attempt_time_left, e.instance_tag,
+       e.reclaim_count >= 2 and e.phase <> 'terminal' as is_crash_loop
 from ff.execution e
 join ff.route r on r.route_id = e.route_id
 left join ff.execution_body b

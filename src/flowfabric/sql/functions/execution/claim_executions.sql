@@ -4,12 +4,13 @@
 -- (null: any) whose capabilities it has, as long as the lane is being worked. Order is exactly
 -- priority, created_at, id; a lane named in p_first_lane goes first among equal priorities, so that
 -- a worker of several lanes can let them take turns. A floor lets a worker that drains a backlog
--- start where its last full batch ended instead of walking the dead entries in front of it.
+-- start where its last full batch ended instead of walking the dead entries in front of it. What is
+-- granted to another worker is passed over; what is claimed loses its grant.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
 --           active -> terminal failed (T22 over the limit of reclaims)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions, in claim order, skipping those that are locked
+-- Locks:    executions, in claim order, skipping those that are locked; then their grants
 -- Replay:   the same p_claim_id returns the executions it leased and still holds
 drop function if exists ff.claim_executions;
 create function ff.claim_executions(
@@ -66,6 +67,8 @@ declare
   v_routes     bigint[];
   v_turns      smallint[];
   v_reclaiming boolean;
+  v_granted    boolean;
+  v_left       uuid[];
   v_round      record;
   v_window     integer := p_limit;
   v_from_rank  smallint := coalesce(p_floor_rank, -1::smallint);
@@ -114,10 +117,16 @@ begin
   if v_routes is null then
     return;
   end if;
-  v_reclaiming := exists (
-    select from ff.execution e
-    where e.partition_key = p_partition_key
-      and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null);
+  select exists (
+           select from ff.execution e
+           where e.partition_key = p_partition_key
+             and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+             and e.reclaim_at is null),
+         exists (
+           select from ff.grant g
+           where g.partition_key = p_partition_key and g.expires_at > '-infinity'
+             and g.expires_at > v_now)
+    into v_reclaiming, v_granted;
 
   -- Each round reads the next window of candidates in order, without locks, then locks them in that
   -- order; what others have locked is skipped, so the next round goes on behind. Rows locked in vain
@@ -130,14 +139,25 @@ begin
         into v_round
       from ff._pick_candidates(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
-        v_from_id, v_window, v_need) r;
+        v_from_id, v_window, v_need, case when v_granted then p_worker_id end, v_now) r;
     else
       select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
              r.created_at, r.execution_id
         into v_round
       from ff._pick_singly(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
-        v_from_id, v_window, v_need, p_limit - v_vain) r;
+        v_from_id, v_window, v_need, p_limit - v_vain,
+        case when v_granted then p_worker_id end, v_now) r;
+    end if;
+    -- A grant may have come between reading a row and locking it; from here on none can.
+    if v_round.picked <> '{}' or v_round.capped <> '{}' then
+      v_granted := exists (select from ff.grant g where g.partition_key = p_partition_key);
+      if v_granted then
+        v_left := ff._drop_granted(p_partition_key, v_round.picked, p_worker_id, v_now);
+        v_vain := v_vain + cardinality(v_round.picked) - cardinality(v_left);
+        v_round.picked := v_left;
+        v_round.capped := ff._drop_granted(p_partition_key, v_round.capped, p_worker_id, v_now);
+      end if;
     end if;
     v_picked := v_picked || v_round.picked;
     v_capped := v_capped || v_round.capped;
@@ -170,6 +190,11 @@ begin
     return;
   end if;
   if cardinality(v_picked) > 0 then
+    if v_granted then
+      delete from ff.grant g
+      using (select p_partition_key as pk, u.id from unnest(v_picked) u(id) offset 0) i
+      where g.partition_key = i.pk and g.execution_id = i.id;
+    end if;
     return query select * from ff._lease_executions(
       p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
       p_lease_ttl, v_now);

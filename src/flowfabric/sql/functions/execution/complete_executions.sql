@@ -101,6 +101,7 @@ begin
       worker_id = null,
       worker_instance_id = null,
       due_at = null,
+      trim_at = greatest(v_now, e.transitioned_at) + e.retention,
       attempt_deadline_at = null,
       attempt_ended_at = greatest(v_now, e.transitioned_at),
       attempt_ended_as = 'ended_success',

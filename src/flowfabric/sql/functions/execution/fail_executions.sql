@@ -1,8 +1,6 @@
 -- Settle the running attempts of executions as failed: to be tried again, or for good.
 --
--- The policy stored with the execution decides. It is retried while retries are left, unless the
--- class says that trying again is pointless (permanent, cancelled) or the policy names the
--- categories worth a retry and this is none of them. Returns a row for every item.
+-- The policy stored with the execution decides (_retry_wait). Returns a row for every item.
 --
 -- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14); a lease found
 --           expired is marked so (T19)
@@ -79,15 +77,10 @@ begin
   decided as materialized (
     select i.pk, i.item, i.execution_id, i.class::ff.failure_class as class, i.category, i.reason,
            i.detail, greatest(v_now, e.transitioned_at) as now,
-           case when e.retry_count < coalesce((e.retry ->> 'max_retries')::numeric, 3)
-                 and e.retry is not null
-                 and i.class not in ('permanent', 'cancelled')
-                 and (coalesce(jsonb_array_length(e.retry -> 'retryable_categories'), 0) = 0
-                      or e.retry -> 'retryable_categories' ? coalesce(i.category, i.class))
-             then ff._backoff(e.retry -> 'backoff', e.retry_count, random()) end as wait
+           ff._retry_wait(e.policy, e.retry_count, i.class, i.category, random()) as wait
     from item i
     cross join lateral (
-      select x.retry_count, x.transitioned_at, b.policy -> 'retry_policy' as retry
+      select x.retry_count, x.transitioned_at, b.policy
       from ff.execution x
       left join ff.execution_body b
         on b.partition_key = x.partition_key and b.execution_id = x.execution_id
@@ -112,7 +105,7 @@ begin
       version = e.version + 1,
       retry_count = e.retry_count + (d.wait is not null)::integer,
       delayed_until = d.now + d.wait,
-      due_at = d.now + d.wait,
+      due_at = case when d.wait is not null then least(d.now + d.wait, e.deadline_at) end,
       last_lease_id = e.lease_id,
       last_lease_end = 'fail',
       last_lease_retry_at = d.now + d.wait,
@@ -130,6 +123,7 @@ begin
       failure_reason = d.reason,
       failure_detail = d.detail,
       terminal_at = case when d.wait is null then d.now end,
+      trim_at = case when d.wait is null then d.now + e.retention end,
       transitioned_at = d.now,
       mutated_at = d.now
     from decided d

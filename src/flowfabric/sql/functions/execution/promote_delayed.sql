@@ -42,7 +42,7 @@ begin
       cause = case when e.delayed_until is null then e.cause else 'promote' end,
       delayed_until = null,
       reclaim_at = null,
-      due_at = null,
+      due_at = e.deadline_at,
       transitioned_at = case when e.delayed_until is null then e.transitioned_at
                              else greatest(v_now, e.transitioned_at) end,
       mutated_at = greatest(v_now, e.transitioned_at)

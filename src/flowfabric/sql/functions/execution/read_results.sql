@@ -38,7 +38,9 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), '{}');
   return query
   select e.execution_id, e.public_state::text, e.terminal_at, e.attempt_index, e.result_encoding,
-         e.result, e.failure_class::text, e.failure_category, e.failure_reason, e.failure_detail
+         e.result, e.failure_class::text,
+         case when e.cause = 'expire' then 'execution_deadline' else e.failure_category end,
+         e.failure_reason, e.failure_detail
   from unnest(p_execution_ids) u(id)
   cross join lateral (
     select x.* from ff.execution x

@@ -66,6 +66,15 @@ begin
     cardinality(p_max_reclaims), cardinality(p_tags), cardinality(p_creators), cardinality(p_keys),
     cardinality(p_key_fingerprints), cardinality(p_key_scopes), cardinality(p_key_windows)]);
 
+  if p_partition_key is distinct from 0 then
+    -- Nobody would ever look into a partition that is not there.
+    if p_partition_key is null or p_partition_key not between 0 and (
+         select m.value::integer - 1 from ff.meta m where m.name = 'partitions') then
+      perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+        'field', 'partition_key', 'problem', 'there is no such partition'));
+    end if;
+  end if;
+
   select array_agg(distinct l.lane),
          array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
     into v_lanes, v_closed
@@ -109,8 +118,8 @@ begin
     insert into ff.execution (
       partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
       mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
-      cause, delayed_until, due_at, deadline_at, attempt_timeout, max_reclaims, instance_tag,
-      payload_encoding, payload)
+      cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
+      instance_tag, payload_encoding, payload)
     select p_partition_key, u.id, u.route_id, p_namespace,
            9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
            v_now, v_now, v_now, 1, 'runnable', 'unowned',
@@ -118,10 +127,13 @@ begin
                 else 'not_eligible_until_time' end,
            case when w.until_at is null then 'waiting_for_worker'::ff.blocking_reason
                 else 'waiting_for_delay' end,
-           'none', 'pending_first_attempt', 'submit', w.until_at, w.until_at,
+           'none', 'pending_first_attempt', 'submit', w.until_at,
+           least(w.until_at, u.deadline_at, v_now + u.deadline),
            coalesce(u.deadline_at, v_now + u.deadline),
            case when u.policy is not null then interval '1 millisecond'
              * (u.policy::jsonb #>> '{timeout_policy,attempt_timeout_ms}')::double precision end,
+           case when u.policy is not null then interval '1 millisecond'
+             * (u.policy::jsonb ->> 'retention_ms')::double precision end,
            coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::numeric, 100),
            case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
            u.encoding,
@@ -177,7 +189,15 @@ begin
     return;
   end if;
   return query
-  select r.item, r.word, r.execution_id, r.detail from unnest(v_refused) r
+  -- A lane that was closed since does not take back what it had accepted.
+  select r.item, case when x.is_there then 'duplicate' else r.word end, r.execution_id,
+         case when x.is_there then null else r.detail end
+  from unnest(v_refused) r
+  left join lateral (
+    select true as is_there from ff.execution e
+    where r.word = 'lane_closed' and e.partition_key = p_partition_key
+      and e.execution_id = r.execution_id and e.namespace = p_namespace
+    offset 0) x on true
   union all
   select u.n::integer, case when x.is_ours then 'duplicate' else 'invalid' end, u.id,
          case when not x.is_ours then jsonb_build_object(

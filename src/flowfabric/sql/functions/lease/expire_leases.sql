@@ -34,7 +34,11 @@ begin
     select e.execution_id, e.lease_expires_at <= greatest(v_now, e.transitioned_at) as is_expired
     from ff.execution e
     where e.partition_key = p_partition_key and e.due_at <= v_now
-      and case when e.ownership = 'leased' then true else false end
+      -- what is due for its deadline alone is left to expire_executions
+      and case when e.ownership = 'leased'
+                and (e.lease_expires_at <= greatest(v_now, e.transitioned_at)
+                     or least(e.lease_expires_at, e.deadline_at, e.attempt_deadline_at) > v_now)
+            then true else false end
     order by e.due_at
     limit p_limit
     for no key update skip locked
@@ -48,7 +52,8 @@ begin
       where e.partition_key = p_partition_key and e.execution_id = any (v_expired)));
   end if;
   if v_early is not null then
-    update ff.execution e set due_at = e.lease_expires_at
+    update ff.execution e
+    set due_at = least(e.lease_expires_at, e.deadline_at, e.attempt_deadline_at)
     from (select p_partition_key as pk, u.id from unnest(v_early) u(id) offset 0) i
     where e.partition_key = i.pk and e.execution_id = i.id;
   end if;

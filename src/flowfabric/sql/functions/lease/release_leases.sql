@@ -35,9 +35,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz;
-  v_xid    xid8;
   v_judged ff.verdict[];
-  v_routes bigint[];
+  v_held   uuid[];
 begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)], p_wait);
@@ -48,57 +47,12 @@ begin
   v_judged := ff._judge_leases(p_partition_key, p_namespace, 'release', p_execution_ids,
                                p_lease_ids, p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
-  v_xid := pg_current_xact_id();
-
-  with item as materialized (
-    select p_partition_key as pk, j.execution_id
-    from unnest(v_judged) j
-    where j.word = 'held'
-    offset 0
-  ),
-  released as (
-    update ff.execution e set
-      phase = 'runnable',
-      ownership = 'unowned',
-      eligibility = 'eligible_now',
-      blocking_reason = 'waiting_for_worker',
-      attempt_state = 'attempt_interrupted',
-      cause = 'release',
-      version = e.version + 1,
-      last_lease_id = e.lease_id,
-      last_lease_end = 'release',
-      last_lease_retry_at = null,
-      last_worker_id = e.worker_id,
-      last_worker_instance_id = e.worker_instance_id,
-      lease_id = null,
-      lease_expires_at = null,
-      worker_id = null,
-      worker_instance_id = null,
-      due_at = null,
-      attempt_paused_at = greatest(v_now, e.transitioned_at),
-      attempt_pause_cause = p_cause,
-      attempt_time_left = case when e.attempt_deadline_at is not null then greatest(
-        e.attempt_deadline_at - greatest(v_now, e.transitioned_at), interval '0') end,
-      attempt_deadline_at = null,
-      transitioned_at = greatest(v_now, e.transitioned_at),
-      mutated_at = greatest(v_now, e.transitioned_at)
-    from item i
-    where e.partition_key = i.pk and e.execution_id = i.execution_id
-    returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
-              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
-  ),
-  logged as (
-    insert into ff.event (
-      partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
-      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
-    select p_partition_key, v_xid, r.execution_id, r.version, 'released', r.attempt_index,
-           r.last_lease_id, r.epoch, r.last_worker_instance_id, r.route_id, r.flow_id, r.namespace,
-           r.instance_tag, r.transitioned_at, jsonb_build_object('cause', p_cause)
-    from released r
-  )
-  select array_agg(distinct r.route_id) into v_routes from released r;
-
-  perform ff._hint_ready(p_partition_key, v_routes);
+  v_held := array(select j.execution_id from unnest(v_judged) j where j.word = 'held');
+  if cardinality(v_held) > 0 then
+    perform ff._interrupt_executions(
+      p_partition_key, v_held, 'release', 'eligible_now', 'waiting_for_worker', 'release',
+      'released', p_cause, v_now, p_detail => jsonb_build_object('cause', p_cause));
+  end if;
   return query
   select j.item, case j.word when 'repeat' then 'released' else j.word end, j.detail
   from unnest(v_judged) j

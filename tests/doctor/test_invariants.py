@@ -1,10 +1,16 @@
-"""Every invariant finds the corruption it is named for; the states that the engine builds are
-clean, which the teardown of every database test shows again."""
+"""Every invariant finds the corruption it is named for, in the whole database and narrowed to the
+execution; the states that the engine builds are clean, which the teardown of every database test
+shows again. Those that hold after a while are in test_soon.py."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from flowfabric.db.inspection import narrowed, text_of
+from flowfabric.doctor import find_check, invariants
+from flowfabric.doctor.checks import Reads
 from support.factories import STATES
 from support.sabotage import drop_checks, unwitnessed
 
@@ -13,6 +19,18 @@ MOVE_TO_HISTORY = (
     " epoch, started_at, ended_at, ended_as, last_lease_id) "
     "select 0, {index}, execution_id, {attempt_id}, 'initial', {epoch}, created_at, {ended_at}, "
     "'ended_failure', {lease_id} from ff.execution"
+)
+
+PLANT_GRANT = (
+    'insert into ff."grant" (partition_key, execution_id, kind, key_hash, worker_id, '
+    "worker_instance_id, issued_at, expires_at) "
+    "select 0, {id}, 'claim', sha256('k'), 'w', 'w-1', ff.now(), "
+    "ff.now() + interval '{seconds} s' from ff.execution"
+)
+
+PLANT_WORKER = (
+    "insert into ff.worker (namespace, worker_instance_id, worker_id, capabilities, liveness_ttl, "
+    "registered_at, heartbeat_at) values ('', 'w-1', 'w', '{{}}', '{ttl}', ff.now(), {heartbeat})"
 )
 
 
@@ -67,10 +85,12 @@ CORRUPTIONS = [
     ("S09", "waiting", "update ff.execution set partition_key = 1"),
     ("S09", "retried", "update ff.attempt set execution_id = gen_random_uuid()"),
     ("S09", "retried", "update ff.execution_body set execution_id = gen_random_uuid()"),
-    ("S09", "waiting", "update ff.event set execution_id = gen_random_uuid()"),
+    ("O05", "waiting", "update ff.event set execution_id = gen_random_uuid()"),
     ("S09", "waiting", "update ff.execution set route_id = 1"),
     ("S09", "waiting", "update ff.execution set namespace = 'another'"),
     ("S09", "waiting", "delete from ff.lane"),
+    ("K01", "completed", "update ff.execution set trim_at = terminal_at"),
+    ("K01", "completed", "update ff.execution set retention = interval '1 day'"),
     ("S10", "waiting", "update ff.execution set rank = 9001"),
     ("S10", "waiting", "update ff.execution set payload = decode(repeat('00', 257), 'hex')"),
     ("S10", "waiting", "update ff.execution set blocking_reason = 'none'"),
@@ -90,7 +110,7 @@ CORRUPTIONS = [
     ("L02", "retried", "update ff.attempt a set last_lease_id = e.lease_id from ff.execution e"),
     ("L03", "retried", "update ff.attempt a set attempt_id = e.attempt_id from ff.execution e"),
     ("L05", "retried", "update ff.attempt set epoch = 2"),
-    ("L05", "retried", "update ff.event set epoch = 1"),
+    ("O02", "retried", "update ff.event set epoch = 1 where epoch is not null"),
     ("L07", "retried", "update ff.execution set retry_count = 4"),
     ("L07", "leased", "update ff.execution set retry_count = 1"),
     ("L07", "reclaimed", "update ff.execution set max_reclaims = 0"),
@@ -117,7 +137,32 @@ CORRUPTIONS = [
     ("O04", "leased", "update ff.event set version = 3 where version = 2"),
     ("O04", "leased", "update ff.event set version = 1"),
     ("O04", "leased", "delete from ff.event where version = 1"),
+    ("O05", "completed", "delete from ff.execution"),
+    ("O06", "replayed", "update ff.event set kind = 'unblocked' where kind = 'replayed'"),
+    ("O06", "completed", "update ff.execution set replay_count = 1"),
+    ("S10", "completed", "update ff.execution set progress_percent = 101"),
+    ("S10", "retried", "update ff.execution_body set policy = '[]'"),
+    ("S10", "retried", """update ff.execution_body set policy = '{"max_replay_count": "x"}'"""),
+    ("K01", "waiting", "insert into ff.meta values ('trimmed_xid:0', 'never')"),
+    ("K01", "waiting", "insert into ff.meta values ('trim_position:0', 'here')"),
+    ("W01", "waiting", PLANT_WORKER.format(heartbeat="ff.now() - interval '1 s'", ttl="1 min")),
+    ("W01", "waiting", PLANT_WORKER.format(heartbeat="ff.now()", ttl="0 s")),
+    ("R01", "waiting", PLANT_GRANT.format(id="gen_random_uuid()", seconds=10)),
+    ("R01", "leased", PLANT_GRANT.format(id="execution_id", seconds=10)),
+    ("R01", "completed", PLANT_GRANT.format(id="execution_id", seconds=10)),
+    ("R03", "waiting", PLANT_GRANT.format(id="execution_id", seconds=61)),
+    ("R03", "waiting", PLANT_GRANT.format(id="execution_id", seconds=0)),
 ]  # fmt: skip
+
+
+def corrupted(corruption):
+    """The partition in which the execution is now."""
+    return 1 if "partition_key = 1" in corruption else 0
+
+
+def test_every_invariant_has_a_corruption():
+    lasting = {check.name for check in invariants() if not check.is_eventual}
+    assert {name for name, _, _ in CORRUPTIONS} | {"D01"} == lasting
 
 
 async def found(db):
@@ -138,6 +183,10 @@ async def test_a_planted_corruption_is_found(db, make, conn, state):
         assert rows, f"{name} did not notice: {corruption}"
         assert {row["execution_id"] for row in rows} <= {execution.id, None} or "gen_" in corruption
         assert all(row["problem"] for row in rows)
+        check = find_check(name)
+        if check.reads is Reads.EXECUTIONS and "gen_" not in corruption:
+            again = await conn.fetch(narrowed(check.text), corrupted(corruption), [execution.id])
+            assert again == rows, f"{name}, narrowed, did not notice: {corruption}"
         await transaction.rollback()
 
 
@@ -185,4 +234,55 @@ async def test_a_broken_database_names_the_invariant_the_execution_and_the_probl
     assert row["name"] == "O04"
     assert row["partition_key"] == 0
     assert row["execution_id"] == execution.id
-    assert row["problem"] == "version 3, but the events have {1}"
+    assert row["problem"] == "version 3, but that of the last event is 1"
+
+
+@pytest.mark.parametrize("name", [check.name for check in invariants()])
+async def test_an_invariant_calls_no_function_of_the_library_but_the_clock(conn, name):
+    """What it checks must not be what it trusts."""
+    check = find_check(name)
+    ours = await conn.fetch(
+        "select p.proname from pg_proc p where p.pronamespace = 'ff'::regnamespace"
+    )
+    called = set(re.findall(r"\bff\.(\w+)\(", check.text)) & {row["proname"] for row in ours}
+    assert called <= {"now"}
+    assert not re.search(r"\b(insert|update|delete|for (no key )?(update|share))\b", check.text)
+    names = [attribute.name for attribute in (await conn.prepare(check.text)).get_attributes()]
+    assert names[:4] == ["name", "partition_key", "execution_id", "problem"]
+    assert names[4:] == (["is_stuck"] if check.is_eventual else [])
+
+
+@pytest.mark.parametrize("name", [check.name for check in invariants()])
+def test_a_header_says_what_it_means_and_what_to_do(name):
+    check = find_check(name)
+    text = text_of(f"invariants/{name}.sql")
+    for words in (check.title, check.meaning, check.remedy):
+        assert words.endswith(".")
+    assert check.title[0].isupper()
+    assert f"select '{name}' as name" in text
+    assert set(re.findall(r"^(?:select|union all\nselect) '(\w+)'", text, re.MULTILINE)) == {name}
+    assert max(map(len, text.splitlines())) <= 100
+
+
+async def test_an_id_used_again_after_it_was_trimmed_begins_a_new_life(db, conn, engine, make):
+    """Its earlier events stay for a while; the new ones are counted from 1 again."""
+    first = await make.execution("completed")
+    async with unwitnessed(conn):
+        await conn.execute("delete from ff.execution")
+        await conn.execute("insert into ff.event_trim select 0, ff.now(), $1", first.id)
+        assert await found(db) == set()
+        assert (await engine.submit(id=first.id, route=first.route)).word == "created"
+        await engine.complete(await engine.claim_one())
+    assert await found(db) == set()
+
+
+async def test_a_submission_that_is_told_twice_is_no_new_life(db, conn, make):
+    db.leave_broken("planted")
+    await make.execution("leased")
+    async with unwitnessed(conn):
+        await conn.execute(
+            "insert into ff.event (partition_key, xid, execution_id, version, kind, route_id, "
+            "namespace, occurred_at) select partition_key, xid, execution_id, version, kind, "
+            "route_id, namespace, occurred_at from ff.event where kind = 'submitted'"
+        )
+    assert "O04" in await found(db)

@@ -1,0 +1,297 @@
+"""`flowfabric doctor`: is the installation sound, and does what must hold of the data hold?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from flowfabric.cli.database import (
+    EXIT_INTERRUPTED,
+    URL_OPTION,
+    failures_as_exit_codes,
+    resolve_database_url,
+)
+from flowfabric.cli.ids import parse_id
+from flowfabric.cli.output import FORM_OPTION, Form, Progress, is_json, printable, say, styled
+from flowfabric.cli.times import past, when
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.ids import ExecutionId
+from flowfabric.db.connection import open_connection
+from flowfabric.doctor import (
+    Check,
+    Explanation,
+    Finding,
+    Level,
+    Report,
+    examine,
+    explain,
+    find_check,
+)
+
+EXIT_FINDINGS = 1
+
+# A check that finds a lot finds the same again and again.
+SHOWN = 10
+
+_CHECK_NAME = re.compile(r"[A-Za-z]\d\d")
+
+
+def doctor(
+    since: str | None = typer.Option(
+        None,
+        "--since",
+        metavar="CURSOR|TIME",
+        help="Only executions with events since then: the cursor that the last run printed, "
+        "10m, 2h, 7d, or an ISO time.",
+        show_default=False,
+    ),
+    explained: str | None = typer.Option(
+        None,
+        "--explain",
+        metavar="ID|NAME",
+        help="All there is about one execution and which invariants hold for it; or, given a name "
+        "such as S05, what that check says and what to do.",
+        show_default=False,
+    ),
+    throwaway: bool = typer.Option(
+        False,
+        "--throwaway",
+        help="The database may be lost: do not insist on fsync, full_page_writes and "
+        "synchronous_commit.",
+    ),
+    form: Form | None = FORM_OPTION,
+    database_url: str | None = URL_OPTION,
+) -> None:
+    """Check the installation and the data; writes nothing, and may run at any time.
+
+    Needs a role that may read the tables: the owner of schema ff, a superuser, or a member of both
+    pg_read_all_data and flowfabric_app. Each check is one query, so it sees one moment of a
+    database at work.
+
+    Exit code 0: sound, at most warnings; 1: errors; 2: usage; 3: no such execution; 5: no
+    database. Run all of it at night, and `--since CURSOR` as often as you like.
+    """
+    with failures_as_exit_codes():
+        try:
+            is_sound = _run(since, explained, throwaway, is_json(form), database_url)
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+    if not is_sound:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _run(
+    since: str | None, explained: str | None, throwaway: bool, as_json: bool, url: str | None
+) -> bool:
+    if explained is not None:
+        if since is not None:
+            raise InvalidInput(field="since", problem="makes no sense with --explain")
+        if _CHECK_NAME.fullmatch(explained):
+            _tell_check(explained.upper(), as_json)
+            return True
+        id = parse_id(explained)
+        found = asyncio.run(_explain(resolve_database_url(url), id))
+        for line in [_explanation_json(found)] if as_json else _explanation_lines(found):
+            say(line)
+        return not any(verdict.findings for verdict in found.verdicts)
+    report = asyncio.run(_examine(resolve_database_url(url), _since(since), throwaway))
+    for line in [_report_json(report)] if as_json else _report_lines(report):
+        say(line)
+    for note in report.notes:
+        typer.echo(note, err=True)
+    if not as_json and report.cursor:
+        typer.echo(f"go on with: --since {report.cursor}", err=True)
+    return report.is_sound
+
+
+def _since(text: str | None) -> str | datetime | None:
+    if text is None or text.startswith("ff1:"):
+        return text
+    return past(when(text, "since"), datetime.now(UTC))
+
+
+async def _examine(url: str, since: str | datetime | None, throwaway: bool) -> Report:
+    now = "connecting"
+
+    def tell(step: Any) -> None:
+        nonlocal now
+        now = f"{step.done + 1} of {step.total}  {step.name}  {step.title}"
+
+    # Nothing is left behind in the session, as a pooler wants it.
+    async with (
+        Progress(for_logs=False).telling(lambda: now),
+        open_connection(url, statement_cache_size=0) as connection,
+    ):
+        return await examine(connection, since=since, is_throwaway=throwaway, report=tell)
+
+
+async def _explain(url: str, id: ExecutionId) -> Explanation:
+    async with open_connection(url, statement_cache_size=0) as connection:
+        return await explain(connection, id)
+
+
+# A report
+
+
+def _report_lines(report: Report) -> Iterator[str]:
+    for verdict in report.verdicts:
+        if not verdict.findings:
+            continue
+        level = max(verdict.findings, key=lambda finding: finding.level is Level.ERROR).level
+        yield styled(f"{verdict.name}  {verdict.title}", _colour(level))
+        for finding in verdict.findings[:SHOWN]:
+            yield f"     {finding.level:<7}  {_place(finding)}{printable(finding.problem)}"
+        if (more := len(verdict.findings) - SHOWN) > 0:
+            yield f"     and {more}{' or more' if verdict.is_cut else ''} others"
+    errors, warnings = report.count(Level.ERROR), report.count(Level.WARNING)
+    what = (
+        f"{len(report.verdicts)} checks"
+        if report.executions is None
+        else f"{len(report.verdicts)} checks of {_number(report.executions, 'execution')} "
+        f"with {_number(report.events or 0, 'new event')}"
+    )
+    result = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
+    if not report.findings:
+        result = "all is well"
+    colour = "red" if errors else "yellow" if warnings else "green"
+    yield styled(f"{result}: {what} in {report.duration.total_seconds():.1f} s", colour)
+    names = sorted({finding.name for finding in report.findings})
+    if names:
+        yield f"what to do: flowfabric doctor --explain {names[0]}"
+
+
+def _report_json(report: Report) -> str:
+    return json.dumps(
+        {
+            "sound": report.is_sound,
+            "errors": report.count(Level.ERROR),
+            "warnings": report.count(Level.WARNING),
+            "findings": [_finding_facts(finding) for finding in report.findings],
+            "scope": None
+            if report.executions is None
+            else {"executions": report.executions, "events": report.events},
+            "checks": [
+                {
+                    "name": verdict.name,
+                    "title": verdict.title,
+                    "findings": len(verdict.findings),
+                    "is_cut": verdict.is_cut,
+                    "seconds": round(verdict.duration.total_seconds(), 4),
+                }
+                for verdict in report.verdicts
+            ],
+            "seconds": round(report.duration.total_seconds(), 4),
+            "notes": report.notes,
+            "cursor": report.cursor,
+        }
+    )
+
+
+# An execution
+
+
+def _explanation_lines(found: Explanation) -> Iterator[str]:
+    for part, facts in found.rows:
+        known = {name: value for name, value in facts.items() if value is not None}
+        if part == "event":
+            head = "event {version:<3} {kind:<17} {occurred_at}  ".format(**known)
+            rest = {
+                name: value
+                for name, value in known.items()
+                if name in ("attempt_index", "epoch", "lease_id", "outcome", "actor", "detail")
+            }
+            yield head + printable("  ".join(f"{name}={_plain(rest[name])}" for name in rest))
+            continue
+        yield styled(part, "cyan")
+        width = max(map(len, known))
+        for name, value in known.items():
+            yield f"     {name:<{width}}  {printable(_plain(value))}"
+    broken = 0
+    for verdict in found.verdicts:
+        broken += bool(verdict.findings)
+        mark = styled("BROKEN", "red") if verdict.findings else styled("holds", "green")
+        yield f"{verdict.name}  {mark}  {verdict.title}"
+        for finding in verdict.findings:
+            yield f"     {printable(finding.problem)}"
+    yield f"{len(found.verdicts) - broken} of {len(found.verdicts)} invariants hold"
+
+
+def _explanation_json(found: Explanation) -> str:
+    return json.dumps(
+        {
+            "id": found.id,
+            "sound": not any(verdict.findings for verdict in found.verdicts),
+            "rows": [{"part": part, **facts} for part, facts in found.rows],
+            "checks": [
+                {
+                    "name": verdict.name,
+                    "title": verdict.title,
+                    "holds": not verdict.findings,
+                    "problems": [finding.problem for finding in verdict.findings],
+                }
+                for verdict in found.verdicts
+            ],
+        }
+    )
+
+
+# A check
+
+
+def _tell_check(name: str, as_json: bool) -> None:
+    check = find_check(name)
+    if check is None:
+        raise InvalidInput(field="explain", problem=f"there is no check {name}")
+    if as_json:
+        facts = ("name", "title", "meaning", "holds", "reads", "remedy", "text")
+        say(json.dumps({fact: getattr(check, fact) for fact in facts}))
+        return
+    for line in _check_lines(check):
+        say(line)
+
+
+def _check_lines(check: Check) -> Iterator[str]:
+    yield styled(f"{check.name}  {check.title}", "cyan")
+    yield ""
+    yield check.meaning
+    yield ""
+    if not check.name.startswith("X"):
+        yield f"Holds:   {check.holds}"
+        yield f"Reads:   {check.reads}"
+    yield f"Remedy:  {check.remedy}"
+    yield ""
+    yield check.text
+
+
+# Words
+
+
+def _finding_facts(finding: Finding) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "level": finding.level,
+        "execution": finding.execution,
+        "problem": finding.problem,
+    }
+
+
+def _place(finding: Finding) -> str:
+    return f"{finding.execution}  " if finding.execution else ""
+
+
+def _colour(level: Level) -> str:
+    return "red" if level is Level.ERROR else "yellow"
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

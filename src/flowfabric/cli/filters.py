@@ -1,0 +1,284 @@
+"""The filter language of `--where`, and the flags of `ls` that say the same.
+
+    state=failed,cancelled lane=mail task=mail.send tag.team.name=x age>2h
+
+Blanks mean and, commas mean or. One home for all commands that choose executions.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from difflib import get_close_matches
+
+import typer
+
+from flowfabric.cli.times import When, exact, past, precise, when
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import ExecutionFilter, check_lane, check_name, check_tags
+from flowfabric.core.states import PublicState
+
+LANGUAGE = (
+    "Conditions with blanks between them, all of which must hold: state=failed,cancelled "
+    "lane=mail task=mail.send tag.team.name=x worker=INSTANCE age>2h age<7d "
+    "created>2026-11-01 created<2026-11-02 ended>30m. A comma means or. Ages and times are like "
+    "30s, 10m, 2h, 7d or ISO times: age>2h is older than two hours, ended>30m is ended in the last "
+    "half hour. Quote a value that has blanks."
+)
+
+WHERE_OPTION = typer.Option(
+    None, "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
+)
+
+KEYS = ("state", "lane", "task", "tag.", "worker", "age", "created", "ended")
+_CONDITION = re.compile(
+    r"(?P<key>[A-Za-z_][\w.]*)\s*(?P<sign><=|>=|!=|==|=|<|>)(?P<value>.*)", re.S
+)
+# What people say for our states.
+_SYNONYMS = {
+    "running": "active",
+    "leased": "active",
+    "claimed": "active",
+    "pending": "waiting",
+    "queued": "waiting",
+    "ready": "waiting",
+    "eligible": "waiting",
+    "scheduled": "delayed",
+    "retrying": "delayed",
+    "backoff": "delayed",
+    "done": "completed",
+    "succeeded": "completed",
+    "success": "completed",
+    "error": "failed",
+    "errored": "failed",
+    "aborted": "cancelled",
+    "timeout": "expired",
+    "timed_out": "expired",
+    "blocked": "waiting",
+    "paused": "suspended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which executions are meant; spans of time count from the moment it is resolved."""
+
+    states: tuple[PublicState, ...] | None = None
+    lanes: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    worker: str | None = None
+    created_after: When | None = None
+    created_before: When | None = None
+    ended_after: When | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        return self == Where()
+
+    def resolved(self, now: datetime) -> ExecutionFilter:
+        """As the engine is asked."""
+        return ExecutionFilter(
+            states=self.states,
+            lanes=self.lanes,
+            tasks=self.tasks,
+            tags=self.tags or None,
+            created_after=_past(self.created_after, now),
+            created_before=_past(self.created_before, now),
+            ended_after=_past(self.ended_after, now),
+            worker_instance_id=self.worker,
+        )
+
+    def __str__(self) -> str:
+        """As it was understood."""
+        parts = [
+            f"{key}={','.join(values)}"
+            for key, values in (("state", self.states), ("lane", self.lanes), ("task", self.tasks))
+            if values
+        ]
+        parts += [f"tag.{key}={value}" for key, value in self.tags.items()]
+        parts += [f"worker={self.worker}"] if self.worker else []
+        for words, moment in (
+            ("created since", self.created_after),
+            ("created before", self.created_before),
+            ("ended since", self.ended_after),
+        ):
+            if moment is not None:
+                parts.append(f"{words} {_told(moment)}")
+        return "; ".join(parts) or "everything"
+
+
+def parse(conditions: str | Sequence[str]) -> Where:
+    """Read conditions; InvalidInput names the one that is wrong, and what is near it."""
+    texts = [conditions] if isinstance(conditions, str) else conditions
+    where = Where()
+    for text in texts:
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise _wrong(f"{text!r}: {str(error).lower()}") from error
+        for word in words:
+            where = _with(where, word)
+    return where
+
+
+def from_flags(
+    where: Sequence[str] | None,
+    *,
+    states: Sequence[str] | None = None,
+    lanes: Sequence[str] | None = None,
+    tasks: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    since: str | None = None,
+) -> Where:
+    """Conditions and flags together; one thing may be said in one of the two ways only."""
+    found = parse(where or [])
+    if states:
+        _once("--state", found.states)
+        words = [word for text in states for word in text.split(",")]
+        found = replace(found, states=_states(words))
+    if lanes:
+        _once("--lane", found.lanes)
+        found = replace(found, lanes=_lanes(lanes))
+    if tasks:
+        _once("--task", found.tasks)
+        found = replace(found, tasks=_tasks(tasks))
+    for text in tags or ():
+        key, sign, value = text.partition("=")
+        if not sign:
+            raise InvalidInput(field="tag", problem=f"{text!r} is not of the form team.name=value")
+        found = replace(found, tags=_tagged(found.tags, key, value))
+    if since is not None:
+        _once("--since", found.created_after)
+        found = replace(found, created_after=when(since, "since"))
+    return found
+
+
+def _with(where: Where, word: str) -> Where:
+    match = _CONDITION.fullmatch(word)
+    if match is None:
+        raise _wrong(f"{word!r} is not a condition; one is like state=failed or age>2h")
+    key, sign, value = match["key"].lower(), match["sign"], match["value"]
+    if key.startswith("tag.") or key in ("state", "lane", "task", "worker"):
+        if sign != "=":
+            raise _wrong(f"{word!r}: only {key}=... is possible")
+        if not value and not key.startswith("tag."):
+            raise _wrong(f"{word!r}: there is nothing behind the =")
+        return _equal(where, match["key"], value)
+    if key not in ("age", "created", "ended"):
+        raise _wrong(f"{match['key']!r} is no key{_near_key(key)}; there are {', '.join(_named())}")
+    if sign not in ("<", ">"):
+        raise _wrong(f"{word!r}: only {key}< and {key}> are possible")
+    moment = when(value, key)
+    if key == "age":
+        if isinstance(moment, datetime):
+            raise InvalidInput(field="age", problem=f"{value!r} is not like 30s, 10m, 2h or 7d")
+        # The older, the earlier.
+        key, sign = "created", "<" if sign == ">" else ">"
+    if key == "ended":
+        if sign == "<":
+            raise _wrong(f"{word!r}: only ended> is possible")
+        _once("ended", where.ended_after)
+        return replace(where, ended_after=moment)
+    if sign == ">":
+        _once("created> (or age<)", where.created_after)
+        return replace(where, created_after=moment)
+    _once("created< (or age>)", where.created_before)
+    return replace(where, created_before=moment)
+
+
+def _equal(where: Where, key: str, value: str) -> Where:
+    values = value.split(",")
+    if any(not part for part in values) and not key.lower().startswith("tag."):
+        raise _wrong(f"{key}={value}: there is nothing beside a comma")
+    match key.lower():
+        case "state":
+            _once(key, where.states)
+            return replace(where, states=_states(values))
+        case "lane":
+            _once(key, where.lanes)
+            return replace(where, lanes=_lanes(values))
+        case "task":
+            _once(key, where.tasks)
+            return replace(where, tasks=_tasks(values))
+        case "worker":
+            _once(key, where.worker)
+            check_name("worker", value)
+            return replace(where, worker=value)
+    return replace(where, tags=_tagged(where.tags, key[len("tag.") :], value))
+
+
+def _states(words: Iterable[str]) -> tuple[PublicState, ...]:
+    return tuple(dict.fromkeys(_state(word) for word in words))
+
+
+def _state(word: str) -> PublicState:
+    try:
+        return PublicState(word.lower())
+    except ValueError as error:
+        near = _near(word.lower(), [*PublicState, *_SYNONYMS])
+        near = near and _SYNONYMS.get(near, near)
+        hint = f" (did you mean {near}?)" if near else ""
+        raise InvalidInput(
+            field="state", problem=f"{word!r} is none{hint}; there are {', '.join(PublicState)}"
+        ) from error
+
+
+def _lanes(names: Sequence[str]) -> tuple[str, ...]:
+    for name in names:
+        check_lane(name)
+    return tuple(names)
+
+
+def _tasks(names: Sequence[str]) -> tuple[str, ...]:
+    for name in names:
+        check_name("task", name)
+        if "*" in name:
+            raise InvalidInput(
+                field="task", problem=f"{name!r}: names are compared whole; there are no patterns"
+            )
+    return tuple(names)
+
+
+def _tagged(tags: dict[str, str], key: str, value: str) -> dict[str, str]:
+    check_tags({key: value})
+    _once(f"tag.{key}", tags.get(key))
+    return {**tags, key: value}
+
+
+def _once(key: str, present: object) -> None:
+    if present is not None:
+        raise InvalidInput(
+            field=key, problem="is given twice; a comma between values means one or the other"
+        )
+
+
+def _named() -> list[str]:
+    return [f"{key}team.name" if key == "tag." else key for key in KEYS]
+
+
+def _near_key(key: str) -> str:
+    if key in ("tag", "tags"):
+        return " (did you mean tag.team.name?)"
+    near = _near(key, [name.rstrip(".") for name in KEYS])
+    return f" (did you mean {near}?)" if near else ""
+
+
+def _near(word: str, known: Sequence[str]) -> str | None:
+    found = get_close_matches(word, known, n=1)
+    return found[0] if found else None
+
+
+def _wrong(problem: str) -> InvalidInput:
+    return InvalidInput(field="--where", problem=problem)
+
+
+def _past(moment: When | None, now: datetime) -> datetime | None:
+    return None if moment is None else past(moment, now)
+
+
+def _told(moment: When) -> str:
+    return exact(moment) if isinstance(moment, datetime) else f"{precise(moment)} ago"

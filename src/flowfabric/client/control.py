@@ -1,0 +1,224 @@
+"""Steering executions: what an operator, or the holder of a lease, does to one of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from flowfabric.client.refusals import refusal
+from flowfabric.client.steering import address, steer, steered
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import CancelSource, Claimed, Steered
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import BlockingReason, EventKind
+from flowfabric.db import functions
+from flowfabric.db.functions import Function
+from flowfabric.db.session import Database
+
+
+class ExecutionControl:
+    """What can be done to one execution, whatever state it is in.
+
+    Every operation may be repeated. Those that could act twice carry the version they were meant
+    for: `if_version`, or the one that is read first.
+    """
+
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        self._database = database
+        self._namespace = namespace
+
+    async def cancel(
+        self,
+        id: ExecutionId,
+        *,
+        reason: str | None = None,
+        source: str = CancelSource.OPERATOR_OVERRIDE,
+        actor: str | None = None,
+        held: Claimed | None = None,
+    ) -> Steered:
+        """End an execution as cancelled; cancelling it twice is fine.
+
+        An operator may always. Any other source shows the lease it acts under (`held`).
+        """
+        rows = await self._database.call(
+            functions.CANCEL_EXECUTION,
+            *address(id, self._namespace),
+            reason,
+            str(source),
+            actor,
+            held.lease_id if held else None,
+            held.epoch if held else None,
+            held.attempt_id if held else None,
+        )
+        return steered(id, rows[0])
+
+    async def change_priority(
+        self,
+        id: ExecutionId,
+        priority: int,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        if_version: int | None = None,
+    ) -> Steered:
+        """Give a waiting execution another place in the order; clamped to 0 and 9000."""
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise InvalidInput(field="priority", problem="must be a whole number")
+        return await self._steer(
+            functions.CHANGE_PRIORITY,
+            id,
+            (EventKind.PRIORITY_CHANGED,),
+            min(max(priority, 0), 9000),
+            reason,
+            actor,
+            if_version=if_version,
+        )
+
+    async def replay(
+        self,
+        id: ExecutionId,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        if_version: int | None = None,
+    ) -> Steered:
+        """Run an ended execution again, with a new attempt; its history stays."""
+        return await self._steer(
+            functions.REPLAY_EXECUTION,
+            id,
+            (EventKind.REPLAYED,),
+            reason,
+            actor,
+            if_version=if_version,
+        )
+
+    async def retry(
+        self,
+        id: ExecutionId,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        if_version: int | None = None,
+    ) -> Steered:
+        """Let it go on now: replayed if it ended, due if it was delayed, unblocked if held."""
+        return await self._steer(
+            functions.RETRY_EXECUTION,
+            id,
+            (EventKind.REPLAYED, EventKind.PROMOTED, EventKind.UNBLOCKED),
+            reason,
+            actor,
+            if_version=if_version,
+        )
+
+    async def block_for_admission(
+        self,
+        id: ExecutionId,
+        blocking_reason: BlockingReason | str,
+        *,
+        detail: str | None = None,
+        actor: str | None = None,
+    ) -> Steered:
+        """Take a waiting execution out of the line, for a budget, a quota, a route or a pause."""
+        rows = await self._database.call(
+            functions.BLOCK_EXECUTION_FOR_ADMISSION,
+            *address(id, self._namespace),
+            str(blocking_reason),
+            detail,
+            actor,
+        )
+        return steered(id, rows[0])
+
+    async def unblock(
+        self,
+        id: ExecutionId,
+        *,
+        expected_reason: BlockingReason | str | None = None,
+        actor: str | None = None,
+        if_version: int | None = None,
+    ) -> Steered:
+        """Put a blocked execution back into the line, if it is blocked for the expected reason."""
+        if actor is None:
+            # Quiet: no event and no version to count by. A second one finds nothing to unblock.
+            rows = await self._database.call(
+                functions.UNBLOCK_EXECUTION,
+                *address(id, self._namespace),
+                None if expected_reason is None else str(expected_reason),
+                None,
+                if_version,
+            )
+            return steered(id, rows[0])
+        return await self._steer(
+            functions.UNBLOCK_EXECUTION,
+            id,
+            (EventKind.UNBLOCKED,),
+            None if expected_reason is None else str(expected_reason),
+            actor,
+            if_version=if_version,
+        )
+
+    async def report_progress(
+        self, held: Claimed, percent: int | None = None, message: str | None = None
+    ) -> None:
+        """Say how far a running execution is; what is not given stays."""
+        if percent is not None and (isinstance(percent, bool) or not isinstance(percent, int)):
+            raise InvalidInput(field="percent", problem="must be a whole number from 0 to 100")
+        if percent is not None and not 0 <= percent <= 100:
+            raise InvalidInput(field="percent", problem=f"is {percent}; must be from 0 to 100")
+        await self._fenced(functions.REPORT_PROGRESS, held, percent, message, done="reported")
+
+    async def delay(
+        self,
+        held: Claimed,
+        delay: timedelta | None = None,
+        *,
+        until: datetime | None = None,
+    ) -> datetime | None:
+        """Put a running execution off; the same attempt goes on then. Returns until when."""
+        if until is not None and until.tzinfo is None:
+            raise InvalidInput(field="until", problem="must be a datetime with a time zone")
+        row = await self._fenced(functions.DELAY_EXECUTION, held, delay, until, done="delayed")
+        found: datetime | None = row["delayed_until"]
+        return found
+
+    async def wait_children(self, held: Claimed) -> None:
+        """Let a running execution wait for what it depends on; the same attempt goes on then."""
+        await self._fenced(functions.WAIT_CHILDREN, held, done="waiting")
+
+    async def hold(self, held: Claimed, reason: str, *, step: str | None = None) -> None:
+        """Stop a running execution until an operator has looked; `retry` lets it go on."""
+        await self._fenced(functions.HOLD_EXECUTION, held, reason, step, done="held")
+
+    async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
+        """End what is past its deadline and time out attempts; returns how many, and how long
+        until the next timer."""
+        row = (await self._database.call(functions.EXPIRE_EXECUTIONS, partition, limit))[0]
+        return row["handled"], row["due_in"]
+
+    async def _fenced(self, operation: Function, held: Claimed, *args: object, done: str) -> Any:
+        row = (
+            await self._database.call(
+                operation,
+                held.partition_key,
+                self._namespace,
+                held.execution_id,
+                held.lease_id,
+                held.epoch,
+                held.attempt_id,
+                *args,
+            )
+        )[0]
+        if row["outcome"] != done:
+            raise refusal(row["outcome"], row["detail"], id=str(held.id))
+        return row
+
+    async def _steer(
+        self,
+        operation: Function,
+        id: ExecutionId,
+        kinds: tuple[EventKind, ...],
+        *args: object,
+        if_version: int | None,
+    ) -> Steered:
+        return await steer(
+            self._database, self._namespace, operation, id, kinds, *args, if_version=if_version
+        )

@@ -1,0 +1,246 @@
+"""Grants: executions promised to a worker, and claimed by showing the key."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from flowfabric.client.refusals import refusal
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import Claimed, check_name
+from flowfabric.core.grant import KEY_BYTES, Grant, check_key
+from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.policy import capability_set
+from flowfabric.core.states import GrantKind
+from flowfabric.db import functions
+from flowfabric.db.functions import Function
+from flowfabric.db.session import Database
+
+DEFAULT_GRANT_TTL = timedelta(seconds=10)
+DEFAULT_LEASE_TTL = timedelta(seconds=30)
+
+
+class Grants:
+    """What a scheduler hands out, and what a worker does with it.
+
+    A grant is used once. Asking again with the same `key`, or claiming again with the same
+    `claim_id`, gives the first answer.
+    """
+
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        self._database = database
+        self._namespace = namespace
+
+    async def issue_claim_grant(
+        self,
+        id: ExecutionId,
+        *,
+        worker_id: str,
+        worker_instance_id: str,
+        capabilities: Sequence[str] = (),
+        ttl: timedelta = DEFAULT_GRANT_TTL,
+        key: bytes | None = None,
+    ) -> Grant:
+        """Promise an execution that waits to a worker; its `kind` says how it is to be claimed."""
+        return await self._issue(
+            functions.ISSUE_CLAIM_GRANT,
+            id,
+            worker_id,
+            worker_instance_id,
+            capabilities,
+            ttl,
+            key,
+        )
+
+    async def issue_reclaim_grant(
+        self,
+        id: ExecutionId,
+        *,
+        worker_id: str,
+        worker_instance_id: str,
+        capabilities: Sequence[str] = (),
+        ttl: timedelta = DEFAULT_GRANT_TTL,
+        key: bytes | None = None,
+    ) -> Grant:
+        """Promise an execution whose lease was lost to a worker."""
+        return await self._issue(
+            functions.ISSUE_RECLAIM_GRANT,
+            id,
+            worker_id,
+            worker_instance_id,
+            capabilities,
+            ttl,
+            key,
+        )
+
+    async def claim_execution(
+        self,
+        grant: Grant,
+        *,
+        worker_instance_id: str,
+        worker_id: str | None = None,
+        lease_ttl: timedelta = DEFAULT_LEASE_TTL,
+        expected_attempt_index: int | None = None,
+        claim_id: UUID | None = None,
+    ) -> Claimed:
+        """Use up a claim grant: a new attempt begins."""
+        return await self._claim(
+            functions.CLAIM_EXECUTION,
+            grant,
+            worker_id,
+            worker_instance_id,
+            claim_id,
+            lease_ttl,
+            expected_attempt_index,
+        )
+
+    async def claim_from_resume_grant(
+        self,
+        grant: Grant,
+        *,
+        worker_instance_id: str,
+        worker_id: str | None = None,
+        lease_ttl: timedelta = DEFAULT_LEASE_TTL,
+        expected_attempt_index: int | None = None,
+        claim_id: UUID | None = None,
+    ) -> Claimed:
+        """Use up a resume grant: the interrupted attempt goes on under a new lease."""
+        return await self._claim(
+            functions.CLAIM_RESUMED_EXECUTION,
+            grant,
+            worker_id,
+            worker_instance_id,
+            claim_id,
+            lease_ttl,
+            expected_attempt_index,
+        )
+
+    claim_resumed_execution = claim_from_resume_grant
+
+    async def reclaim_execution(
+        self,
+        grant: Grant,
+        *,
+        worker_instance_id: str,
+        worker_id: str | None = None,
+        lease_ttl: timedelta = DEFAULT_LEASE_TTL,
+        claim_id: UUID | None = None,
+    ) -> Claimed:
+        """Use up a reclaim grant: a new attempt takes over from the one that lost its lease."""
+        return await self._claim(
+            functions.RECLAIM_EXECUTION, grant, worker_id, worker_instance_id, claim_id, lease_ttl
+        )
+
+    async def issue_grant_and_claim(
+        self,
+        id: ExecutionId,
+        *,
+        lease_ttl: timedelta = DEFAULT_LEASE_TTL,
+        worker_id: str = "operator",
+        worker_instance_id: str = "operator",
+        claim_id: UUID | None = None,
+    ) -> Claimed:
+        """Lease one execution that waits, as an operator: whatever it needs, whatever its lane."""
+        _check_worker(worker_id, worker_instance_id)
+        _check_span("lease_ttl", lease_ttl)
+        claim_id = claim_id or uuid7()
+        rows = await self._database.call(
+            functions.ISSUE_GRANT_AND_CLAIM,
+            id.partition_key,
+            self._namespace,
+            id.uuid,
+            claim_id,
+            lease_ttl,
+            worker_id,
+            worker_instance_id,
+        )
+        return _claimed(rows[0], id, claim_id)
+
+    async def reap(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
+        """Delete grants that are over; returns how many, and how long until the next one is."""
+        row = (await self._database.call(functions.REAP_GRANTS, partition, limit))[0]
+        return row["handled"], row["due_in"]
+
+    async def _issue(
+        self,
+        function: Function,
+        id: ExecutionId,
+        worker_id: str,
+        worker_instance_id: str,
+        capabilities: Sequence[str],
+        ttl: timedelta,
+        key: bytes | None,
+    ) -> Grant:
+        _check_worker(worker_id, worker_instance_id)
+        _check_span("grant_ttl", ttl)
+        key = secrets.token_bytes(KEY_BYTES) if key is None else key
+        check_key(key)
+        rows = await self._database.call(
+            function,
+            id.partition_key,
+            self._namespace,
+            id.uuid,
+            key,
+            worker_id,
+            worker_instance_id,
+            sorted(capability_set(capabilities, "capabilities")),
+            ttl,
+        )
+        row = rows[0]
+        if row["outcome"] != "granted":
+            raise refusal(row["outcome"], row["detail"], id=str(id))
+        return Grant(
+            id=id,
+            kind=GrantKind(row["kind"]),
+            key=key,
+            worker_id=worker_id,
+            expires_at=row["expires_at"],
+        )
+
+    async def _claim(
+        self,
+        function: Function,
+        grant: Grant,
+        worker_id: str | None,
+        worker_instance_id: str,
+        claim_id: UUID | None,
+        lease_ttl: timedelta,
+        *more: int | None,
+    ) -> Claimed:
+        worker_id = grant.worker_id if worker_id is None else worker_id
+        _check_worker(worker_id, worker_instance_id)
+        _check_span("lease_ttl", lease_ttl)
+        claim_id = claim_id or uuid7()
+        rows = await self._database.call(
+            function,
+            grant.id.partition_key,
+            self._namespace,
+            grant.id.uuid,
+            grant.key,
+            worker_id,
+            worker_instance_id,
+            claim_id,
+            lease_ttl,
+            *more,
+        )
+        row = rows[0]
+        if row.get("outcome", "reclaimed") != "reclaimed":
+            raise refusal(row["outcome"], row["detail"], id=str(grant.id))
+        return _claimed(row, grant.id, claim_id)
+
+
+def _check_span(name: str, span: timedelta) -> None:
+    if not isinstance(span, timedelta):
+        raise InvalidInput(field=name, problem=f"must be a timedelta, not {type(span).__name__}")
+
+
+def _check_worker(worker_id: str, worker_instance_id: str) -> None:
+    check_name("worker_id", worker_id)
+    check_name("worker_instance_id", worker_instance_id)
+
+
+def _claimed(row: Any, id: ExecutionId, claim_id: UUID) -> Claimed:
+    return Claimed(*(*row[:17], id.partition_key, claim_id))

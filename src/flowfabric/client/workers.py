@@ -1,0 +1,145 @@
+"""Workers: who is there, for how long, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from flowfabric.client.leases import Caller
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import check_text
+from flowfabric.core.worker import WorkerInfo
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+
+BATCH = 1000
+# The namespace of a worker that works for all of them.
+EVERY_NAMESPACE = ""
+
+
+class Workers:
+    """The registry of workers. It informs; nothing is claimed or refused because of it."""
+
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        self._database = database
+        self._namespace = namespace
+
+    async def register(
+        self,
+        *,
+        worker_id: str,
+        worker_instance_id: str,
+        lanes: Iterable[str] | None = None,
+        tasks: Iterable[str] | None = None,
+        capabilities: Iterable[str] = (),
+        liveness_ttl: timedelta = timedelta(seconds=60),
+        caller: Caller | None = None,
+        patience: float = 10.0,
+    ) -> str:
+        """Write down that a worker is there: `registered`, or `refreshed` if it was known."""
+        check_text("worker_instance_id", worker_instance_id, 256)
+        rows = await (caller or self._database).call(
+            functions.REGISTER_WORKER,
+            self._own,
+            worker_id,
+            worker_instance_id,
+            None if lanes is None else list(lanes),
+            None if tasks is None else list(tasks),
+            list(capabilities),
+            liveness_ttl,
+            patience=patience,
+        )
+        return str(rows[0]["outcome"])
+
+    async def heartbeat(
+        self,
+        worker_instance_ids: Sequence[str],
+        *,
+        caller: Caller | None = None,
+        patience: float = 10.0,
+    ) -> list[str]:
+        """Say that workers are alive; returns those that have to register again."""
+        missing: list[str] = []
+        for start in range(0, len(worker_instance_ids), BATCH):
+            names = list(worker_instance_ids[start : start + BATCH])
+            rows = await (caller or self._database).call(
+                functions.HEARTBEAT_WORKERS, [self._own] * len(names), names, patience=patience
+            )
+            missing += [row["worker_instance_id"] for row in rows]
+        return missing
+
+    async def mark_dead(
+        self,
+        worker_instance_id: str,
+        reason: str,
+        *,
+        namespace: str | None = None,
+        expire_leases: bool = False,
+        partitions: Iterable[int] = (0,),
+        actor: str | None = None,
+        caller: Caller | None = None,
+        patience: float = 10.0,
+    ) -> bool:
+        """Take a worker out of the registry; False if it was not in it.
+
+        Its leases run out by themselves, or at once with `expire_leases`: then also those of a
+        worker that is not registered any more.
+        """
+        rows = await (caller or self._database).call(
+            functions.MARK_WORKER_DEAD,
+            self._of(namespace) or self._own,
+            worker_instance_id,
+            reason,
+            actor,
+            patience=patience,
+        )
+        if expire_leases:
+            for partition in partitions:
+                handled = BATCH
+                while handled == BATCH:
+                    found = await self._database.call(
+                        functions.EXPIRE_WORKER_LEASES,
+                        partition,
+                        self._namespace,
+                        worker_instance_id,
+                        BATCH,
+                    )
+                    handled = found[0]["handled"]
+        return bool(rows[0]["outcome"] == "marked")
+
+    async def list(
+        self,
+        *,
+        namespace: str | None = None,
+        after: WorkerInfo | None = None,
+        limit: int = 1000,
+        with_dead: bool = False,
+    ) -> list[WorkerInfo]:
+        """Workers that are alive, in order of namespace and instance; go on behind `after`.
+
+        A client of one namespace sees the workers of that namespace only.
+        """
+        rows = await self._database.call(
+            functions.LIST_WORKERS,
+            self._of(namespace),
+            after.namespace if after else None,
+            after.worker_instance_id if after else None,
+            limit,
+            with_dead,
+        )
+        return [WorkerInfo(**dict(row)) for row in rows]
+
+    async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
+        """Remove workers that fell silent; returns how many, and how long until the next may."""
+        row = (await self._database.call(functions.SWEEP_WORKERS, limit))[0]
+        return row["handled"], row["due_in"]
+
+    def _of(self, namespace: str | None) -> str | None:
+        """The namespace that is meant; another tenant's is not for us."""
+        if namespace is not None and self._namespace not in (None, namespace):
+            raise InvalidInput(field="namespace", problem="is not the one of this client")
+        return self._namespace if namespace is None else namespace
+
+    @property
+    def _own(self) -> str:
+        return EVERY_NAMESPACE if self._namespace is None else self._namespace

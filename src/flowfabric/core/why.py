@@ -1,0 +1,390 @@
+"""Why an execution is not running: the engine's answer, and its sentence in plain English."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from flowfabric.core.ids import ExecutionId
+
+Evidence: TypeAlias = Mapping[str, Any]
+
+
+class Dimension(StrEnum):
+    """What kind of thing stands in the way."""
+
+    END = "end"
+    LEASE = "lease"
+    OPERATOR = "operator"
+    BUDGET = "budget"
+    QUOTA = "quota"
+    ROUTE = "route"
+    DEPENDENCY = "dependency"
+    SIGNAL = "signal"
+    TIME = "time"
+    ATTEMPT = "attempt"
+    GRANT = "grant"
+    LANE = "lane"
+    WORKER = "worker"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One reason. `evidence` is what it rests on; `changes_at` is when it may change by itself.
+
+    `others` are what else stands in the way or is good to know, the most decisive first.
+    """
+
+    id: ExecutionId
+    dimension: Dimension
+    code: str
+    evidence: Evidence
+    changes_at: datetime | None
+    others: tuple[Why, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The reason in plain English."""
+        return SENTENCES[self.code](self.evidence)
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def _at(evidence: Evidence, name: str) -> str:
+    when = datetime.fromisoformat(evidence[name]).astimezone(UTC)
+    return f"{when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _able(e: Evidence, name: str) -> str:
+    """How many workers could run it."""
+    if e["are_more_able"]:
+        return f"more than {e['able_workers']} {name}s"
+    return _count(e["able_workers"], name)
+
+
+def _told(evidence: Evidence, name: str, before: str, after: str = "") -> str:
+    """A piece of the sentence if there is something to tell, else nothing."""
+    value = evidence.get(name)
+    if value is None:
+        return ""
+    text = _at(evidence, name) if name.endswith(("_at", "since")) else str(value)
+    return f"{before}{text}{after}"
+
+
+def _completed(e: Evidence) -> str:
+    return f"It is done: it completed at {_at(e, 'at')} in attempt {e['attempts']}."
+
+
+def _failed(e: Evidence) -> str:
+    reason = _told(e, "failure_reason", ": ")
+    return (
+        f"It is over: it failed at {_at(e, 'at')} after {_count(e['attempts'], 'attempt')}{reason}."
+    )
+
+
+def _reclaims_exhausted(e: Evidence) -> str:
+    return (
+        f"It is over: it failed at {_at(e, 'at')} because its workers vanished again and again "
+        f"({_count(e['reclaims'], 'reclaim')})."
+    )
+
+
+def _cancelled(e: Evidence) -> str:
+    who = e.get("actor") or e["cancelled_by"]
+    return f"It is over: {who} cancelled it at {_at(e, 'at')}{_told(e, 'reason', ': ')}."
+
+
+def _skipped(e: Evidence) -> str:
+    return f"It is over: it was skipped at {_at(e, 'at')}, as what it depends on cannot be met."
+
+
+def _deadline_passed(e: Evidence) -> str:
+    return f"It is over: it expired at {_at(e, 'at')}, when its deadline had passed."
+
+
+def _attempt_timed_out(e: Evidence) -> str:
+    return (
+        f"It is over: it expired at {_at(e, 'at')}, when its attempt had run out of time and no "
+        "retry was left."
+    )
+
+
+def _deadline_due(e: Evidence) -> str:
+    return (
+        f"Its deadline was {_at(e, 'deadline_at')}; it ends as expired as soon as the sweep for "
+        "deadlines runs."
+    )
+
+
+def _running(e: Evidence) -> str:
+    progress = _told(e, "progress_percent", ", ", " % done")
+    return (
+        f"It is running: {e['worker_instance_id']} holds its lease until "
+        f"{_at(e, 'lease_expires_at')}{progress}."
+    )
+
+
+def _holder_silent(e: Evidence) -> str:
+    heard = (
+        f"was last heard at {_at(e, 'last_heard_at')}"
+        if "last_heard_at" in e
+        else "is not among the live workers"
+    )
+    return (
+        f"{e['worker_instance_id']} holds its lease until {_at(e, 'lease_expires_at')}, "
+        f"but {heard}."
+    )
+
+
+def _lease_expired(e: Evidence) -> str:
+    return (
+        f"{e['worker_instance_id']} let its lease run out at {_at(e, 'lease_expires_at')}; it "
+        f"waits to be taken over by one of {_able(e, 'worker')} "
+        f"(reclaim {e['reclaims'] + 1} of {e['max_reclaims']})."
+    )
+
+
+def _lease_revoked(e: Evidence) -> str:
+    return (
+        f"{e.get('by') or 'An operator'} took the lease away from {e['worker_instance_id']}"
+        f"{_told(e, 'reason', ' (', ')')}; it waits to be taken over by one of "
+        f"{_able(e, 'worker')}."
+    )
+
+
+def _reclaims_used_up(e: Evidence) -> str:
+    return (
+        f"Its workers vanished too often: all of its {_count(e['max_reclaims'], 'reclaim')} are "
+        "used up. The next worker that looks ends it as failed."
+    )
+
+
+def _crash_loop(e: Evidence) -> str:
+    lost = f"{_count(e['reclaims'], 'reclaim')} of {e['max_reclaims']}"
+    if "reclaim_at" not in e:
+        return f"It is in a crash loop: its workers keep vanishing ({lost})."
+    return (
+        f"It is in a crash loop: its workers keep vanishing ({lost}); it may be taken over again "
+        f"from {_at(e, 'reclaim_at')} on."
+    )
+
+
+def _suspended(e: Evidence) -> str:
+    what = str(e["blocking_reason"]).replace("_", " ")
+    return f"It is suspended since {_at(e, 'since')}, {what}{_told(e, 'detail', ': ')}."
+
+
+def _held(e: Evidence) -> str:
+    step = _told(e, "step", " at step ")
+    reason = e.get("reason") or e.get("detail") or "no reason was given"
+    return f"Its worker held it{step} for an operator to look at: {reason}."
+
+
+def _paused_by_operator(e: Evidence) -> str:
+    who = e.get("actor") or "An operator"
+    return f"{who} paused it{_told(e, 'since', ' at ')}{_told(e, 'detail', ': ')}."
+
+
+def _paused_by_policy(e: Evidence) -> str:
+    return (
+        f"A policy paused it{_told(e, 'since', ' at ')}{_told(e, 'detail', ': ')}"
+        f"{_told(e, 'actor', ' (', ')')}."
+    )
+
+
+def _flow_being_cancelled(e: Evidence) -> str:
+    return f"Its flow is being cancelled{_told(e, 'since', ' since ')}."
+
+
+def _blocked(what: str) -> Callable[[Evidence], str]:
+    def sentence(e: Evidence) -> str:
+        return (
+            f"It is kept out of the line{_told(e, 'since', ' since ')}: {what}"
+            f"{_told(e, 'detail', ' (', ')')}."
+        )
+
+    return sentence
+
+
+def _waiting_for_children(e: Evidence) -> str:
+    return f"It waits for what it depends on since {_at(e, 'since')}{_told(e, 'detail', ': ')}."
+
+
+def _expires_before_it_starts(e: Evidence) -> str:
+    return (
+        f"Its deadline, {_at(e, 'deadline_at')}, comes before the time it is delayed until, "
+        f"{_at(e, 'delayed_until')}: it will expire without running."
+    )
+
+
+def _promotion_due(e: Evidence) -> str:
+    return (
+        f"It was delayed until {_at(e, 'delayed_until')}, which is past; it gets into line as soon "
+        "as the sweep for due executions runs."
+    )
+
+
+def _retry_backoff(e: Evidence) -> str:
+    return (
+        f"It failed{_told(e, 'failure_reason', ' (', ')')} and is in back-off until "
+        f"{_at(e, 'delayed_until')}, before retry {e['retry']} of {e['max_retries']}."
+    )
+
+
+def _delayed_by_submit(e: Evidence) -> str:
+    return f"It was submitted to start at {_at(e, 'delayed_until')}."
+
+
+def _delayed_by_worker(e: Evidence) -> str:
+    who = e.get("worker_instance_id") or "its worker"
+    return f"It put itself off until {_at(e, 'delayed_until')} (last held by {who})."
+
+
+def _resume_delayed(e: Evidence) -> str:
+    return f"It was resumed, to go on at {_at(e, 'delayed_until')}."
+
+
+def _granted(e: Evidence) -> str:
+    return (
+        f"It is granted to {e['worker_instance_id']} until {_at(e, 'expires_at')}; other workers "
+        "pass it by."
+    )
+
+
+def _lane_paused(e: Evidence) -> str:
+    until = _told(e, "resumes_at", " until ") or " until somebody resumes it"
+    return (
+        f"Its lane {e['lane']} is paused{_told(e, 'by', ' by ')}{until}{_told(e, 'reason', ': ')}."
+    )
+
+
+def _lane_disabled(e: Evidence) -> str:
+    return f"Its lane {e['lane']} is disabled{_told(e, 'by', ' by ')}{_told(e, 'reason', ': ')}."
+
+
+def _lane_draining(e: Evidence) -> str:
+    return (
+        f"Its lane {e['lane']} is draining{_told(e, 'by', ' (', ')')}: what waits there still "
+        "runs, nothing new gets in."
+    )
+
+
+def _lane_pause_over(e: Evidence) -> str:
+    return f"The pause of its lane {e['lane']} ended at {_at(e, 'resumes_at')}."
+
+
+def _no_worker_alive(e: Evidence) -> str:
+    return f"No worker is alive{_told(e, 'last_heard_at', '; the last was heard at ')}."
+
+
+def _other_namespaces_only(e: Evidence) -> str:
+    return (
+        f"No live worker serves its namespace {e['namespace']}; those that live serve "
+        f"{', '.join(e['namespaces'])}."
+    )
+
+
+def _task_unknown(e: Evidence) -> str:
+    return (
+        f"Nobody knows the task {e['task']}: none of {_count(e['live_workers'], 'live worker')} "
+        "has registered it."
+    )
+
+
+def _lane_not_served(e: Evidence) -> str:
+    return (
+        f"Workers that know the task {e['task']} are alive, but none serves the lane {e['lane']}; "
+        f"they serve {', '.join(e['lanes'])}."
+    )
+
+
+def _capabilities_missing(e: Evidence) -> str:
+    return (
+        f"No live worker has all of its capabilities; the nearest, {e['nearest']}, lacks "
+        f"{', '.join(e['missing'])}."
+    )
+
+
+def _in_line(e: Evidence) -> str:
+    first = {
+        "retry": "Its next attempt is",
+        "replay": "Replayed, it is",
+        "resume": "Its attempt is",
+    }
+    subject = first.get(e["waits_as"], "It is")
+    workers = f"{_able(e, 'live worker')} can run it"
+    if not e["ahead"] and not e["is_more"]:
+        return f"{subject} next in line in the lane {e['lane']}; {workers}."
+    ahead = f"{e['ahead']}+" if e["is_more"] else str(e["ahead"])
+    return (
+        f"{subject} in line in the lane {e['lane']}, with {ahead} before it; {workers}, and all "
+        "may be busy."
+    )
+
+
+def _replayed(e: Evidence) -> str:
+    return (
+        f"It was replayed{_told(e, 'by', ' by ')} (replay {e['replay']} of {e['max_replays']})"
+        f"{_told(e, 'reason', ': ')}."
+    )
+
+
+def _deadline_ahead(e: Evidence) -> str:
+    return f"It expires at its deadline, {_at(e, 'deadline_at')}, unless it has ended by then."
+
+
+# Every code that the engine can answer.
+SENTENCES: dict[str, Callable[[Evidence], str]] = {
+    "completed": _completed,
+    "failed": _failed,
+    "reclaims_exhausted": _reclaims_exhausted,
+    "cancelled": _cancelled,
+    "skipped": _skipped,
+    "deadline_passed": _deadline_passed,
+    "attempt_timed_out": _attempt_timed_out,
+    "deadline_due": _deadline_due,
+    "running": _running,
+    "holder_silent": _holder_silent,
+    "lease_expired": _lease_expired,
+    "lease_revoked": _lease_revoked,
+    "reclaims_used_up": _reclaims_used_up,
+    "crash_loop": _crash_loop,
+    "suspended": _suspended,
+    "held": _held,
+    "paused_by_operator": _paused_by_operator,
+    "paused_by_policy": _paused_by_policy,
+    "flow_being_cancelled": _flow_being_cancelled,
+    "blocked_by_budget": _blocked("a budget is used up"),
+    "blocked_by_quota": _blocked("a quota is used up"),
+    "blocked_by_route": _blocked("no worker could run it"),
+    "blocked_by_lane_state": _blocked("its lane is not worked"),
+    "waiting_for_children": _waiting_for_children,
+    "expires_before_it_starts": _expires_before_it_starts,
+    "promotion_due": _promotion_due,
+    "retry_backoff": _retry_backoff,
+    "delayed_by_submit": _delayed_by_submit,
+    "delayed_by_worker": _delayed_by_worker,
+    "resume_delayed": _resume_delayed,
+    "granted": _granted,
+    "lane_paused": _lane_paused,
+    "lane_disabled": _lane_disabled,
+    "lane_draining": _lane_draining,
+    "lane_pause_over": _lane_pause_over,
+    "no_worker_alive": _no_worker_alive,
+    "other_namespaces_only": _other_namespaces_only,
+    "task_unknown": _task_unknown,
+    "lane_not_served": _lane_not_served,
+    "capabilities_missing": _capabilities_missing,
+    "in_line": _in_line,
+    "replayed": _replayed,
+    "deadline_ahead": _deadline_ahead,
+}

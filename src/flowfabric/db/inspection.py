@@ -1,0 +1,122 @@
+"""Looks at a database as its operator: reads tables, writes nothing, one snapshot a statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+
+from flowfabric.core.errors import ConnectionLost
+from flowfabric.db import call
+from flowfabric.db.functions import OPEN_CURSOR, READ_EVENTS
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+Rows: TypeAlias = list[asyncpg.Record]
+
+PAGE = 10_000
+
+# The tables of which an execution owns rows. In their place a narrowed query reads the rows of the
+# executions in question; everything else it reads whole.
+_OWNED = re.compile(r"\bff\.(execution|execution_body|attempt|event|grant)\b")
+_NARROW = """\
+with {tables}
+select * from (
+{text}
+) narrowed
+"""
+_NARROW_TABLE = """\
+one_{name} as materialized (
+  select x.* from ff.{name} x where x.partition_key = $1::smallint and x.execution_id = any($2))"""
+
+# As a whole first, so that the planner does not hope for an early row.
+_AT_MOST = """\
+with found as materialized (
+{text}
+)
+select * from found limit {limit}
+"""
+
+
+class QueryFailed(Exception):
+    """The server could not answer a query; the connection lives."""
+
+
+@cache
+def text_of(path: str) -> str:
+    """A query that ships with the package, by its path below `sql/doctor`."""
+    return (files("flowfabric") / "sql" / "doctor" / path).read_text(encoding="utf-8")
+
+
+def paths_in(folder: str) -> list[str]:
+    """The queries in a folder below `sql/doctor`, in order."""
+    entries = (files("flowfabric") / "sql" / "doctor" / folder).iterdir()
+    return sorted(f"{folder}/{entry.name}" for entry in entries if entry.name.endswith(".sql"))
+
+
+def together(texts: Iterable[str]) -> str:
+    """One query with the rows of all of them."""
+    return "\nunion all\n".join(f"select * from (\n{text}\n) q{n}" for n, text in enumerate(texts))
+
+
+def narrowed(text: str) -> str:
+    """The query, for the executions in partition $1 with the ids $2 alone.
+
+    Their rows are fetched once, however often the query reads a table.
+    """
+    names = sorted(set(_OWNED.findall(text)))
+    tables = ",\n".join(_NARROW_TABLE.format(name=name) for name in names)
+    return _NARROW.format(tables=tables, text=_OWNED.sub(r"one_\1", text))
+
+
+def at_most(text: str, limit: int) -> str:
+    return _AT_MOST.format(text=text, limit=limit)
+
+
+async def look(connection: Connection, text: str, *args: Any) -> Rows:
+    """Run one query in a read-only transaction of its own."""
+    try:
+        async with connection.transaction(isolation="read_committed", readonly=True):
+            await connection.fetch(text_of("settings.sql"))
+            return await connection.fetch(text, *args)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        if connection.is_closed():
+            raise ConnectionLost(f"Lost the connection to the database: {error}") from error
+        raise QueryFailed(str(error)) from error
+
+
+async def open_cursor(connection: Connection, partition: int, since: Any) -> str:
+    """A place in the events of a partition: behind all of now, or before those since a time."""
+    return str((await _engine(connection, OPEN_CURSOR, partition, since))[0][0])
+
+
+async def changed_since(
+    connection: Connection, partition: int, cursor: str
+) -> tuple[set[UUID], int, str]:
+    """The executions with events behind the cursor, how many events, and the cursor behind them."""
+    ids: set[UUID] = set()
+    number = 0
+    while True:
+        rows = await _engine(
+            connection, READ_EVENTS, partition, None, cursor, PAGE, None, None, None, None, None
+        )
+        ids.update(row["execution_id"] for row in rows[:-1])
+        number += len(rows) - 1
+        cursor = rows[-1]["next_cursor"]
+        if not rows[-1]["has_more"]:
+            return ids, number, cursor
+
+
+async def _engine(connection: Connection, statement: Any, *args: Any) -> Sequence[Any]:
+    try:
+        return await call.invoke(connection, statement, args)
+    except Exception as error:
+        if call.lost(error):
+            raise ConnectionLost(f"Lost the connection to the database: {error}") from error
+        raise

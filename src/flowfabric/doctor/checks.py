@@ -1,0 +1,106 @@
+"""What is checked: every file of `sql/doctor`, taken apart into its words and its query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import PurePosixPath
+
+from flowfabric.db.inspection import paths_in, text_of
+
+_FIELD = re.compile(r"(Holds|Reads|Remedy):\s+(.*)")
+
+
+class Reads(StrEnum):
+    """Whether a check can be narrowed to a few executions."""
+
+    EXECUTIONS = "executions"
+    DATABASE = "the database"
+    """Cheap as it is: an index leads to what it looks for."""
+    EVERYTHING = "everything"
+    """Neither: only a full pass runs it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One invariant or one check of the installation."""
+
+    name: str
+    title: str
+    meaning: str
+    remedy: str
+    holds: str
+    reads: Reads
+    text: str
+
+    @property
+    def is_eventual(self) -> bool:
+        """Whether it may be broken for a while, until a reconciler comes."""
+        return not self.holds.startswith("always")
+
+
+@cache
+def installation_checks() -> tuple[Check, ...]:
+    """The checks of the installation, X01 to X05."""
+    return tuple(map(_read, paths_in("installation")))
+
+
+@cache
+def invariants() -> tuple[Check, ...]:
+    """What must hold of the data."""
+    return tuple(map(_read, paths_in("invariants")))
+
+
+def find_check(name: str) -> Check | None:
+    return next(
+        (check for check in (*installation_checks(), *invariants()) if check.name == name), None
+    )
+
+
+def _read(path: str) -> Check:
+    header, body = _parts(text_of(path))
+    paragraphs = [" ".join(lines) for lines in _paragraphs(header)]
+    fields = _fields(header)
+    return Check(
+        name=PurePosixPath(path).stem,
+        title=paragraphs[0],
+        meaning=paragraphs[1],
+        remedy=fields["Remedy"],
+        holds=fields.get("Holds", "always"),
+        reads=Reads(fields.get("Reads", Reads.DATABASE)),
+        text=body,
+    )
+
+
+def _parts(text: str) -> tuple[list[str], str]:
+    """The comment at the head, without its dashes, and the query."""
+    lines = text.splitlines()
+    end = next(n for n, line in enumerate(lines) if not line.startswith("--"))
+    return [line[2:].removeprefix(" ") for line in lines[:end]], "\n".join(lines[end:])
+
+
+def _paragraphs(header: list[str]) -> Iterator[list[str]]:
+    paragraph: list[str] = []
+    for line in [*header, ""]:
+        if line:
+            paragraph.append(line)
+        elif paragraph:
+            yield paragraph
+            paragraph = []
+
+
+def _fields(header: list[str]) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    name = None
+    for line in header:
+        if match := _FIELD.fullmatch(line):
+            name = match[1]
+            fields[name] = match[2]
+        elif name and line.startswith("  "):
+            fields[name] += " " + line.strip()
+        else:
+            name = None
+    return fields

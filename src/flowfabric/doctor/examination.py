@@ -1,0 +1,217 @@
+"""An examination: the installation first, then every invariant, each one query and so one moment
+of the database. It holds while the engine works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from flowfabric.core.errors import CursorExpired, FlowFabricError, InvalidInput, Unavailable
+from flowfabric.core.ids import ExecutionId
+from flowfabric.db.inspection import (
+    QueryFailed,
+    at_most,
+    changed_since,
+    look,
+    narrowed,
+    open_cursor,
+    text_of,
+    together,
+)
+from flowfabric.doctor.checks import Check, Reads, installation_checks, invariants
+from flowfabric.doctor.installation import Installation
+from flowfabric.doctor.report import Finding, Level, Report, Verdict
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+MOST_FINDINGS = 1000
+"""A check that finds more is cut: then something is wrong as a whole."""
+
+CHUNK = 5000
+"""Executions a narrowed query looks at."""
+
+# One cursor a partition, as one text.
+_BETWEEN = "/"
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+Scope: TypeAlias = dict[int, list[UUID]]
+"""Executions by partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Which check runs now, and how many are done of how many."""
+
+    name: str
+    title: str
+    done: int
+    total: int
+
+
+async def examine(
+    connection: Connection,
+    *,
+    since: str | datetime | None = None,
+    is_throwaway: bool = False,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> Report:
+    """Check everything, or with `since` what belongs to executions with events since then.
+
+    `since` is a time, or the cursor of an earlier report: then nothing is missed in between.
+    """
+    started = perf_counter()
+    verdicts: list[Verdict] = []
+    notes: list[str] = []
+    patient = Installation(connection, is_throwaway=is_throwaway)
+    total = len(installation_checks()) + len(invariants())
+    for check in installation_checks():
+        report(Progress(name=check.name, title=check.title, done=len(verdicts), total=total))
+        began = perf_counter()
+        verdicts.append(_verdict(check, await patient.examine(check), began))
+
+    scope: Scope | None = None
+    events = cursor = None
+    if not patient.has_schema:
+        notes.append("The invariants were not checked: there is no schema yet.")
+    elif not patient.is_readable:
+        notes.append("The invariants were not checked: this role may not read the tables.")
+    else:
+        scope, events, cursor = await _scope(connection, since, notes)
+        for check in invariants():
+            if scope is None or check.reads is Reads.DATABASE:
+                report(
+                    Progress(name=check.name, title=check.title, done=len(verdicts), total=total)
+                )
+                verdicts.append(await _judge(connection, check))
+        if scope is not None:
+            verdicts += await judge_narrowly(connection, scope)
+            verdicts.sort(key=lambda verdict: (verdict.name[0] != "X", verdict.name))
+    return Report(
+        verdicts=tuple(verdicts),
+        duration=timedelta(seconds=perf_counter() - started),
+        executions=None if scope is None else sum(map(len, scope.values())),
+        events=events,
+        cursor=cursor,
+        notes=tuple(notes),
+    )
+
+
+async def judge_narrowly(connection: Connection, scope: Scope) -> list[Verdict]:
+    """Run the invariants that can be narrowed for some executions, all in one query."""
+    checks = {check.name: check for check in invariants() if check.reads is Reads.EXECUTIONS}
+    text = at_most(narrowed(together(check.text for check in checks.values())), MOST_FINDINGS + 1)
+    found: dict[str, list[Finding]] = {name: [] for name in checks}
+    began = perf_counter()
+    for partition, ids in scope.items():
+        for start in range(0, len(ids), CHUNK):
+            args = partition, ids[start : start + CHUNK]
+            try:
+                rows = await look(connection, text, *args)
+            except QueryFailed:
+                # One of them cannot be answered: the others can.
+                rows = []
+                for name, check in checks.items():
+                    found[name] += (await _judge(connection, check, *args)).findings
+            for row in rows:
+                found[row["name"]].append(_finding(checks[row["name"]], dict(row)))
+    each = (perf_counter() - began) / len(checks)
+    return [
+        Verdict(
+            name=name,
+            title=check.title,
+            findings=tuple(found[name][:MOST_FINDINGS]),
+            duration=timedelta(seconds=each),
+            is_cut=len(found[name]) > MOST_FINDINGS,
+        )
+        for name, check in checks.items()
+    ]
+
+
+async def _judge(connection: Connection, check: Check, *args: object) -> Verdict:
+    """Run one invariant, for all executions or for those that the arguments name."""
+    began = perf_counter()
+    text = at_most(narrowed(check.text) if args else check.text, MOST_FINDINGS + 1)
+    try:
+        rows = await look(connection, text, *args)
+        found = [_finding(check, dict(row)) for row in rows]
+    except QueryFailed as error:
+        problem = f"cannot be checked: {error}"
+        found = [Finding(name=check.name, level=Level.ERROR, problem=problem)]
+    return _verdict(check, found[:MOST_FINDINGS], began, is_cut=len(found) > MOST_FINDINGS)
+
+
+def _finding(check: Check, row: Mapping[str, Any]) -> Finding:
+    partition, execution_id = row["partition_key"], row["execution_id"]
+    return Finding(
+        name=check.name,
+        level=Level.WARNING if check.is_eventual and not row["is_stuck"] else Level.ERROR,
+        problem=row["problem"],
+        execution=None if execution_id is None else ExecutionId.of(partition, execution_id),
+    )
+
+
+def _verdict(
+    check: Check, findings: Iterable[Finding], began: float, *, is_cut: bool = False
+) -> Verdict:
+    return Verdict(
+        name=check.name,
+        title=check.title,
+        findings=tuple(findings),
+        duration=timedelta(seconds=perf_counter() - began),
+        is_cut=is_cut,
+    )
+
+
+async def _scope(
+    connection: Connection, since: str | datetime | None, notes: list[str]
+) -> tuple[Scope | None, int | None, str | None]:
+    """The executions to check (None is all), their new events, and where to go on the next time."""
+    (row,) = await look(connection, text_of("partitions.sql"))
+    partitions = range(row["partitions"])
+    if since is not None:
+        try:
+            return await _changed(connection, await _cursors(connection, since, partitions))
+        except CursorExpired as error:
+            if error.facts.get("reason") == "trimmed" and error.resume_from is not None:
+                notes.append(f"The cursor has expired: going on from {error.resume_from}.")
+                return await _scope(connection, error.resume_from, notes)
+            notes.append(f"A full pass, because the cursor has expired: {error}")
+        except InvalidInput as error:
+            raise InvalidInput(field="since", problem=error.problem) from error
+    try:
+        opened = [await open_cursor(connection, n, None) for n in partitions]
+    except Unavailable:
+        raise
+    except FlowFabricError as error:
+        # On a standby, or with a broken library: that is a finding of its own.
+        notes.append(f"There is no cursor to go on from: {error}")
+        return None, None, None
+    return None, None, _BETWEEN.join(opened)
+
+
+async def _cursors(connection: Connection, since: str | datetime, partitions: range) -> list[str]:
+    """A cursor for each partition; one that was added since then is new as a whole."""
+    given = since.split(_BETWEEN) if isinstance(since, str) else []
+    if len(given) > len(partitions):
+        raise InvalidInput(field="since", problem="is a cursor of another database")
+    moment = _LONG_AGO if isinstance(since, str) else since
+    rest = partitions[len(given) :]
+    return given + [await open_cursor(connection, partition, moment) for partition in rest]
+
+
+async def _changed(connection: Connection, cursors: list[str]) -> tuple[Scope, int, str]:
+    scope: Scope = {}
+    events = 0
+    behind = []
+    for partition, cursor in enumerate(cursors):
+        ids, number, after = await changed_since(connection, partition, cursor)
+        if ids:
+            scope[partition] = sorted(ids)
+        events += number
+        behind.append(after)
+    return scope, events, _BETWEEN.join(behind)

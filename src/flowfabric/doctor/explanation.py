@@ -1,0 +1,42 @@
+"""One execution: all that the invariants look at, and which of them hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flowfabric.core.errors import ExecutionNotFound, SchemaMismatch
+from flowfabric.core.ids import ExecutionId
+from flowfabric.db.inspection import QueryFailed, look, text_of
+from flowfabric.doctor.examination import judge_narrowly
+from flowfabric.doctor.report import Verdict
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The rows of an execution, as (part, columns), and what every invariant says of it."""
+
+    id: ExecutionId
+    rows: tuple[tuple[str, dict[str, Any]], ...]
+    verdicts: tuple[Verdict, ...]
+
+
+async def explain(connection: Connection, id: ExecutionId) -> Explanation:
+    try:
+        rows = await look(connection, text_of("execution.sql"), id.partition_key, id.uuid)
+    except QueryFailed as error:
+        raise SchemaMismatch(
+            f"The tables cannot be read: {error}. Run as the owner of schema ff."
+        ) from error
+    if not rows:
+        raise ExecutionNotFound(id=str(id))
+    verdicts = await judge_narrowly(connection, {id.partition_key: [id.uuid]})
+    return Explanation(
+        id=id,
+        rows=tuple((row["part"], json.loads(row["facts"])) for row in rows),
+        verdicts=tuple(verdicts),
+    )

@@ -1,0 +1,155 @@
+"""X01 to X05: whether the server, the schema and the rights are as the guarantees need them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flowfabric.core.errors import SchemaMismatch
+from flowfabric.db.inspection import QueryFailed, look, text_of
+from flowfabric.db.library import Source, package_source
+from flowfabric.db.migrate import SchemaStatus, status
+from flowfabric.doctor.checks import Check
+from flowfabric.doctor.report import Finding, Level
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+CLOCK_TOLERANCE = timedelta(seconds=2)
+
+# What a file says of a finding, and what it amounts to. Durability is the operator's own choice in
+# a database that may be lost; who may not read the tables cannot examine them.
+DURABILITY = "durability"
+BLIND = "blind"
+
+Found: TypeAlias = tuple[str, str]
+
+_DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+_OFF = frozenset({"off", "false", "no", "0"})
+_CONSTRAINT = re.compile(r"\bconstraint\s+(\w+)\s+(?:check|unique)")
+_INDEX = re.compile(r"\bcreate\s+(?:unique\s+)?index\s+(?:concurrently\s+)?(\w+)\s+on\b")
+_GONE = re.compile(r"\bdrop\s+(?:constraint|index)\s+(?:if\s+exists\s+)?(?:ff\.)?(\w+)")
+_COMMENT = re.compile(r"--[^\n]*")
+
+
+class Installation:
+    """What the checks of the installation came to, and whether the invariants can be read."""
+
+    def __init__(self, connection: Connection, *, is_throwaway: bool) -> None:
+        self._connection = connection
+        self._is_throwaway = is_throwaway
+        self.has_schema = False
+        self.is_readable = True
+
+    async def examine(self, check: Check) -> list[Finding]:
+        """What one check finds; in the order of their names, since they build on one another."""
+        try:
+            found = await _CHECKS[check.name](self, check)
+        except QueryFailed as error:
+            found = [("error", f"cannot be checked: {error}")]
+        findings = []
+        for level, problem in found:
+            if level == DURABILITY and self._is_throwaway:
+                continue
+            self.is_readable = self.is_readable and level != BLIND
+            findings.append(
+                Finding(
+                    name=check.name,
+                    level=Level.WARNING if level == "warning" else Level.ERROR,
+                    problem=problem,
+                )
+            )
+        return findings
+
+    async def _rows(self, check: Check, *args: Any) -> list[Found]:
+        rows = await look(self._connection, check.text, *args)
+        return [(row["level"], row["problem"]) for row in rows]
+
+    async def _durability(self, check: Check) -> list[Found]:
+        return [
+            *await self._rows(check),
+            *((DURABILITY, problem) for problem in _weak_options(os.environ.get("PGOPTIONS", ""))),
+        ]
+
+    async def _schema(self, check: Check) -> list[Found]:
+        try:
+            found = await status(self._connection)
+        except SchemaMismatch as error:
+            self.is_readable = False
+            return [("error", str(error))]
+        self.has_schema = found.has_schema and found.step_found > 0
+        if problem := found.problem():
+            return [("error", str(problem))]
+        if found.is_library_stale or found.is_newer:
+            return [_other_library(found)]
+        return await self._rows(check, *_manifest(package_source()))
+
+    async def _tables(self, check: Check) -> list[Found]:
+        found = await self._rows(check)
+        if self.has_schema and self.is_readable:
+            rows = await look(self._connection, text_of("restored_events.sql"))
+            found += [("error", row["problem"]) for row in rows]
+        return found
+
+    async def _server(self, check: Check) -> list[Found]:
+        before = datetime.now(UTC)
+        (row,) = await look(self._connection, text_of("clock.sql"))
+        after = datetime.now(UTC)
+        found = await self._rows(check)
+        if not before - CLOCK_TOLERANCE <= row["now"] <= after + CLOCK_TOLERANCE:
+            away = row["now"] - before
+            found.append(
+                ("warning", f"the clock of the server is {away.total_seconds():+.1f} s away")
+            )
+        return found
+
+
+_CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Found]]]] = {
+    "X01": Installation._durability,
+    "X02": Installation._schema,
+    "X03": Installation._rows,
+    "X04": Installation._tables,
+    "X05": Installation._server,
+}
+
+
+def _weak_options(options: str) -> Iterable[str]:
+    """What PGOPTIONS switches off, for the server it starts or the sessions it is passed to."""
+    try:
+        words = shlex.split(options)
+    except ValueError:
+        return
+    for word in words:
+        name, _, value = word.removeprefix("-c").removeprefix("--").strip().partition("=")
+        if name.strip().replace("-", "_") in _DURABLE and value.strip().lower() in _OFF:
+            yield f"PGOPTIONS says {name.strip()}={value.strip()}"
+
+
+def _other_library(found: SchemaStatus) -> Found:
+    return (
+        "warning",
+        f"the database has library {found.library_found} with another text than this release, "
+        "which has " + str(found.library_needed),
+    )
+
+
+def _manifest(source: Source) -> tuple[list[str], list[str], list[str], list[str]]:
+    """What a migrated database has to have: functions and their bodies, constraints, indexes."""
+    names, bodies = [], []
+    for file in source.library().files:
+        parts = file.text.split("$$")
+        if not file.path.startswith("views/") and len(parts) == 3:
+            names.append(file.path.rpartition("/")[2].removesuffix(".sql"))
+            bodies.append(parts[1])
+    constraints: set[str] = set()
+    indexes: set[str] = set()
+    for step in source.steps():
+        text = _COMMENT.sub("", step.text)
+        gone = set(_GONE.findall(text))
+        constraints = (constraints | set(_CONSTRAINT.findall(text))) - gone
+        indexes = (indexes | set(_INDEX.findall(text))) - gone
+    return names, bodies, sorted(constraints), sorted(indexes)

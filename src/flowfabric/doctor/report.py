@@ -1,0 +1,60 @@
+"""What the doctor says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from flowfabric.core.ids import ExecutionId
+
+
+class Level(StrEnum):
+    """An error is wrong now; a warning may pass, or is a matter of taste."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    name: str
+    level: Level
+    problem: str
+    execution: ExecutionId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one check came to; `is_cut` means that there is more than was read."""
+
+    name: str
+    title: str
+    findings: tuple[Finding, ...]
+    duration: timedelta
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A whole examination. `executions` and `events` are None for a full pass."""
+
+    verdicts: tuple[Verdict, ...]
+    duration: timedelta
+    executions: int | None = None
+    events: int | None = None
+    cursor: str | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for verdict in self.verdicts for finding in verdict.findings)
+
+    def count(self, level: Level) -> int:
+        return sum(finding.level is level for finding in self.findings)
+
+    @property
+    def is_sound(self) -> bool:
+        return self.count(Level.ERROR) == 0

@@ -1,0 +1,2 @@
+-- The clock of the server.
+select clock_timestamp() as now

@@ -1,0 +1,38 @@
+-- All that the invariants look at of one execution, part by part, as JSON.
+select x.part, x.facts::text as facts
+from (
+  select 1 as number, 'execution' as part, 0::bigint as place,
+         to_jsonb(e) - 'payload' - 'result' - 'failure_detail' || jsonb_build_object(
+           'payload_bytes', octet_length(e.payload), 'result_bytes', octet_length(e.result),
+           'failure_detail_bytes', octet_length(e.failure_detail)) as facts
+  from ff.execution e
+  where e.partition_key = $1::smallint and e.execution_id = $2::uuid
+  union all
+  select 2, 'route', 0, to_jsonb(r) || jsonb_build_object('lane_state', l.state)
+  from ff.execution e
+  join ff.route r on r.route_id = e.route_id
+  left join ff.lane l on l.lane = r.lane
+  where e.partition_key = $1::smallint and e.execution_id = $2::uuid
+  union all
+  select 3, 'body', 0, to_jsonb(b) - 'payload' || jsonb_build_object(
+           'payload_bytes', octet_length(b.payload))
+  from ff.execution_body b
+  where b.partition_key = $1::smallint and b.execution_id = $2::uuid
+  union all
+  select 4, 'grant', 0, to_jsonb(g) - 'key_hash'
+  from ff.grant g
+  where g.partition_key = $1::smallint and g.execution_id = $2::uuid
+  union all
+  select 5, 'event_trim', 0, to_jsonb(t)
+  from ff.event_trim t
+  where t.partition_key = $1::smallint and t.execution_id = $2::uuid
+  union all
+  select 6, 'attempt', a.attempt_index, to_jsonb(a) - 'failure_detail'
+  from ff.attempt a
+  where a.partition_key = $1::smallint and a.execution_id = $2::uuid
+  union all
+  select 7, 'event', v.event_id, to_jsonb(v)
+  from ff.event v
+  where v.partition_key = $1::smallint and v.execution_id = $2::uuid
+) x
+order by x.number, x.place

@@ -1,0 +1,30 @@
+-- The schema is that of this release, and nobody has changed it.
+--
+-- The steps are applied with the text of this release, the library has its number and hash, and in
+-- the catalogue there are its functions, word for word, and every named constraint and index.
+--
+-- Remedy:  flowfabric db migrate. It re-creates a function that was changed only with a library of
+--          another hash: set library_hash in ff.meta to null first. A constraint or an index has to
+--          be made again by hand, as the schema step has it (flowfabric db sql).
+select 'error' as level,
+       case when p.oid is null then format('the function ff.%s is missing', f.name)
+            else format('the function ff.%s is not that of this release', f.name)
+       end as problem
+from unnest($1::text[], $2::text[]) f(name, body)
+left join pg_catalog.pg_namespace n on n.nspname = 'ff'
+left join pg_catalog.pg_proc p on p.pronamespace = n.oid and p.proname = f.name
+where p.oid is null or p.prosrc <> f.body
+union all
+select 'error', format('the constraint %s is missing', c.name)
+from unnest($3::text[]) c(name)
+where not exists (
+  select from pg_catalog.pg_constraint x
+  join pg_catalog.pg_namespace n on n.oid = x.connamespace
+  where n.nspname = 'ff' and x.conname = c.name)
+union all
+select 'error', format('the index %s is missing', i.name)
+from unnest($4::text[]) i(name)
+where not exists (
+  select from pg_catalog.pg_class x
+  join pg_catalog.pg_namespace n on n.oid = x.relnamespace
+  where n.nspname = 'ff' and x.relname = i.name and x.relkind = 'i')

@@ -1,0 +1,73 @@
+-- Everybody may do what they need, and no more.
+--
+-- Functions are not for PUBLIC and belong to the owner of the tables, as whom they run. The role
+-- flowfabric_app, where it exists, may call the functions and read the views, owns nothing and
+-- touches no table. This role may read the tables and the clock, or doctor sees nothing.
+--
+-- Remedy:  As the owner of schema ff: flowfabric db migrate, which grants and revokes. For doctor:
+--          run it as that owner, as a superuser, or as a member of both pg_read_all_data and
+--          flowfabric_app.
+select 'error' as level, format('everybody may call %s', p.oid::regprocedure) as problem
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+where n.nspname = 'ff' and pg_catalog.has_function_privilege('public', p.oid, 'execute')
+union all
+select 'error', format('everybody may touch %s', c.oid::regclass)
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'ff' and c.relkind in ('r', 'v')
+  and pg_catalog.has_table_privilege('public', c.oid, 'select, insert, update, delete, truncate')
+union all
+select 'error', format('%s belongs to %s, the tables to %s', p.oid::regprocedure,
+                       p.proowner::regrole, t.relowner::regrole)
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+join pg_catalog.pg_class t on t.relnamespace = n.oid and t.relname = 'execution'
+where n.nspname = 'ff' and p.prosecdef and p.proowner <> t.relowner
+union all
+select 'error', format('flowfabric_app %s', x.problem)
+from pg_catalog.pg_roles r
+join pg_catalog.pg_namespace n on n.nspname = 'ff'
+cross join lateral (
+  select 'may not use schema ff' as problem
+  where not pg_catalog.has_schema_privilege(r.oid, n.oid, 'usage')
+  union all
+  select 'owns ' || c.oid::regclass
+  from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relowner = r.oid
+  union all
+  select 'owns ' || p.oid::regprocedure
+  from pg_catalog.pg_proc p where p.pronamespace = n.oid and p.proowner = r.oid
+  union all
+  select 'may not call ' || p.oid::regprocedure
+  from pg_catalog.pg_proc p
+  where p.pronamespace = n.oid and p.proname not like '\_%'
+    and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
+  union all
+  select 'may not read ' || c.oid::regclass
+  from pg_catalog.pg_class c
+  where c.relnamespace = n.oid and c.relkind = 'v'
+    and not pg_catalog.has_table_privilege(r.oid, c.oid, 'select')
+  union all
+  select 'may write to ' || c.oid::regclass
+  from pg_catalog.pg_class c
+  where c.relnamespace = n.oid and c.relkind = 'r'
+    and pg_catalog.has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate')
+) x
+where r.rolname = 'flowfabric_app' and not r.rolsuper
+union all
+select 'blind', format('%s may not read ff.%s', current_user, c.relname)
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'ff' and c.relkind = 'r'
+  and not (pg_catalog.has_schema_privilege(n.oid, 'usage')
+           and pg_catalog.has_table_privilege(c.oid, 'select'))
+union all
+select 'blind', format('%s may not use schema ff', current_user)
+from pg_catalog.pg_namespace n
+where n.nspname = 'ff' and not pg_catalog.has_schema_privilege(n.oid, 'usage')
+union all
+select 'blind', format('%s may not call ff.now', current_user)
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+where n.nspname = 'ff' and p.proname = 'now'
+  and not pg_catalog.has_function_privilege(p.oid, 'execute')

@@ -1,0 +1,26 @@
+-- Indexes and constraints are valid, and nothing hangs on the tables that we did not put there.
+--
+-- An index that was left invalid finds nothing; a trigger or a rule changes what a statement of the
+-- engine does. Events bear the numbers of transactions of this server: restored from a dump into a
+-- younger server they would not be seen until it has counted as far.
+--
+-- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
+--          the events instead. For events from a dump: restore a physical backup, or move the
+--          server's counter on with pg_resetwal --next-transaction-id.
+select 'error' as level, format('the index %s is not valid', i.indexrelid::regclass) as problem
+from pg_catalog.pg_index i
+join pg_catalog.pg_class c on c.oid = i.indrelid
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'ff' and not (i.indisvalid and i.indisready and i.indislive)
+union all
+select 'error', format('the trigger %s is on %s', t.tgname, t.tgrelid::regclass)
+from pg_catalog.pg_trigger t
+join pg_catalog.pg_class c on c.oid = t.tgrelid
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'ff' and not t.tgisinternal and t.tgenabled <> 'D'
+union all
+select 'error', format('the rule %s is on %s', r.rulename, r.ev_class::regclass)
+from pg_catalog.pg_rewrite r
+join pg_catalog.pg_class c on c.oid = r.ev_class
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'ff' and c.relkind = 'r'

@@ -1,0 +1,47 @@
+-- The server has room and keeps its house.
+--
+-- Autovacuum is on, no transaction is so old that dead rows pile up, connections are left, and the
+-- clocks of this machine and of the server agree to 2 s.
+--
+-- Remedy:  alter system set autovacuum = on; end the transaction (pg_terminate_backend) or drop the
+--          slot; raise max_connections or put a pooler in between; run a time service.
+select 'warning' as level, 'autovacuum is off' as problem
+from pg_catalog.pg_settings s
+where s.name in ('autovacuum', 'track_counts') and s.setting = 'off'
+union all
+select 'warning', format('autovacuum is off for %s', c.oid::regclass)
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'ff' and c.relkind = 'r'
+  and c.reloptions && array['autovacuum_enabled=off', 'autovacuum_enabled=false']
+union all
+select 'warning', format('process %s (%s, %s) has been in a transaction since %s', a.pid,
+                         coalesce(a.usename, '?'), coalesce(nullif(a.application_name, ''), '?'),
+                         a.xact_start)
+from pg_catalog.pg_stat_activity a
+where a.datname = current_database() and a.pid <> pg_catalog.pg_backend_pid()
+  and a.backend_type = 'client backend'
+  and a.xact_start < statement_timestamp() - interval '10 min'
+union all
+select 'warning', format('the prepared transaction %s has been open since %s', x.gid, x.prepared)
+from pg_catalog.pg_prepared_xacts x
+where x.database = current_database() and x.prepared < statement_timestamp() - interval '10 min'
+union all
+select 'warning', format('the replication slot %s holds back %s transactions', s.slot_name,
+                         greatest(age(s.xmin), age(s.catalog_xmin)))
+from pg_catalog.pg_replication_slots s
+where greatest(age(s.xmin), age(s.catalog_xmin)) > 10000000
+union all
+select 'warning', format('%s transactions since the last freeze; autovacuum does not keep up',
+                         age(d.datfrozenxid))
+from pg_catalog.pg_database d
+where d.datname = current_database() and age(d.datfrozenxid) > 1000000000
+union all
+select 'warning', format('%s of %s connections are in use', u.used, u.most)
+from (
+  select (select count(*) from pg_catalog.pg_stat_activity a
+          where a.backend_type = 'client backend') as used,
+         current_setting('max_connections')::integer
+           - current_setting('superuser_reserved_connections')::integer as most
+) u
+where u.used > 0.8 * u.most

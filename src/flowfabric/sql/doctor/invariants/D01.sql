@@ -1,0 +1,22 @@
+-- A key leads to an execution of its own namespace.
+--
+-- The execution of a key may have been trimmed before the key expired. Where nothing was ever
+-- trimmed, and where its events are not yet, it has to be there.
+--
+-- Holds:   always
+-- Reads:   everything
+-- Remedy:  Restore the execution from a backup; or wait until the key expires, which frees it.
+select 'D01' as name, k.partition_key, k.execution_id,
+       format('the key %s of %s leads to %s', k.key, k.namespace,
+              coalesce('an execution of ' || e.namespace, 'no execution')) as problem
+from ff.idempotency_key k
+left join ff.execution e on e.partition_key = k.partition_key and e.execution_id = k.execution_id
+where (k.scope = 'unfinished' or k.expires_at > (select ff.now()))
+  and case
+    when e.execution_id is not null then e.namespace <> k.namespace
+    else not exists (
+        select from ff.meta m where m.name = 'trimmed_xid:' || k.partition_key)
+      and not exists (
+        select from ff.event_trim t
+        where t.partition_key = k.partition_key and t.execution_id = k.execution_id)
+  end

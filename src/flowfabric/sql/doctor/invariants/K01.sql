@@ -1,0 +1,21 @@
+-- Only what has ended is ever trimmed, and at the right time.
+--
+-- trim_at is the end plus the execution's own retention. The marks of the trimmers in ff.meta can
+-- be read: the highest transaction trimmed, and how far the walk has come.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  For an execution: replay it, or wait; the walk over all rows goes by the end itself. For
+--          a mark: delete it from ff.meta; the walk starts again, old cursors may not notice a gap.
+select 'K01' as name, e.partition_key, e.execution_id,
+       format('%s, ended at %s, kept for %s, to be trimmed at %s', e.phase,
+              coalesce(e.terminal_at::text, 'no time'),
+              coalesce(e.retention::text, 'the usual time'),
+              coalesce(e.trim_at::text, 'no time')) as problem
+from ff.execution e
+where e.trim_at is distinct from case when e.phase = 'terminal' then e.terminal_at + e.retention end
+union all
+select 'K01', null, null, format('%s is %s', m.name, m.value)
+from ff.meta m
+where (m.name like 'trimmed\_xid:%' and m.value !~ '^[0-9]{1,19}$')
+   or (m.name like 'trim\_position:%' and m.value !~ '^([0-9a-f-]{36})?$')

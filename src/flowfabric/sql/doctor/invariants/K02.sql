@@ -1,0 +1,30 @@
+-- What is to be trimmed is soon trimmed.
+--
+-- Executions with a retention of their own, events that outlived their execution, keys that are
+-- over: each has a reconciler that looks every minute.
+--
+-- Holds:   soon, within 5 min; an error after 1 h while a worker is alive
+-- Reads:   the database
+-- Remedy:  Start a worker, or look into the log of those that run for retention_trimmer,
+--          event_trimmer and key_trimmer.
+select 'K02' as name, d.partition_key, d.execution_id,
+       format('%s due to be trimmed since %s', d.what, d.due_at) as problem,
+       d.due_at < t.now - interval '1 h' and t.is_worked as is_stuck
+from (
+  select n.now, exists (
+    select from ff.worker w where w.heartbeat_at + w.liveness_ttl > n.now) as is_worked
+  from (select ff.now() as now offset 0) n
+) t
+cross join lateral (
+  select e.partition_key, e.execution_id, 'an execution' as what, e.trim_at as due_at
+  from ff.execution e
+  where e.trim_at < t.now - interval '5 min'
+  union all
+  select x.partition_key, x.execution_id, 'events', x.due_at
+  from ff.event_trim x
+  where x.due_at < t.now - interval '5 min'
+  union all
+  select k.partition_key, k.execution_id, 'a key', k.expires_at
+  from ff.idempotency_key k
+  where k.expires_at > '-infinity' and k.expires_at < t.now - interval '5 min'
+) d

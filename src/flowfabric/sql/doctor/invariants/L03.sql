@@ -1,0 +1,19 @@
+-- No attempt appears twice.
+--
+-- An attempt that moved to the history is no longer the one on the execution.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Cancel the execution and replay it if it is open: the next claim starts a new attempt.
+select 'L03' as name, a.partition_key, a.execution_id,
+       format('attempt id %s of attempt %s is on the execution, too', a.attempt_id,
+              a.attempt_index) as problem
+from ff.attempt a
+join ff.execution e on e.partition_key = a.partition_key and e.execution_id = a.execution_id
+where a.attempt_id = e.attempt_id
+union all
+select 'L03', a.partition_key, a.execution_id,
+       format('attempt id %s is that of %s ended attempts', a.attempt_id, count(*))
+from ff.attempt a
+group by a.partition_key, a.execution_id, a.attempt_id
+having count(*) > 1

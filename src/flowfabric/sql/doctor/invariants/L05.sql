@@ -1,0 +1,21 @@
+-- Epochs rise from attempt to attempt.
+--
+-- The epoch is what outside systems compare to tell an old holder from the present one. Each lease
+-- has one that no lease of the execution had before; here attempt by attempt, in O02 by the events.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Whatever is guarded by ctx.epoch may have let an old holder in: check its effects.
+select 'L05' as name, a.partition_key, a.execution_id,
+       format('epoch %s of attempt %s is followed by %s', a.epoch, a.attempt_index,
+              a.next_epoch) as problem
+from (
+  select x.partition_key, x.execution_id, x.attempt_index, x.epoch,
+         coalesce(lead(x.epoch) over (
+           partition by x.partition_key, x.execution_id order by x.attempt_index),
+           e.epoch) as next_epoch
+  from ff.attempt x
+  left join ff.execution e
+    on e.partition_key = x.partition_key and e.execution_id = x.execution_id
+) a
+where a.next_epoch <= a.epoch

@@ -1,0 +1,24 @@
+-- Retries, reclaims and replays stay within their limits.
+--
+-- The limits are those of the stored policy: no retry without a retry policy, 3 with one that names
+-- no number, 10 replays, max_reclaims reclaims.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Cancel the execution if it is open, and find out which operation counted too far.
+select 'L07' as name, e.partition_key, e.execution_id,
+       format('%s retries, %s of %s reclaims, %s replays: more than its policy allows',
+              e.retry_count, e.reclaim_count, e.max_reclaims, e.replay_count) as problem
+from ff.execution e
+left join ff.execution_body b
+  on b.partition_key = e.partition_key and b.execution_id = e.execution_id
+where e.reclaim_count > e.max_reclaims
+   or e.retry_count > case
+        when b.policy -> 'retry_policy' is null then 0
+        when jsonb_typeof(b.policy #> '{retry_policy,max_retries}') = 'number'
+          then (b.policy #>> '{retry_policy,max_retries}')::numeric
+        else 3 end
+   or e.replay_count > case
+        when jsonb_typeof(b.policy -> 'max_replay_count') = 'number'
+          then (b.policy ->> 'max_replay_count')::numeric
+        else 10 end

@@ -1,0 +1,27 @@
+-- Work whose worker vanished is soon taken over.
+--
+-- A worker that covers its route is alive and its lane is open, and yet nobody has claimed it. When
+-- all workers are busy with what comes first by priority, this is how it has to be.
+--
+-- Holds:   soon, within 10 min; never an error
+-- Reads:   the database
+-- Remedy:  See what the workers do (`flowfabric events --follow`); give them more concurrency.
+select 'L10' as name, e.partition_key, e.execution_id,
+       format('%s since %s, though %s is alive', e.ownership, e.transitioned_at,
+              w.worker_instance_id) as problem,
+       false as is_stuck
+from ff.execution e
+cross join (select ff.now() as now offset 0) t
+join ff.route r on r.route_id = e.route_id
+join ff.lane l on l.lane = r.lane and l.state = 'active'
+cross join lateral (
+  select x.worker_instance_id from ff.worker x
+  where x.heartbeat_at + x.liveness_ttl > t.now
+    and x.namespace in ('', e.namespace)
+    and (x.lanes is null or r.lane = any (x.lanes))
+    and (x.tasks is null or r.task = any (x.tasks))
+    and r.capabilities <@ x.capabilities
+  limit 1
+) w
+where e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null
+  and e.transitioned_at < t.now - interval '10 min'

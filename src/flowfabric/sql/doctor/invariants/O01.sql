@@ -1,0 +1,46 @@
+-- Every end has its one event, and the last one tells the outcome.
+--
+-- An execution has ended once for each replay, and once more if it has ended now.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Subscribers may have missed an end or seen one that was none: let them read the
+--          execution itself.
+with reborn as materialized (
+  -- an id that was used again after its execution had been trimmed: its last life counts
+  select s.partition_key, s.execution_id, max(s.event_id) as since_id
+  from ff.event s
+  where s.kind = 'submitted'
+  group by s.partition_key, s.execution_id
+  having count(*) > 1
+)
+select 'O01' as name, e.partition_key, e.execution_id,
+       format('outcome %s after %s replays, but the events tell of %s ends%s', e.outcome,
+              e.replay_count, coalesce(c.number, 0),
+              case when c.is_odd then ', one with another outcome than its kind' end) as problem
+from ff.execution e
+left join (
+  select v.partition_key, v.execution_id, count(*) as number,
+         bool_or(v.outcome is distinct from case v.kind when 'completed' then 'success'::ff.outcome
+                                                        when 'failed' then 'failed'
+                                                        when 'cancelled' then 'cancelled'
+                                                        when 'expired' then 'expired'
+                                                        else 'skipped' end) as is_odd
+  from ff.event v
+  where v.kind in ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+    and not exists (
+      select from reborn r
+      where r.partition_key = v.partition_key and r.execution_id = v.execution_id
+        and v.event_id < r.since_id)
+  group by v.partition_key, v.execution_id
+) c on c.partition_key = e.partition_key and c.execution_id = e.execution_id
+where coalesce(c.number, 0) <> e.replay_count + (e.phase = 'terminal')::integer or c.is_odd
+union all
+select 'O01', e.partition_key, e.execution_id,
+       format('outcome %s, but its last event tells of none or another', e.outcome)
+from ff.execution e
+where e.phase = 'terminal'
+  and not exists (
+    select from ff.event v
+    where v.partition_key = e.partition_key and v.execution_id = e.execution_id
+      and v.version = e.version and v.outcome = e.outcome)

@@ -1,0 +1,30 @@
+-- Every replay has its event.
+--
+-- The count on the row and the events `replayed` agree.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  None is needed for the engine to go on; find out who wrote the row or the event.
+with reborn as materialized (
+  -- an id that was used again after its execution had been trimmed: its last life counts
+  select s.partition_key, s.execution_id, max(s.event_id) as since_id
+  from ff.event s
+  where s.kind = 'submitted'
+  group by s.partition_key, s.execution_id
+  having count(*) > 1
+)
+select 'O06' as name, e.partition_key, e.execution_id,
+       format('replayed %s times, but %s events tell of it', e.replay_count,
+              coalesce(c.number, 0)) as problem
+from ff.execution e
+left join (
+  select v.partition_key, v.execution_id, count(*) as number
+  from ff.event v
+  where v.kind = 'replayed'
+    and not exists (
+      select from reborn r
+      where r.partition_key = v.partition_key and r.execution_id = v.execution_id
+        and v.event_id < r.since_id)
+  group by v.partition_key, v.execution_id
+) c on c.partition_key = e.partition_key and c.execution_id = e.execution_id
+where e.replay_count <> coalesce(c.number, 0)

@@ -1,0 +1,14 @@
+-- A grant is for an execution that waits for a worker.
+--
+-- It is gone when the execution is claimed, ends or is trimmed. There is one at most, by its key.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Wait until it expires, a minute at most: the grant_reaper removes it.
+select 'R01' as name, g.partition_key, g.execution_id,
+       case when e.execution_id is null then format('a %s grant of no execution', g.kind)
+            else format('a %s grant of an execution that is %s, %s', g.kind, e.phase, e.ownership)
+       end as problem
+from ff.grant g
+left join ff.execution e on e.partition_key = g.partition_key and e.execution_id = g.execution_id
+where e.execution_id is null or e.phase = 'terminal' or e.ownership = 'leased'

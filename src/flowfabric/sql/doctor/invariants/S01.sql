@@ -1,0 +1,14 @@
+-- Whatever has ended has an outcome and a time of its end, and nothing else has.
+--
+-- Phase, outcome and terminal_at are three views of one fact. A CHECK refuses a row in which they
+-- disagree, so such a row was written with the CHECK taken away, or a page of the table is damaged.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Restore the row from a backup. If it is still open, cancel it and submit it again.
+select 'S01' as name, e.partition_key, e.execution_id,
+       format('phase %s, outcome %s, ended at %s do not agree', e.phase, e.outcome,
+              coalesce(e.terminal_at::text, 'no time')) as problem
+from ff.execution e
+where (e.phase = 'terminal') <> (e.outcome <> 'none')
+   or (e.phase = 'terminal') <> (e.terminal_at is not null)

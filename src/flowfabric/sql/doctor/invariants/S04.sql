@@ -1,0 +1,16 @@
+-- A lease is there whole or not at all.
+--
+-- Leased, or leased until the lease ran out: then lease id, expiry, worker and instance are all
+-- set, and there is an attempt. In every other state none of the four is.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Revoke the lease; the next claim makes a new one.
+select 'S04' as name, e.partition_key, e.execution_id,
+       format('%s with %s of the 4 lease columns%s', e.ownership,
+              num_nonnulls(e.lease_id, e.lease_expires_at, e.worker_id, e.worker_instance_id),
+              case when e.attempt_id is null then ' and no attempt' end) as problem
+from ff.execution e
+where num_nonnulls(e.lease_id, e.lease_expires_at, e.worker_id, e.worker_instance_id)
+      <> case when e.ownership in ('leased', 'lease_expired_reclaimable') then 4 else 0 end
+   or (e.ownership in ('leased', 'lease_expired_reclaimable') and e.attempt_id is null)

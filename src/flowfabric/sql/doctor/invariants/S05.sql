@@ -1,0 +1,18 @@
+-- Whatever waits for a time has one, and somebody will come for every timer.
+--
+-- due_at is the one column that the reconcilers look for. It may be earlier than the timers of the
+-- row (delay, reclaim, deadline, lease, attempt), never later: nobody would come.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  `flowfabric retry ID` makes a delayed execution due now; cancel and replay any other.
+select 'S05' as name, e.partition_key, e.execution_id,
+       format('%s, delayed until %s, looked at from %s on', e.eligibility,
+              coalesce(e.delayed_until::text, 'no time'),
+              coalesce(e.due_at::text, 'never')) as problem
+from ff.execution e
+where (e.eligibility = 'not_eligible_until_time') <> (e.delayed_until is not null)
+   or coalesce(e.due_at, 'infinity') > least(
+        e.delayed_until, e.reclaim_at,
+        case when e.phase <> 'terminal' then e.deadline_at end,
+        case when e.ownership = 'leased' then least(e.lease_expires_at, e.attempt_deadline_at) end)

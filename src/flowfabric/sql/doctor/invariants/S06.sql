@@ -1,0 +1,26 @@
+-- The state of the attempt fits the rest of the row.
+--
+-- Running means leased; what is suspended or lost its lease is interrupted; an end without any
+-- attempt keeps pending_first_attempt, every other end is attempt_terminal. The attempt state tells
+-- the next claim whether to start an attempt or to go on with one.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Cancel the execution, then replay it: the next claim starts a new attempt.
+select 'S06' as name, e.partition_key, e.execution_id,
+       format('attempt state %s does not fit %s, %s, %s attempts, %s replays', e.attempt_state,
+              e.phase, e.ownership, e.total_attempt_count, e.replay_count) as problem
+from ff.execution e
+where case
+    when e.phase = 'active' and e.ownership = 'leased' then e.attempt_state <> 'running_attempt'
+    when e.phase in ('active', 'suspended') then e.attempt_state <> 'attempt_interrupted'
+    when e.phase = 'terminal' then
+      e.attempt_state <> case when e.total_attempt_count > 0 or e.replay_count > 0
+                                then 'attempt_terminal'::ff.attempt_state
+                              else 'pending_first_attempt' end
+    when e.attempt_state = 'pending_first_attempt' then e.total_attempt_count > 0
+    when e.attempt_state in ('attempt_interrupted', 'pending_retry_attempt')
+      then e.total_attempt_count = 0
+    when e.attempt_state = 'pending_replay_attempt' then e.replay_count = 0
+    else true
+  end

@@ -1,0 +1,21 @@
+-- The times of an execution are in order.
+--
+-- Created, started, last moved, ended: none before the one it follows. The engine never writes a
+-- time before the row's last transition, also when the clock of the server was set back.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  None is needed for the engine to go on; find out who wrote the row.
+select 'S08' as name, e.partition_key, e.execution_id,
+       format('created %s, started %s, attempt %s to %s, moved %s, changed %s, ended %s',
+              e.created_at, e.started_at, e.attempt_started_at, e.attempt_ended_at,
+              e.transitioned_at, e.mutated_at, e.terminal_at) as problem
+from ff.execution e
+where e.started_at < e.created_at
+   or e.transitioned_at < e.created_at
+   or e.mutated_at < e.transitioned_at
+   or e.terminal_at < coalesce(e.started_at, e.created_at)
+   or e.attempt_started_at < e.started_at
+   or e.attempt_ended_at < e.attempt_started_at
+   or e.lease_expires_at < e.attempt_started_at
+   or (e.started_at is null) <> (e.total_attempt_count = 0)

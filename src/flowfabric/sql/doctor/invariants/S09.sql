@@ -1,0 +1,31 @@
+-- Every row has what it belongs to.
+--
+-- An execution is in a partition that exists and on a registered route of its own namespace, whose
+-- lane exists. A body or an ended attempt has its execution, in the same partition.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  A route or lane comes back when a worker or a client registers it again. Rows of no
+--          execution are left over from a deletion by hand: restore the execution from a backup.
+select 'S09' as name, e.partition_key, e.execution_id, 'the partition does not exist' as problem
+from ff.execution e
+where e.partition_key not between 0 and (
+  select m.value::smallint - 1 from ff.meta m where m.name = 'partitions')
+union all
+select 'S09', a.partition_key, a.execution_id, 'an attempt of no execution'
+from ff.attempt a
+where not exists (
+  select from ff.execution e
+  where e.partition_key = a.partition_key and e.execution_id = a.execution_id)
+union all
+select 'S09', b.partition_key, b.execution_id, 'a body of no execution'
+from ff.execution_body b
+where not exists (
+  select from ff.execution e
+  where e.partition_key = b.partition_key and e.execution_id = b.execution_id)
+union all
+select 'S09', e.partition_key, e.execution_id, 'its route or lane is unknown in its namespace'
+from ff.execution e
+where not exists (
+  select from ff.route r join ff.lane l on l.lane = r.lane
+  where r.route_id = e.route_id and r.namespace = e.namespace)

@@ -1,0 +1,17 @@
+-- The registry of workers makes sense.
+--
+-- A worker was registered before its last heartbeat, counts as alive for some time without one, and
+-- its names can be read.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  Mark the worker dead; a live one registers again with its next beat.
+select 'W01' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('worker %s of %s: registered %s, heartbeat %s, alive for %s', w.worker_instance_id,
+              case w.namespace when '' then 'all namespaces' else w.namespace end, w.registered_at,
+              w.heartbeat_at, w.liveness_ttl) as problem
+from ff.worker w
+where w.heartbeat_at < w.registered_at or w.liveness_ttl <= interval '0'
+   or w.worker_instance_id = '' or w.worker_id = ''
+   or array_position(w.lanes, null) is not null or array_position(w.tasks, null) is not null
+   or array_position(w.capabilities, null) is not null

@@ -1,0 +1,13 @@
+-- Events whose transaction this server has not counted to yet; part of X04.
+select format('events of partition %s bear transaction numbers up to %s, this server is at %s',
+              l.partition_key, l.xid, pg_catalog.pg_snapshot_xmax(s.snapshot)) as problem
+from (select pg_catalog.pg_current_snapshot() as snapshot) s
+cross join generate_series(0, (
+  select m.value::smallint - 1 from ff.meta m where m.name = 'partitions')) p(partition_key)
+cross join lateral (
+  select v.partition_key, v.xid from ff.event v
+  where v.partition_key = p.partition_key::smallint
+  order by v.xid desc
+  limit 1
+) l
+where l.xid >= pg_catalog.pg_snapshot_xmax(s.snapshot)

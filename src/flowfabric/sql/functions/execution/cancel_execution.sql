@@ -1,0 +1,84 @@
+-- End an execution as cancelled, from any state it may be in.
+--
+-- An operator (source operator_override) may always. The lease holder must show its fence, and so
+-- must any other source while the execution runs; a fence that is not good is answered, not raised,
+-- because the lease may have been marked expired on the way. Grants go, timers stop, and the holder's
+-- process is told at once by a hint.
+--
+-- Moves:    any unfinished state -> terminal cancelled (T23); a lease found expired is marked so (T19)
+-- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
+--           · lease_revoked · lease_expired · stale_lease
+-- Locks:    the execution, waiting up to 2 s
+-- Replay:   cancelling a cancelled execution answers `cancelled` again and changes nothing
+drop function if exists ff.cancel_execution;
+create function ff.cancel_execution(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_id  uuid,
+  p_reason        text default null,
+  p_source        text default 'operator_override',
+  p_actor         text default null,
+  p_lease_id      uuid default null,
+  p_epoch         bigint default null,
+  p_attempt_id    uuid default null
+)
+returns table (outcome text, public_state text, version integer, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_row     ff.execution;
+  v_now     timestamptz;
+  v_verdict ff.verdict;
+begin
+  perform ff._check_words(p_actor, p_reason);
+  if p_source is null or p_source = '' or octet_length(p_source) > 256
+     or p_source ~ '[\x01-\x1f\x7f]' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'source', 'problem', 'must be 1 to 256 bytes without control characters'));
+  end if;
+  v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
+  if v_row.phase = 'terminal' then
+    if v_row.outcome <> 'cancelled' then
+      perform ff._refuse('WF204', 'already_terminal', jsonb_build_object(
+        'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'outcome', v_row.outcome));
+    end if;
+    return query select 'cancelled', 'cancelled', v_row.version, null::jsonb;
+    return;
+  end if;
+  if p_source = 'lease_holder' or (p_source <> 'operator_override' and v_row.phase = 'active') then
+    if num_nulls(p_lease_id, p_epoch, p_attempt_id) > 0 then
+      perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+        'field', 'fence',
+        'problem', case num_nulls(p_lease_id, p_epoch, p_attempt_id)
+                     when 3 then 'fence_required' else 'partial_fence_triple' end,
+        'hint', 'give lease_id, epoch and attempt_id, or cancel as operator_override'));
+    end if;
+    v_verdict := (ff._judge_leases(p_partition_key, p_namespace, 'cancel', array[p_execution_id],
+                                   array[p_lease_id], array[p_epoch], array[p_attempt_id], false))[1];
+    if v_verdict.word <> 'held' then
+      -- Read again: the lease may have been marked expired. A lease that was cancelled and comes back
+      -- after a replay is told so again.
+      return query
+      select case v_verdict.word when 'repeat' then 'cancelled' else v_verdict.word end,
+             e.public_state::text, e.version, v_verdict.detail
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
+      return;
+    end if;
+  end if;
+
+  v_now := ff.now();
+  perform ff._end_executions(
+    p_partition_key, array[p_execution_id], 'cancelled', 'cancel', 'cancelled', 'cancel',
+    'ended_cancelled', v_now,
+    p_reason => p_reason,
+    p_cancelled_by => p_source,
+    p_actor => p_actor,
+    p_detail => jsonb_strip_nulls(jsonb_build_object('source', p_source, 'reason', p_reason)));
+  return query select 'cancelled', 'cancelled', v_row.version + 1, null::jsonb;
+end;
+$$;

@@ -1,0 +1,39 @@
+-- How many executions match a filter, from a cursor on; the filter is that of list_executions.
+--
+-- A call looks at a bounded number of executions. next_cursor leads on from there and is null at the
+-- end; the caller adds up, and stops when it has counted enough.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.count_executions;
+create function ff.count_executions(
+  p_partition_key      smallint,
+  p_namespace          text,
+  p_states             text[] default null,
+  p_lanes              text[] default null,
+  p_tasks              text[] default null,
+  p_tags               text default null,
+  p_created_after      timestamptz default null,
+  p_created_before     timestamptz default null,
+  p_ended_after        timestamptz default null,
+  p_worker_instance_id text default null,
+  p_cursor             text default null
+)
+returns table (counted integer, next_cursor text)
+language plpgsql
+stable
+security definer
+set search_path = ''
+as $$
+#variable_conflict use_column
+begin
+  return query
+  select cardinality(f.execution_ids), replace(f.next_id::text, '-', '')
+  from ff._scan_executions(
+    p_partition_key, p_namespace, p_states, p_lanes, p_tasks, p_tags, p_created_after,
+    p_created_before, p_ended_after, p_worker_instance_id, p_cursor, 10000,
+    case when p_tags is null then 2500 else 1500 end) f;
+end;
+$$;

@@ -1,0 +1,360 @@
+-- Say why an execution is not running, or that it is: what stands in its way, and until when.
+--
+-- Every row is one obstacle or one thing to know, in the order in which the engine asks: whether the
+-- execution has ended or runs, whether something keeps it out of the line, whether it is granted to a
+-- worker, whether its lane is worked, whether a live worker can do it, and how many are before it.
+-- The first row is the answer; changes_at is when it may change by itself, null if nobody can tell.
+--
+-- Moves:    nothing
+-- Refuses:  WF301 not_found
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.explain_execution;
+create function ff.explain_execution(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_id  uuid
+)
+returns table (dimension text, code text, evidence jsonb, changes_at timestamptz)
+language plpgsql
+stable
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now    constant timestamptz := ff.now();
+  v_row    ff.execution;
+  v_route  ff.route;
+  v_lane   ff.lane;
+  v_grant  ff.grant;
+  v_policy jsonb;
+  v_event  record;
+  v_holder record;
+  v_live   record;
+  v_able   bigint;
+  v_routes bigint[];
+  v_ahead  bigint;
+  v_is_up  boolean;
+  v_closed boolean;
+begin
+  select e.* into v_row
+  from ff.execution e
+  where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+    and case when p_namespace is null then true else e.namespace = p_namespace end;
+  if not found then
+    perform ff._refuse('WF301', 'not_found', jsonb_build_object(
+      'id', format('{fp:%s}:%s', p_partition_key, p_execution_id)));
+  end if;
+  select r.* into v_route from ff.route r where r.route_id = v_row.route_id;
+  select l.* into v_lane from ff.lane l where l.lane = v_route.lane;
+  select b.policy into v_policy
+  from ff.execution_body b
+  where b.partition_key = p_partition_key and b.execution_id = p_execution_id;
+  -- Who did the last thing, and why: the latest events are the first to be looked at.
+  select v.kind, v.actor, v.detail, v.occurred_at into v_event
+  from (
+    select x.kind, x.actor, x.detail, x.occurred_at, x.event_id from ff.event x
+    where x.partition_key = p_partition_key and x.execution_id = p_execution_id
+    order by x.event_id desc
+    limit 50) v
+  where v.kind in ('blocked', 'held', 'cancelled', 'lease_revoked', 'replayed', 'skipped')
+  order by v.event_id desc
+  limit 1;
+
+  if v_row.phase = 'terminal' then
+    return query select 'end',
+      case v_row.outcome
+        when 'success' then 'completed'
+        when 'expired' then case when v_row.cause = 'expire'
+                              then 'deadline_passed' else 'attempt_timed_out' end
+        when 'cancelled' then 'cancelled'
+        when 'skipped' then 'skipped'
+        else case v_row.cause when 'exceed_reclaims' then 'reclaims_exhausted'
+                              else 'failed' end end,
+      jsonb_strip_nulls(jsonb_build_object(
+        'at', v_row.terminal_at, 'attempts', v_row.total_attempt_count,
+        'retries', v_row.retry_count, 'reclaims', v_row.reclaim_count,
+        'failure_class', v_row.failure_class, 'failure_category', v_row.failure_category,
+        'failure_reason', v_row.failure_reason, 'deadline_at', v_row.deadline_at,
+        'cancelled_by', v_row.cancelled_by, 'reason', v_row.cancellation_reason,
+        'actor', case when v_event.kind::text = v_row.outcome::text then v_event.actor end,
+        'kept_until', v_row.trim_at)),
+      null::timestamptz;
+    return;
+  end if;
+
+  select g.* into v_grant
+  from ff.grant g
+  where g.partition_key = p_partition_key and g.execution_id = p_execution_id
+    and case when g.expires_at > v_now then true else false end;
+  if v_row.deadline_at <= v_now then
+    return query select 'time', 'deadline_due',
+      jsonb_build_object('deadline_at', v_row.deadline_at), v_row.deadline_at;
+  end if;
+
+  if v_row.ownership = 'leased' and v_row.lease_expires_at > v_now then
+    select w.heartbeat_at, w.heartbeat_at + w.liveness_ttl > v_now as is_live into v_holder
+    from ff.worker w
+    where w.namespace in ('', v_row.namespace) and w.worker_instance_id = v_row.worker_instance_id
+    order by w.heartbeat_at desc
+    limit 1;
+    return query select 'lease',
+      case when v_holder.is_live then 'running' else 'holder_silent' end,
+      jsonb_strip_nulls(jsonb_build_object(
+        'worker_id', v_row.worker_id, 'worker_instance_id', v_row.worker_instance_id,
+        'lease_expires_at', v_row.lease_expires_at, 'epoch', v_row.epoch,
+        'attempt_index', v_row.attempt_index, 'attempt_type', v_row.attempt_type,
+        'attempt_started_at', v_row.attempt_started_at,
+        'attempt_deadline_at', v_row.attempt_deadline_at,
+        'last_heard_at', v_holder.heartbeat_at, 'progress_percent', v_row.progress_percent,
+        'progress_message', v_row.progress_message)),
+      least(v_row.lease_expires_at, v_row.attempt_deadline_at, v_row.deadline_at);
+  elsif v_row.phase = 'suspended' then
+    return query select 'signal', 'suspended',
+      jsonb_strip_nulls(jsonb_build_object(
+        'blocking_reason', v_row.blocking_reason, 'detail', v_row.blocking_detail,
+        'since', v_row.transitioned_at)),
+      v_row.due_at;
+  elsif v_row.eligibility = 'blocked_by_operator' then
+    return query select 'operator',
+      case when v_row.cause in ('hold') then 'held'
+           when v_row.blocking_reason = 'paused_by_flow_cancel' then 'flow_being_cancelled'
+           when v_row.blocking_reason = 'paused_by_policy' then 'paused_by_policy'
+           else 'paused_by_operator' end,
+      jsonb_strip_nulls(jsonb_build_object(
+        'detail', v_row.blocking_detail, 'since', v_row.blocked_at,
+        'actor', case when v_event.kind = 'blocked' then v_event.actor end,
+        'step', case when v_event.kind = 'held' then v_event.detail ->> 'step' end,
+        'reason', case when v_event.kind = 'held' then v_event.detail ->> 'reason' end)),
+      null::timestamptz;
+  elsif v_row.eligibility in ('blocked_by_budget', 'blocked_by_quota', 'blocked_by_route',
+                              'blocked_by_lane_state') then
+    return query select
+      case v_row.eligibility when 'blocked_by_budget' then 'budget' when 'blocked_by_quota' then 'quota'
+                             when 'blocked_by_route' then 'route' else 'lane' end,
+      v_row.eligibility::text,
+      jsonb_strip_nulls(jsonb_build_object(
+        'detail', v_row.blocking_detail, 'since', v_row.blocked_at,
+        'capabilities', case when v_row.eligibility = 'blocked_by_route' then v_route.capabilities end,
+        'actor', case when v_event.kind = 'blocked' then v_event.actor end)),
+      null::timestamptz;
+  elsif v_row.eligibility = 'blocked_by_dependencies' then
+    return query select 'dependency', 'waiting_for_children',
+      jsonb_strip_nulls(jsonb_build_object(
+        'detail', v_row.blocking_detail, 'since', v_row.transitioned_at)),
+      null::timestamptz;
+  elsif v_row.eligibility = 'not_eligible_until_time' then
+    if v_row.deadline_at > v_now and v_row.deadline_at <= v_row.delayed_until then
+      return query select 'time', 'expires_before_it_starts',
+        jsonb_build_object('deadline_at', v_row.deadline_at, 'delayed_until', v_row.delayed_until),
+        v_row.deadline_at;
+    end if;
+    if v_row.delayed_until <= v_now then
+      return query select 'time', 'promotion_due',
+        jsonb_build_object('delayed_until', v_row.delayed_until,
+                           'blocking_reason', v_row.blocking_reason),
+        v_row.delayed_until;
+    elsif v_row.attempt_state = 'pending_retry_attempt' then
+      return query select 'time', 'retry_backoff',
+        jsonb_strip_nulls(jsonb_build_object(
+          'delayed_until', v_row.delayed_until, 'retry', v_row.retry_count,
+          'max_retries', coalesce((v_policy #>> '{retry_policy,max_retries}')::numeric, 3),
+          'failure_class', v_row.failure_class, 'failure_category', v_row.failure_category,
+          'failure_reason', v_row.failure_reason, 'failed_at', v_row.attempt_ended_at)),
+        v_row.delayed_until;
+    else
+      return query select 'time',
+        case when v_row.blocking_reason = 'waiting_for_resume_delay' then 'resume_delayed'
+             when v_row.attempt_state = 'attempt_interrupted' then 'delayed_by_worker'
+             else 'delayed_by_submit' end,
+        jsonb_strip_nulls(jsonb_build_object(
+          'delayed_until', v_row.delayed_until,
+          'worker_instance_id', case when v_row.attempt_state = 'attempt_interrupted'
+                                  then v_row.last_worker_instance_id end)),
+        v_row.delayed_until;
+    end if;
+  elsif v_row.reclaim_at is not null and v_grant.execution_id is null then
+    -- who has a grant need not wait
+    return query select 'attempt', 'crash_loop',
+      jsonb_strip_nulls(jsonb_build_object(
+        'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
+        'reclaim_at', v_row.reclaim_at, 'is_due', v_row.reclaim_at <= v_now,
+        'worker_instance_id', coalesce(v_row.worker_instance_id, v_row.last_worker_instance_id))),
+      v_row.reclaim_at;
+  end if;
+
+  v_is_up := v_row.ownership = 'leased' and v_row.lease_expires_at > v_now;
+  if not v_is_up then
+    if v_grant.execution_id is not null then
+      return query select 'grant', 'granted',
+        jsonb_build_object(
+          'kind', v_grant.kind, 'worker_id', v_grant.worker_id,
+          'worker_instance_id', v_grant.worker_instance_id, 'issued_at', v_grant.issued_at,
+          'expires_at', v_grant.expires_at),
+        v_grant.expires_at;
+    end if;
+
+    v_closed := v_lane.state = 'disabled'
+      or (v_lane.state = 'paused' and (v_lane.resumes_at is null or v_lane.resumes_at > v_now));
+    if v_closed then
+      return query select 'lane', 'lane_' || v_lane.state::text,
+        jsonb_strip_nulls(jsonb_build_object(
+          'lane', v_lane.lane, 'by', v_lane.changed_by, 'reason', v_lane.reason,
+          'since', v_lane.changed_at, 'resumes_at', v_lane.resumes_at)),
+        v_lane.resumes_at;
+    end if;
+  end if;
+
+  if not v_is_up and v_grant.execution_id is null then
+    select count(*) into v_able
+    from (
+      select from ff.worker x
+      where x.heartbeat_at + x.liveness_ttl > v_now and x.namespace in ('', v_row.namespace)
+        and v_route.capabilities <@ x.capabilities
+        and (x.lanes is null or v_route.lane = any (x.lanes))
+        and (x.tasks is null or v_route.task = any (x.tasks))
+      limit 101) w;
+  end if;
+
+  if v_able = 0 then
+    -- The funnel: alive, of this namespace, knows the task, serves the lane, has the capabilities.
+    -- Who is there is looked at up to 1 000 workers.
+    select count(*) as alive,
+           count(*) filter (where w.is_ours) as ours,
+           count(*) filter (where w.is_ours and w.knows) as knowing,
+           count(*) filter (where w.is_ours and w.knows and w.serves) as serving,
+           (array_agg(w.worker_instance_id order by cardinality(w.missing), w.worker_instance_id)
+             filter (where w.missing is not null))[1] as nearest,
+           (array_agg(array_to_json(w.missing)
+                      order by cardinality(w.missing), w.worker_instance_id)
+             filter (where w.missing is not null))[1] as missing,
+           (array_agg(distinct w.namespace) filter (where not w.is_ours))[1:10] as elsewhere,
+           (array_agg(distinct w.served) filter (where w.is_ours and w.knows))[1:10] as lanes
+      into v_live
+    from (
+      select k.worker_instance_id, k.namespace, k.is_ours, k.knows, k.serves,
+             case when k.is_ours and k.knows then array_to_string(k.lanes, ', ') end as served,
+             case when k.is_ours and k.knows and k.serves then array(
+               select c.name from unnest(v_route.capabilities) c(name)
+               where c.name <> all (k.capabilities)) end as missing
+      from (
+        select x.worker_instance_id, x.namespace, x.lanes, x.capabilities,
+               x.namespace in ('', v_row.namespace) as is_ours,
+               x.tasks is null or v_route.task = any (x.tasks) as knows,
+               x.lanes is null or v_route.lane = any (x.lanes) as serves
+        from ff.worker x
+        where x.heartbeat_at + x.liveness_ttl > v_now
+        order by x.namespace not in ('', v_row.namespace)
+        limit 1000
+      ) k
+    ) w;
+    return query select 'worker',
+      case when v_live.alive = 0 then 'no_worker_alive'
+           when v_live.ours = 0 then 'other_namespaces_only'
+           when v_live.knowing = 0 then 'task_unknown'
+           when v_live.serving = 0 then 'lane_not_served'
+           else 'capabilities_missing' end,
+      jsonb_strip_nulls(jsonb_build_object(
+        'task', v_route.task, 'lane', v_route.lane, 'namespace', v_row.namespace,
+        'live_workers', v_live.alive,
+        'needs', case when v_live.serving > 0 then v_route.capabilities end,
+        'nearest', v_live.nearest, 'missing', v_live.missing,
+        'namespaces', case when v_live.alive > 0 and v_live.ours = 0 then v_live.elsewhere end,
+        'lanes', case when v_live.knowing > 0 and v_live.serving = 0 then v_live.lanes end,
+        'last_heard_at', case when v_live.alive = 0 then (
+          select max(x.heartbeat_at) from ff.worker x) end)),
+      null::timestamptz;
+  end if;
+
+  if v_able is not null then
+    if v_row.phase = 'active' and v_row.reclaim_at is null then
+      return query select 'lease',
+        case when v_row.reclaim_count >= v_row.max_reclaims then 'reclaims_used_up'
+             when v_row.ownership = 'lease_revoked' then 'lease_revoked'
+             else 'lease_expired' end,
+        jsonb_strip_nulls(jsonb_build_object(
+          'worker_instance_id', coalesce(v_row.worker_instance_id, v_row.last_worker_instance_id),
+          'lease_expires_at', v_row.lease_expires_at, 'is_marked', v_row.ownership <> 'leased',
+          'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
+          'able_workers', least(v_able, 100), 'are_more_able', v_able > 100,
+          'by', case when v_event.kind = 'lease_revoked' then v_event.actor end,
+          'reason', case when v_event.kind = 'lease_revoked' then v_event.detail ->> 'reason' end)),
+        null::timestamptz;
+    end if;
+
+    if v_row.eligibility = 'eligible_now' and v_able > 0 and not v_closed
+       and coalesce(v_row.deadline_at > v_now, true) then
+      -- Whoever is before it in its lane, of any task; at most 200 routes and 1 001 rows are read.
+      v_routes := array(
+        select r.route_id from ff.route r
+        where r.lane = v_route.lane
+        order by r.route_id <> v_row.route_id
+        limit 201);
+      select count(*) into v_ahead
+      from (
+        select from unnest(v_routes[1:200]) r(route_id)
+        cross join lateral (
+          select from ff.execution e
+          where e.partition_key = p_partition_key and e.route_id = r.route_id
+            and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+            and (e.rank, e.created_at, e.execution_id)
+              < (v_row.rank, v_row.created_at, v_row.execution_id)
+          limit 1001) e
+        limit 1001) a;
+      return query select 'queue', 'in_line',
+        jsonb_strip_nulls(jsonb_build_object(
+          'lane', v_route.lane, 'task', v_route.task, 'ahead', least(v_ahead, 1000),
+          'is_more', v_ahead > 1000 or cardinality(v_routes) > 200,
+          'able_workers', least(v_able, 100), 'are_more_able', v_able > 100,
+          'priority', 9000 - v_row.rank, 'since', v_row.transitioned_at,
+          'waits_as', case v_row.attempt_state
+            when 'pending_retry_attempt' then 'retry' when 'pending_replay_attempt' then 'replay'
+            when 'attempt_interrupted' then 'resume' else 'first' end)),
+        null::timestamptz;
+    end if;
+  end if;
+
+  -- Not in the way, but good to know.
+  if v_row.attempt_state = 'pending_replay_attempt' then
+    return query select 'attempt', 'replayed',
+      jsonb_strip_nulls(jsonb_build_object(
+        'replay', v_row.replay_count,
+        'max_replays', coalesce((v_policy ->> 'max_replay_count')::numeric, 10),
+        'by', case when v_event.kind = 'replayed' then v_event.actor end,
+        'reason', case when v_event.kind = 'replayed' then v_event.detail ->> 'reason' end,
+        'at', case when v_event.kind = 'replayed' then v_event.occurred_at end)),
+      null::timestamptz;
+  end if;
+  if v_row.reclaim_count >= 2
+     and (v_row.reclaim_at is null or v_grant.execution_id is not null) then
+    return query select 'attempt', 'crash_loop',
+      jsonb_strip_nulls(jsonb_build_object(
+        'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
+        'reclaim_at', v_row.reclaim_at)),
+      v_row.reclaim_at;
+  end if;
+  if v_lane.state = 'paused' and v_lane.resumes_at <= v_now then
+    return query select 'lane', 'lane_pause_over',
+      jsonb_strip_nulls(jsonb_build_object(
+        'lane', v_lane.lane, 'by', v_lane.changed_by, 'resumes_at', v_lane.resumes_at)),
+      v_lane.resumes_at;
+  elsif v_lane.state = 'draining' then
+    return query select 'lane', 'lane_draining',
+      jsonb_strip_nulls(jsonb_build_object(
+        'lane', v_lane.lane, 'by', v_lane.changed_by, 'reason', v_lane.reason,
+        'since', v_lane.changed_at)),
+      null::timestamptz;
+  end if;
+  if v_row.deadline_at > v_now then
+    return query select 'time', 'deadline_ahead',
+      jsonb_build_object('deadline_at', v_row.deadline_at), v_row.deadline_at;
+  end if;
+end;
+$$;

@@ -1,0 +1,60 @@
+-- The ids of a partition, ascending: for whoever walks through all of it.
+--
+-- A page may be short where most of the partition belongs to other namespaces: a call looks at no
+-- more than 10 000 executions. The last row has no id; its next_after is where the next page begins
+-- and null at the end.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.list_execution_ids;
+create function ff.list_execution_ids(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_after         uuid default null,
+  p_limit         integer default 1000
+)
+returns table (execution_id uuid, next_after uuid)
+language plpgsql
+stable
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_after constant uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
+  v_ids   uuid[];
+  v_last  uuid;
+begin
+  perform ff._check_limit(p_limit);
+  select array_agg(s.execution_id order by s.execution_id) filter (where s.is_ours),
+         (array_agg(s.execution_id order by s.execution_id desc))[1]
+    into v_ids, v_last
+  from (
+    select e.execution_id, p_namespace is null or e.namespace = p_namespace as is_ours
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id > v_after
+    order by e.execution_id
+    limit case when p_namespace is null then p_limit else 10000 end
+  ) s;
+  if cardinality(v_ids) >= p_limit then
+    v_ids := v_ids[1 : p_limit];
+    v_last := v_ids[p_limit];
+  end if;
+  return query
+  select u.id, null::uuid from unnest(v_ids) with ordinality u(id, n) order by u.n;
+  execution_id := null;
+  next_after := (
+    select v_last from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id > v_last
+    limit 1);
+  return next;
+end;
+$$;

@@ -1,0 +1,59 @@
+-- Let an execution go on now, whatever it waits for: ended, it is replayed; in back-off or delayed,
+-- it is due at once; held or paused, it is unblocked.
+--
+-- Moves:    terminal -> runnable eligible (T28) · runnable delayed -> eligible (T8) · runnable blocked
+--           by an operator -> eligible (T7)
+-- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted · WF301 not_found
+-- Locks:    the execution, waiting up to 2 s
+-- Replay:   already_applied when the version has moved
+drop function if exists ff.retry_execution;
+create function ff.retry_execution(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_id  uuid,
+  p_reason        text default null,
+  p_actor         text default null,
+  p_if_version    integer default null
+)
+returns table (outcome text, public_state text, version integer, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_row  ff.execution;
+  v_now  timestamptz;
+  v_word text;
+begin
+  perform ff._check_words(p_actor, p_reason);
+  v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
+  if v_row.version <> p_if_version then
+    return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
+    return;
+  end if;
+  v_now := ff.now();
+  if v_row.phase = 'terminal' then
+    v_word := 'replayed';
+    perform ff._replay_execution(p_partition_key, v_row, p_reason, p_actor);
+  elsif v_row.eligibility = 'not_eligible_until_time' then
+    v_word := 'promoted';
+    perform ff._make_eligible(
+      p_partition_key, p_execution_id, 'promote', 'promoted', v_now, p_actor,
+      jsonb_strip_nulls(jsonb_build_object('delayed_until', v_row.delayed_until, 'reason', p_reason)));
+  elsif v_row.eligibility = 'blocked_by_operator'
+    and v_row.blocking_reason <> 'paused_by_flow_cancel' then
+    v_word := 'unblocked';
+    perform ff._make_eligible(
+      p_partition_key, p_execution_id, 'unblock', 'unblocked', v_now, p_actor,
+      jsonb_strip_nulls(jsonb_build_object(
+        'blocking_reason', v_row.blocking_reason, 'reason', p_reason)));
+  else
+    perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
+      'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
+      'hint', 'it is neither ended, delayed nor held'));
+  end if;
+  return query select v_word, 'waiting', v_row.version + 1, null::jsonb;
+end;
+$$;

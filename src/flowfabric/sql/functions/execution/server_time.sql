@@ -1,0 +1,20 @@
+-- What time it is by the clock that all timers go by.
+--
+-- Moves:    nothing
+-- Refuses:  (nothing)
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.server_time;
+create function ff.server_time()
+returns timestamptz
+language plpgsql
+stable
+security definer
+set search_path = ''
+as $$
+declare
+  v_now constant timestamptz := ff.now();
+begin
+  return v_now;
+end;
+$$;

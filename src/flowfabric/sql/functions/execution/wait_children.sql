@@ -1,0 +1,46 @@
+-- Let the holder of a lease wait for what its execution depends on: the same attempt goes on then.
+--
+-- Without an open dependency there is nothing to wait for, and the execution is eligible at once.
+--
+-- Moves:    active -> runnable eligible, attempt interrupted (T16); a lease found expired is marked so
+--           (T19)
+-- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease · invalid
+-- Locks:    the execution, waiting up to 2 s
+-- Replay:   the lease that was given up gets `waiting` again
+drop function if exists ff.wait_children;
+create function ff.wait_children(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_id  uuid,
+  p_lease_id      uuid,
+  p_epoch         bigint,
+  p_attempt_id    uuid
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_verdict ff.verdict;
+  v_now     timestamptz;
+begin
+  v_verdict := (ff._judge_leases(
+    p_partition_key, p_namespace, 'wait_children', array[p_execution_id], array[p_lease_id], array[p_epoch],
+    array[p_attempt_id], true))[1];
+  if v_verdict.word <> 'held' then
+    return query
+    select case v_verdict.word when 'repeat' then 'waiting' else v_verdict.word end,
+           v_verdict.detail;
+    return;
+  end if;
+  v_now := ff.now();
+  perform ff._interrupt_executions(
+    p_partition_key, array[p_execution_id], 'wait_children', 'eligible_now', 'waiting_for_worker',
+    'wait_children', 'waiting', 'waiting_children', v_now,
+    p_detail => jsonb_build_object('open', 0));
+  return query select 'waiting', null::jsonb;
+end;
+$$;

@@ -1,0 +1,66 @@
+-- Delete grants that are over, and tell the workers that their executions can be claimed again.
+--
+-- Nothing depends on it: a grant that is over hides nothing. due_in is the time to the next one, so
+-- that a caller knows how long it may sleep.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    grants in the order they end, skipping those that are locked
+-- Replay:   nothing left to do the second time
+drop function if exists ff.reap_grants;
+create function ff.reap_grants(p_partition_key smallint, p_limit integer default 500)
+returns table (handled integer, due_in interval)
+language plpgsql
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now  timestamptz := ff.now();
+  v_over uuid[];
+begin
+  perform ff._check_limit(p_limit);
+  with over as materialized (
+    select g.partition_key as pk, g.execution_id
+    from ff.grant g
+    where g.partition_key = p_partition_key and g.expires_at > '-infinity'
+      and g.expires_at <= v_now
+    order by g.expires_at
+    limit p_limit
+    for update skip locked
+  ),
+  reaped as (
+    delete from ff.grant g
+    using over o
+    where g.partition_key = o.pk and g.execution_id = o.execution_id
+    returning g.execution_id
+  )
+  select array_agg(r.execution_id) into v_over from reaped r;
+
+  if v_over is not null then
+    perform ff._hint_ready(p_partition_key, (
+      select array_agg(distinct e.route_id)
+      from unnest(v_over) u(id)
+      cross join lateral (
+        select x.route_id from ff.execution x
+        where x.partition_key = p_partition_key and x.execution_id = u.id
+          and case when (x.phase = 'runnable' and x.eligibility = 'eligible_now')
+                     or (x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+                         and x.reclaim_at is null)
+                then true else false end
+        offset 0) e));
+  end if;
+  return query
+  select coalesce(cardinality(v_over), 0),
+         (select g.expires_at - v_now from ff.grant g
+          where g.partition_key = p_partition_key and g.expires_at > '-infinity'
+            and g.expires_at > v_now
+          order by g.expires_at limit 1);
+end;
+$$;

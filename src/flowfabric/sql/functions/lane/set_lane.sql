@@ -1,0 +1,102 @@
+-- Change the state of a lane, how long it keeps what has ended, or both.
+--
+-- active: submits and claims go on. paused: submits only, until somebody resumes it or, with
+-- p_resumes_at, until then. draining: claims only. disabled: neither. The state is looked up by
+-- every submit and claim, so it also holds for what waits in the lane already. A null state or
+-- retention stays as it is; p_clear_retention goes back to the default.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF303 lane_not_found
+-- Locks:    the lane's row, up to 2 s
+-- Replay:   `unchanged`, and the lane as it is
+drop function if exists ff.set_lane;
+create function ff.set_lane(
+  p_lane            text,
+  p_state           text default null,
+  p_resumes_at      timestamptz default null,
+  p_retention       interval default null,
+  p_clear_retention boolean default false,
+  p_reason          text default null,
+  p_actor           text default null
+)
+returns table (
+  outcome    text,
+  lane       text,
+  state      text,
+  resumes_at timestamptz,
+  retention  interval,
+  reason     text,
+  changed_by text,
+  changed_at timestamptz
+)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_field   text;
+  v_problem text;
+  v_changed boolean;
+begin
+  perform ff._check_words(p_actor, p_reason);
+  if p_lane is null then
+    v_field := 'lane'; v_problem := 'must be given';
+  elsif p_state not in ('active', 'paused', 'draining', 'disabled') then
+    v_field := 'state'; v_problem := 'must be active, paused, draining or disabled';
+  elsif p_resumes_at is not null and p_state is distinct from 'paused' then
+    v_field := 'resumes_at'; v_problem := 'goes with the state paused only';
+  elsif p_resumes_at >= timestamptz '9999-01-01 00:00:00+00' then
+    v_field := 'resumes_at'; v_problem := 'must be before the year 9999';
+  elsif p_clear_retention is null or (p_clear_retention and p_retention is not null) then
+    v_field := 'clear_retention'; v_problem := 'must be false when there is a retention';
+  elsif p_retention not between interval '0' and interval '36525 days' then
+    v_field := 'retention'; v_problem := 'must be between nothing and a hundred years';
+  elsif p_state is null and p_retention is null and not p_clear_retention then
+    v_field := 'state'; v_problem := 'must be given, or a retention';
+  end if;
+  if v_field is null then
+    v_now := ff.now();
+    -- A repeat may come after the pause that it asks for is over.
+    if p_resumes_at <= v_now and not exists (
+         select from ff.lane l
+         where l.lane = p_lane and l.state = 'paused' and l.resumes_at = p_resumes_at) then
+      v_field := 'resumes_at'; v_problem := 'must be in the future';
+    end if;
+  end if;
+  if v_field is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_field, 'problem', v_problem));
+  end if;
+
+  update ff.lane l set
+    state = coalesce(p_state::ff.lane_state, l.state),
+    resumes_at = case when p_state is null then l.resumes_at else p_resumes_at end,
+    retention = case when p_clear_retention then null else coalesce(p_retention, l.retention) end,
+    -- a change of the retention alone leaves the reason of the state
+    reason = case when p_state is null then coalesce(p_reason, l.reason) else p_reason end,
+    changed_by = p_actor,
+    changed_at = greatest(v_now, l.changed_at)
+  where l.lane = p_lane
+    and (l.state, l.resumes_at, l.retention, l.reason, l.changed_by) is distinct from (
+      coalesce(p_state::ff.lane_state, l.state),
+      case when p_state is null then l.resumes_at else p_resumes_at end,
+      case when p_clear_retention then null else coalesce(p_retention, l.retention) end,
+      case when p_state is null then coalesce(p_reason, l.reason) else p_reason end, p_actor);
+  v_changed := found;
+  return query
+  select case when v_changed then 'changed' else 'unchanged' end, l.lane, l.state::text,
+         l.resumes_at, l.retention, l.reason, l.changed_by, l.changed_at
+  from ff.lane l where l.lane = p_lane;
+  if not found then
+    perform ff._refuse('WF303', 'lane_not_found', jsonb_build_object('lane', p_lane));
+  end if;
+  if v_changed and p_state in ('active', 'draining') then
+    perform pg_notify('ff_ready', p.partition_key || ':' || p_lane)
+    from (select generate_series(0, m.value::integer - 1) as partition_key
+          from ff.meta m where m.name = 'partitions') p;
+  end if;
+end;
+$$;

@@ -1,0 +1,76 @@
+-- Mark the leases of one worker instance as run out, now: whoever calls knows that it is dead.
+--
+-- Leases are found among the timers, of which the first 10 000 are looked at: leases are short, so
+-- they stand in front. One that stands behind runs out by itself. A worker that lives after all is
+-- told so by its next call.
+--
+-- Moves:    active leased -> active lease_expired_reclaimable (T19)
+-- Refuses:  WF001 invalid_input
+-- Locks:    executions in due order, skipping those that are locked
+-- Replay:   nothing left to do the second time
+drop function if exists ff.expire_worker_leases;
+create function ff.expire_worker_leases(
+  p_partition_key      smallint,
+  p_namespace          text,
+  p_worker_instance_id text,
+  p_limit              integer default 500
+)
+returns table (handled integer)
+language plpgsql
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now  timestamptz := ff.now();
+  v_held uuid[];
+begin
+  perform ff._check_limit(p_limit);
+  if p_worker_instance_id is null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'worker_instance_id', 'problem', 'must be given'));
+  end if;
+  v_held := array(
+    select l.execution_id
+    from (
+      select t.execution_id
+      from (
+        select e.execution_id, e.ownership, e.worker_instance_id, e.namespace
+        from ff.execution e
+        where e.partition_key = p_partition_key and e.due_at is not null
+        order by e.due_at
+        limit 10000
+      ) t
+      where t.ownership = 'leased' and t.worker_instance_id = p_worker_instance_id
+        and (p_namespace is null or t.namespace = p_namespace)
+      limit p_limit
+    ) c
+    cross join lateral (
+      select x.execution_id
+      from ff.execution x
+      where x.partition_key = p_partition_key and x.execution_id = c.execution_id
+        and x.ownership = 'leased' and x.worker_instance_id = p_worker_instance_id
+      for no key update skip locked
+    ) l);
+  if cardinality(v_held) > 0 then
+    update ff.execution e
+    set lease_expires_at = greatest(v_now, e.transitioned_at),
+        mutated_at = greatest(v_now, e.transitioned_at)
+    from (select p_partition_key as pk, u.id from unnest(v_held) u(id) offset 0) i
+    where e.partition_key = i.pk and e.execution_id = i.id;
+    perform ff._expire_leases(p_partition_key, v_held, v_now);
+    perform ff._hint_ready(p_partition_key, array(
+      select distinct e.route_id
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = any (v_held)));
+  end if;
+  handled := cardinality(v_held);
+  return next;
+end;
+$$;

@@ -1,0 +1,56 @@
+-- The workers that are alive, in order of namespace and instance, behind a position.
+--
+-- A null namespace lists all. The position is the last worker seen, not included.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.list_workers;
+create function ff.list_workers(
+  p_namespace          text default null,
+  p_after_namespace    text default null,
+  p_after_instance_id  text default null,
+  p_limit              integer default 1000,
+  p_with_dead          boolean default false
+)
+returns table (
+  namespace          text,
+  worker_instance_id text,
+  worker_id          text,
+  lanes              text[],
+  tasks              text[],
+  capabilities       text[],
+  liveness_ttl       interval,
+  registered_at      timestamptz,
+  heartbeat_at       timestamptz,
+  expires_at         timestamptz,
+  is_alive           boolean
+)
+language plpgsql
+security definer
+set search_path = ''
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz;
+begin
+  perform ff._check_limit(p_limit);
+  if (p_after_namespace is null) <> (p_after_instance_id is null) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'after', 'problem', 'must name both the namespace and the instance, or neither'));
+  end if;
+  v_now := ff.now();
+  return query
+  select w.namespace, w.worker_instance_id, w.worker_id, w.lanes, w.tasks, w.capabilities,
+         w.liveness_ttl, w.registered_at, w.heartbeat_at, w.heartbeat_at + w.liveness_ttl,
+         w.heartbeat_at + w.liveness_ttl > v_now
+  from ff.worker w
+  where (p_namespace is null or w.namespace = p_namespace)
+    and (p_with_dead or w.heartbeat_at + w.liveness_ttl > v_now)
+    and (p_after_namespace is null
+         or (w.namespace, w.worker_instance_id) > (p_after_namespace, p_after_instance_id))
+  order by w.namespace, w.worker_instance_id
+  limit p_limit;
+end;
+$$;

@@ -1,0 +1,55 @@
+-- Take a worker out of the registry, because it stops or because somebody knows that it is gone.
+--
+-- Its leases run out by themselves; expire_worker_leases does it at once.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    the worker's own row, up to 2 s
+-- Replay:   `not_registered` the second time: it is gone either way, and there is one event
+drop function if exists ff.mark_worker_dead;
+create function ff.mark_worker_dead(
+  p_namespace          text,
+  p_worker_instance_id text,
+  p_reason             text,
+  p_actor              text default null
+)
+returns table (outcome text)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz;
+begin
+  if p_namespace is null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'namespace', 'problem', 'must be given; an empty one is the worker for all'));
+  end if;
+  if p_worker_instance_id is null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'worker_instance_id', 'problem', 'must be given'));
+  end if;
+  if p_reason is null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'reason', 'problem', 'must be given'));
+  end if;
+  perform ff._check_words(p_actor, p_reason);
+  v_now := ff.now();
+  with marked as (
+    delete from ff.worker w
+    where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id
+    returning w.worker_id, w.heartbeat_at
+  ),
+  logged as (
+    insert into ff.worker_event (
+      namespace, worker_instance_id, worker_id, kind, occurred_at, actor, reason)
+    select p_namespace, p_worker_instance_id, m.worker_id, 'marked_dead',
+           greatest(v_now, m.heartbeat_at), p_actor, p_reason
+    from marked m
+  )
+  select case when count(*) > 0 then 'marked' else 'not_registered' end into outcome from marked;
+  return next;
+end;
+$$;

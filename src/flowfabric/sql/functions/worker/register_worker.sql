@@ -1,0 +1,81 @@
+-- Write down that a worker is there: what it works on, and for how long it counts without a beat.
+--
+-- An instance is one worker of one process. Its name belongs to whoever registered it first, for
+-- as long as that worker lives; the row of a dead one is swept on the way. An empty namespace is a
+-- worker for all of them; null lanes or tasks mean any.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    the worker's own row, up to 2 s
+-- Replay:   the row is written again, and the answer is `refreshed`; one event
+drop function if exists ff.register_worker;
+create function ff.register_worker(
+  p_namespace          text,
+  p_worker_id          text,
+  p_worker_instance_id text,
+  p_lanes              text[],
+  p_tasks              text[],
+  p_capabilities       text[],
+  p_liveness_ttl       interval
+)
+returns table (outcome text, expires_at timestamptz)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_owner  text;
+  v_is_new boolean;
+begin
+  perform ff._check_worker(p_namespace, p_worker_id, p_worker_instance_id, p_lanes, p_tasks,
+                           p_capabilities, p_liveness_ttl);
+  v_now := ff.now();
+  with swept as (
+    delete from ff.worker w
+    where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id
+      and w.heartbeat_at + w.liveness_ttl <= v_now
+    returning w.worker_id
+  )
+  insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
+  select p_namespace, p_worker_instance_id, s.worker_id, 'ttl_swept', v_now from swept s;
+
+  -- Whoever comes second waits here for the first, and then sees whose row it is.
+  insert into ff.worker as w (
+    namespace, worker_instance_id, worker_id, lanes, tasks, capabilities, liveness_ttl,
+    registered_at, heartbeat_at)
+  values (
+    p_namespace, p_worker_instance_id, p_worker_id,
+    case when p_lanes is not null
+      then array(select distinct u.x collate "C" from unnest(p_lanes) u(x) order by 1) end,
+    case when p_tasks is not null
+      then array(select distinct u.x collate "C" from unnest(p_tasks) u(x) order by 1) end,
+    array(select distinct u.x collate "C" from unnest(p_capabilities) u(x) order by 1),
+    p_liveness_ttl, v_now, v_now)
+  on conflict (namespace, worker_instance_id) do update
+    set lanes = excluded.lanes,
+        tasks = excluded.tasks,
+        capabilities = excluded.capabilities,
+        liveness_ttl = excluded.liveness_ttl,
+        heartbeat_at = greatest(w.heartbeat_at, excluded.heartbeat_at)
+    where w.worker_id = excluded.worker_id
+  -- only a row that was never updated has no xmax
+  returning w.xmax = 0, w.heartbeat_at + w.liveness_ttl into v_is_new, expires_at;
+  if not found then
+    select w.worker_id into v_owner
+    from ff.worker w
+    where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id;
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'worker_instance_id',
+      'problem', 'instance_id reassigned: the live worker ' || coalesce(v_owner, '?') || ' has it'));
+  end if;
+  if v_is_new then
+    insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
+    values (p_namespace, p_worker_instance_id, p_worker_id, 'registered', v_now);
+  end if;
+  outcome := case when v_is_new then 'registered' else 'refreshed' end;
+  return next;
+end;
+$$;

@@ -1,0 +1,13 @@
+-- The lowest id that can have been made at a time: ids begin with 48 bits of milliseconds.
+drop function if exists ff._first_id_of;
+create function ff._first_id_of(p_at timestamptz)
+returns uuid
+language plpgsql
+immutable
+set search_path = ''
+as $$
+begin
+  return (lpad(to_hex(greatest((extract(epoch from p_at) * 1000)::bigint, 0)), 12, '0')
+          || repeat('0', 20))::uuid;
+end;
+$$;

@@ -1,0 +1,54 @@
+-- Let a waiting execution be claimed from now on (T7, T8). The caller holds the row lock. An event is
+-- written only if somebody asked for it; without one the version stays.
+drop function if exists ff._make_eligible;
+create function ff._make_eligible(
+  p_partition_key smallint,
+  p_execution_id  uuid,
+  p_cause         ff.cause,
+  p_kind          ff.event_kind,
+  p_now           timestamptz,
+  p_actor         text,
+  p_detail        jsonb
+)
+returns void
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_xid   constant xid8 := pg_current_xact_id();
+  v_route bigint;
+begin
+  with eligible as (
+    update ff.execution e set
+      eligibility = 'eligible_now',
+      blocking_reason = 'waiting_for_worker',
+      blocking_detail = null,
+      blocked_at = null,
+      cause = p_cause,
+      version = e.version + (p_kind is not null)::integer,
+      delayed_until = null,
+      due_at = e.deadline_at,
+      transitioned_at = greatest(p_now, e.transitioned_at),
+      mutated_at = greatest(p_now, e.transitioned_at)
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+    returning e.version, e.route_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
+      occurred_at, actor, detail)
+    select p_partition_key, v_xid, p_execution_id, e.version, p_kind, e.route_id, e.flow_id,
+           e.namespace, e.instance_tag, e.transitioned_at, p_actor, p_detail
+    from eligible e
+    where p_kind is not null
+  )
+  select e.route_id into v_route from eligible e;
+  perform ff._hint_ready(p_partition_key, array[v_route]);
+end;
+$$;

@@ -1,0 +1,16 @@
+-- What a route needs and a worker lacks: the tokens, sorted, with commas between; null if nothing.
+drop function if exists ff._missing_capabilities;
+create function ff._missing_capabilities(p_route_id bigint, p_capabilities text[])
+returns text
+language plpgsql
+stable
+set search_path = ''
+as $$
+begin
+  return (
+    select string_agg(t.token, ',' order by t.token collate "C")
+    from ff.route r
+    cross join lateral unnest(r.capabilities) t(token)
+    where r.route_id = p_route_id and t.token <> all (p_capabilities));
+end;
+$$;

@@ -1,0 +1,332 @@
+"""`ls`, `show`, `why`, `attempts`: what they show, what they hide, and how they end."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from cli.operating import full
+from support.factories import NAMESPACE, Engine, Item
+
+SECRET = b'{"card": "4111-1111"}'
+
+
+async def test_ls_prints_a_line_of_json_for_each_newest_first(ff, make):
+    first = await make.execution("waiting")
+    second = await make.execution("failed", lane="mail")
+    found = await ff("ls")
+    assert found.code == 0
+    assert [line["id"] for line in found.lines] == [full(second.id), full(first.id)]
+    line = found.lines[0]
+    assert (line["public_state"], line["lane"], line["task"]) == ("failed", "mail", "tests.work")
+    assert datetime.fromisoformat(line["created_at"]).tzinfo is not None
+    assert "worker_instance_id" not in found.lines[1]
+
+
+async def test_ls_prints_a_table_for_people(ff, make):
+    execution = await make.execution("failed", lane="mail")
+    found = await ff("ls", "-o", "table")
+    head, row = found.out.splitlines()
+    assert head.split() == ["ID", "STATE", "TASK", "LANE", "TRY", "AGE", "WHY"]
+    assert row.split()[:5] == [str(execution.id), "failed", "tests.work", "mail", "1"]
+    wide = (await ff("ls", "-o", "wide")).out.splitlines()
+    assert "PRIORITY" in wide[0]
+    assert wide[1].startswith(full(execution.id))
+
+
+async def test_ls_prints_only_ids_when_asked(ff, make):
+    ids = [full((await make.execution("waiting")).id) for _ in range(2)]
+    assert (await ff("ls", "-o", "id")).out.split() == ids[::-1]
+
+
+async def test_ls_tells_what_an_execution_waits_for(ff, make):
+    await make.execution("delayed", lane="delayed")
+    await make.execution("leased", lane="leased")
+    await make.execution("waiting", lane="waiting")
+    rows = {row.split()[3]: row for row in (await ff("ls", "-o", "table")).out.splitlines()}
+    assert rows["waiting"].endswith("for worker")
+    assert rows["leased"].endswith("on pool-1")
+    assert "in 59m" in rows["delayed"] or "in 1h" in rows["delayed"]
+
+
+async def test_ls_marks_crash_loops(ff, make):
+    execution = await make.execution("reclaim_delayed")
+    found = await ff("ls", "-o", "table", "--state", "active")
+    assert "crash loop" in found.out
+    assert (await ff("ls")).line["is_crash_loop"] is True
+    assert "CRASH LOOP" in (await ff("show", full(execution.id), "-o", "table")).out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--state", "failed"),
+        ("--where", "state=failed,expired"),
+        ("--where", "state=failed", "--where", "lane=mail"),
+        ("--lane", "mail"),
+        ("--lane", "mail", "--task", "tests.work", "--since", "1h"),
+        ("--tag", "team.name=x"),
+        ("--where", "tag.team.name=x age<1h"),
+        ("--where", "ended>1h"),
+    ],
+)
+async def test_ls_filters(ff, make, arguments):
+    await make.execution("waiting")
+    wanted = await make.execution("failed", lane="mail", tags={"team.name": "x"})
+    assert (await ff("ls", *arguments)).line["id"] == full(wanted.id)
+    assert (await ff("ls", *arguments, "--count")).line == {"count": 1, "is_more": False}
+    assert (await ff("ls", *arguments, "--count", "-o", "table")).out == "1\n"
+
+
+async def test_spans_of_time_go_by_the_clock_of_the_database(ff, make, clock):
+    await make.execution("waiting", lane="old")
+    await clock.advance(days=3)
+    await make.execution("waiting", lane="new")
+    assert (await ff("ls", "--since", "2d")).line["lane"] == "new"
+    assert (await ff("ls", "--where", "age>2d")).line["lane"] == "old"
+    assert " 3d " in (await ff("ls", "--where", "age>2d", "-o", "table")).out
+
+
+async def test_ls_with_nothing_to_list_says_so_and_is_fine(ff, db):
+    found = await ff("ls", "--state", "failed")
+    assert (found.code, found.out, found.err) == (0, "", "nothing matches")
+
+
+async def test_ls_goes_on_page_by_page_to_the_limit_or_the_end(ff, engine):
+    route = await engine.register()
+    for _ in range(3):
+        await engine.submit_many([Item(route=route)] * 400)
+    rare = await engine.submit(Item(route=await engine.register(lane="rare")))
+    await engine.submit_many([Item(route=route)] * 30)
+    everything = await ff("ls", "--limit", "0", "-o", "id")
+    assert len(set(everything.out.split())) == 1231
+    assert everything.err == ""
+    some = await ff("ls", "--limit", "700", "-o", "id")
+    assert some.out.split() == everything.out.split()[:700]
+    assert "only the newest 700" in some.err
+    assert (await ff("ls", "--limit", "1231", "-o", "id")).err == ""
+    assert len((await ff("ls", "-o", "id")).out.split()) == 50
+    assert (await ff("ls", "--lane", "rare", "-o", "id")).out.split() == [full(rare.id)]
+
+
+async def test_only_the_own_namespace_is_shown_unless_asked(ff, make, db):
+    ours = await make.execution("waiting")
+    other = Engine(db.conn, namespace="other")
+    theirs = await other.submit(Item(route=await other.register(lane="x")))
+    assert (await ff("ls")).line["id"] == full(ours.id)
+    assert (await ff("ls", "--namespace", "other")).line["id"] == full(theirs.id)
+    assert len((await ff("ls", "-A")).lines) == 2
+    assert "other" in (await ff("ls", "-A", "-o", "table")).out
+    assert (await ff("ls", "-A", "-n", "other")).code == 2
+    hidden = await ff("show", full(theirs.id))
+    assert (hidden.code, hidden.out) == (3, "")
+    assert "--all-namespaces" in hidden.err
+    for command in ("show", "why"):
+        assert (await ff(command, full(theirs.id), "-A")).code == 0
+    assert (await ff("attempts", full(theirs.id))).code == 3
+
+
+@pytest.mark.parametrize("command", ["show", "why", "attempts"])
+async def test_looking_at_what_is_not_there_ends_with_three(ff, make, command):
+    there = await make.execution("completed")
+    missing = full(uuid4())
+    found = await ff(command, missing, full(there.id))
+    assert found.code == 3
+    assert f"error: {missing}: there is no such execution in the namespace {NAMESPACE}" in found.err
+    assert found.line["id"] == full(there.id)
+
+
+async def test_show_has_all_that_an_operator_wants(ff, make, engine):
+    execution = await make.execution(
+        "leased", lane="mail", tags={"team.name": "x"}, deadline=timedelta(hours=5)
+    )
+    await engine.progress(execution.lease, percent=40, message="page 4")
+    found = await ff("show", full(execution.id), "-o", "table")
+    assert found.code == 0
+    text = " ".join(found.out.split())
+    for told in (
+        full(execution.id),
+        "state active",
+        "why pool-1 holds its lease until",
+        "task tests.work",
+        "lane mail",
+        f"lease {execution.lease.lease_id} epoch 1",
+        "progress 40 %, page 4",
+        "deadline",
+        "tags team.name=x",
+        "submitted",
+        "claimed",
+    ):
+        assert told in text, told
+    line = (await ff("show", full(execution.id))).line
+    assert line["public_state"] == "active"
+    assert line["why"]["dimension"] == "lease"
+    assert "holds its lease" in line["why"]["sentence"]
+    assert [event["kind"] for event in line["events"]] == ["submitted", "claimed"]
+    assert [attempt["lifecycle"] for attempt in line["attempts"]] == ["started"]
+    assert line["tags"] == {"team.name": "x"}
+
+
+async def test_show_tells_the_failure(ff, make):
+    execution = await make.execution("failed")
+    line = (await ff("show", str(execution.id))).line
+    text = (await ff("show", str(execution.id), "-o", "table")).out
+    assert line["failure_class"] == "permanent"
+    assert line["failure_reason"] in text
+    assert "It is over: it failed" in text
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+async def test_payload_and_result_are_shown_only_when_asked(ff, engine, form):
+    submitted = await engine.submit(Item(route=await engine.register(), payload=SECRET))
+    await engine.complete(await engine.take(submitted.id), b"\xff\x00secret")
+    for command in ("show", "why", "attempts", "ls"):
+        ids = () if command == "ls" else (full(submitted.id),)
+        found = await ff(command, *ids, "-o", form)
+        assert found.code == 0
+        assert "4111" not in found.out + found.err
+        assert "secret" not in found.out
+    hidden, shown = [
+        (await ff("show", full(submitted.id), "-o", form, *more)).out
+        for more in ((), ["--payload"])
+    ]
+    assert "21" in hidden
+    assert "4111-1111" in shown
+    assert "/wBzZWNyZXQ=" in shown
+
+
+async def test_show_keeps_to_the_last_events(ff, engine):
+    submitted = await engine.submit(Item(route=await engine.register()))
+    for number in range(12):
+        await engine.change_priority(submitted.id, number)
+    line = (await ff("show", full(submitted.id))).line
+    assert [event["version"] for event in line["events"]] == list(range(4, 14))
+    assert "events (the last 10)" in (await ff("show", full(submitted.id), "-o", "table")).out
+
+
+async def test_why_tells_in_a_sentence(ff, make):
+    waiting, done = await make.execution("waiting"), await make.execution("completed")
+    found = await ff("why", full(waiting.id), "-o", "table")
+    assert found.out.splitlines()[0] == "No worker is alive."
+    found = await ff("why", full(waiting.id), str(done.id))
+    assert [line["code"] for line in found.lines] == ["no_worker_alive", "completed"]
+    assert found.lines[1]["sentence"].startswith("It is done: it completed at")
+    both = await ff("why", full(waiting.id), str(done.id), "-o", "table")
+    assert full(waiting.id) in both.out
+
+
+async def test_attempts_are_listed_first_to_latest(ff, make):
+    execution = await make.execution("retried")
+    found = await ff("attempts", full(execution.id))
+    assert [(line["attempt_index"], line["attempt_type"]) for line in found.lines] == [
+        (0, "initial"),
+        (1, "retry"),
+    ]
+    table = (await ff("attempts", full(execution.id), "-o", "table")).out.splitlines()
+    assert table[0].split() == ["#", "TYPE", "STATE", "STARTED", "TOOK", "WORKER", "FAILURE"]
+    assert len(table) == 3
+    none = await make.execution("waiting")
+    found = await ff("attempts", full(none.id), "-o", "table")
+    assert (found.code, found.out, found.err) == (0, "", "no attempt yet")
+
+
+async def test_ids_come_from_another_command(ff, make):
+    executions = [await make.execution("waiting") for _ in range(3)]
+    ids = [full(execution.id) for execution in executions[::-1]]
+    for form in ("id", "json"):
+        listed = (await ff("ls", "-o", form)).out
+        found = await ff("why", "-", stdin=f"\n{listed}\n")
+        assert [line["id"] for line in found.lines] == ids
+    assert [line["id"] for line in (await ff("why", ids[0], "-", stdin=listed)).lines] == ids
+
+
+@pytest.mark.parametrize(
+    "id",
+    ["nope", "", "{fp:0}", "{fp:x}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e", "{fp:0}:0190",
+     "{fp:40000}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e", "z" * 36, "\x1b[31m"],
+)  # fmt: skip
+async def test_what_is_no_id_is_a_mistake_that_shows_an_id(ff, id):
+    for command in (("show",), ("why",), ("attempts",), ("cancel",), ("replay",)):
+        found = await ff(*command, id)
+        assert (found.code, found.out) == (2, "")
+        assert "{fp:0}:0190b5c2" in found.err or "partitions end at" in found.err
+        assert "\x1b" not in found.err
+
+
+async def test_stdin_without_ids_is_a_mistake_that_names_the_line(ff):
+    found = await ff("why", "-", stdin='{"x": 1}\n')
+    assert found.code == 2
+    assert "has no id" in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("ls", "--state", "runing"), "did you mean active?"),
+        (("ls", "--where", "sate=failed"), "did you mean state?"),
+        (("ls", "--since", "soon"), "since"),
+        (("ls", "--tag", "x"), "tag"),
+        (("ls", "--limit", "-1"), "--limit"),
+        (("ls", "-o", "xml"), "output"),
+        (("ls", "--namespace", "a b"), "namespace"),
+        (("show",), "ID"),
+        (("lane", "pause", "x", "--until", "soon"), "until"),
+        (("lane", "retention", "x", "long"), "retention"),
+        (("worker", "mark-dead", "x"), "--reason"),
+    ],
+)
+async def test_bad_usage_ends_with_two_and_names_what_is_wrong(ff, arguments, told):
+    found = await ff(*arguments)
+    assert (found.code, found.out) == (2, "")
+    assert told in found.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ls",),
+        ("ls", "--count"),
+        ("show", full(uuid4())),
+        ("why", full(uuid4())),
+        ("attempts", full(uuid4())),
+        ("cancel", full(uuid4())),
+        ("cancel", "--where", "lane=x", "--yes"),
+        ("lane", "ls"),
+        ("lane", "pause", "x"),
+        ("worker", "ls"),
+        ("worker", "mark-dead", "x", "--reason", "gone"),
+    ],
+)
+async def test_no_database_ends_with_five(ff, tmp_path, arguments):
+    found = await ff(*arguments, url=f"postgresql://nobody:secret@/none?host={tmp_path}")
+    assert (found.code, found.out) == (5, "")
+    assert found.err.startswith("error: ")
+    assert "secret" not in found.err
+
+
+async def test_a_terminal_gets_a_table_that_fits(ff, make):
+    execution = await make.execution("failed", lane="a-lane-with-a-long-name")
+    for columns in (80, 160):
+        code, shown = await ff.on_terminal("ls", columns=columns)
+        assert code == 0
+        lines = shown.splitlines()
+        assert max(map(len, lines)) <= columns
+        assert lines[1].startswith(str(execution.id))
+        assert ("LANE" in lines[0]) == (columns == 160)
+        assert "\x1b" not in shown
+
+
+async def test_json_can_be_had_on_a_terminal(ff, make):
+    execution = await make.execution("waiting")
+    code, shown = await ff.on_terminal("ls", "-o", "json")
+    assert (code, json.loads(shown)["id"]) == (0, full(execution.id))
+
+
+async def test_times_without_a_zone_are_those_of_this_machine(ff, make, clock):
+    await clock.set(datetime(2025, 6, 1, 12, tzinfo=UTC))
+    await make.execution("waiting")
+    assert len((await ff("ls", "--since", "2025-05-31")).lines) == 1
+    assert (await ff("ls", "--since", "2025-06-03")).out == ""

@@ -1,0 +1,74 @@
+"""A claim may wait for work, and lanes are listed in pages."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import Route, Submission
+from flowfabric.core.ids import mint
+
+WORKER = {"worker_id": "w", "worker_instance_id": "w-1"}
+ROUTE = Route("default", "default", "tests.work")
+
+
+@pytest.fixture
+async def client(db):
+    async with FlowFabric(db.url) as client:
+        yield client
+
+
+def submission(**options):
+    return Submission(id=mint(), route=ROUTE, payload=b"null", **options)
+
+
+async def test_d09_a_claim_waits_for_work_that_comes(client):
+    await client.executions.submit(submission())
+    await client.executions.claim(**WORKER)
+    waiting = asyncio.create_task(client.executions.claim(**WORKER, max_wait=timedelta(seconds=20)))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    started = monotonic()
+    await client.executions.submit(submission())
+    assert len(await asyncio.wait_for(waiting, 10)) == 1
+    assert monotonic() - started < 1.0
+
+
+async def test_a_claim_that_waits_in_vain_ends_in_time(client):
+    await client.lanes.register(ROUTE)
+    started = monotonic()
+    claim = client.executions.claim(**WORKER, max_wait=timedelta(milliseconds=300))
+    assert await claim == []
+    assert 0.25 < monotonic() - started < 3
+
+
+async def test_what_is_there_is_claimed_without_waiting(client):
+    await client.executions.submit(submission())
+    started = monotonic()
+    claimed = await client.executions.claim(**WORKER, max_wait=timedelta(seconds=20))
+    assert len(claimed) == 1
+    assert monotonic() - started < 5
+
+
+@pytest.mark.parametrize("wait", [timedelta(seconds=-1), 5, "long"])
+async def test_a_wait_that_makes_no_sense_is_refused(client, wait):
+    with pytest.raises(InvalidInput, match="max_wait"):
+        await client.executions.claim(**WORKER, max_wait=wait)
+
+
+async def test_lanes_come_in_pages(client):
+    names = ["a", "b", "C", "d", "e"]
+    for name in names:
+        await client.lanes.register(Route("default", name, "tests.work"))
+    first = await client.lanes.list(limit=2)
+    rest = await client.lanes.list(after=first[-1].lane, limit=10)
+    assert [one.lane for one in [*first, *rest]] == sorted(names)
+    assert await client.lanes.list(limit=0) == []
+    assert await client.lanes.list(after="zzz") == []
+    with pytest.raises(InvalidInput, match="limit"):
+        await client.lanes.list(limit=-1)

@@ -1,0 +1,172 @@
+"""A million executions: a full pass in time, fifteen corruptions found among them, and the narrowed
+pass cheap enough to run always."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+
+from flowfabric.db.connection import open_connection
+from flowfabric.doctor import Level, examine
+from support.factories import Item
+from support.sabotage import drop_checks
+
+EXECUTIONS = 1_000_000
+FULL_SECONDS = 120.0
+SECONDS_FOR_10_000_EVENTS = 1.0
+
+ID = "('0190' || lpad(to_hex(n), 12, '0') || lpad(to_hex(n), 16, '0'))::uuid"
+
+# Ended ones; every tenth needed a second attempt.
+GROW = f"""
+insert into ff.execution (
+  partition_key, execution_id, route_id, namespace, rank, created_at, started_at, transitioned_at,
+  mutated_at, terminal_at, version, phase, ownership, eligibility, blocking_reason, outcome,
+  attempt_state, cause, epoch, total_attempt_count, attempt_index, retry_count, attempt_id,
+  attempt_type, attempt_started_at, attempt_ended_at, attempt_ended_as, last_lease_id,
+  last_lease_end, last_worker_id, last_worker_instance_id, payload, result)
+select 0, {ID}, $1, 'test', 9000, t.at, t.at + '1 s', t.at + '2 s', t.at + '2 s', t.at + '2 s',
+       3 + 2 * t.again, 'terminal', 'unowned', 'not_applicable', 'none', 'success',
+       'attempt_terminal', 'complete', 1 + t.again, 1 + t.again, t.again, t.again,
+       gen_random_uuid(), 'initial', t.at + '1 s', t.at + '2 s', 'ended_success',
+       gen_random_uuid(), 'complete', 'w', 'w-1', '1', '1'
+from generate_series(1, $2::integer) n
+cross join lateral (
+  select clock_timestamp() - interval '1 day' + n * interval '1 ms' as at,
+         (n % 10 = 0)::integer as again
+  offset 0) t
+"""
+GROW_BODIES = """
+insert into ff.execution_body (partition_key, execution_id, policy, tags)
+select 0, execution_id, '{"retry_policy": {"max_retries": 3}}', '{"team.name": "a"}'
+from ff.execution where retry_count > 0
+"""
+GROW_ATTEMPTS = """
+insert into ff.attempt (
+  partition_key, attempt_index, execution_id, attempt_id, attempt_type, epoch, started_at, ended_at,
+  ended_as, last_lease_id, last_lease_end)
+select 0, 0, execution_id, gen_random_uuid(), 'initial', 1, started_at, started_at, 'ended_failure',
+       gen_random_uuid(), 'fail'
+from ff.execution where retry_count > 0
+"""
+GROW_EVENTS = """
+insert into ff.event (
+  partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
+  worker_instance_id, route_id, namespace, occurred_at)
+select 0, pg_current_xact_id(), e.execution_id, v.version, v.kind::ff.event_kind,
+       v.outcome::ff.outcome, v.attempt_index, v.lease_id, v.epoch, 'w-1', e.route_id, 'test',
+       e.created_at
+from ff.execution e
+left join ff.attempt a on a.execution_id = e.execution_id
+cross join lateral (
+  values
+    (true, 1, 'submitted', null, null::integer, null::uuid, null::bigint),
+    (a.execution_id is not null, 2, 'claimed', null, 0, a.last_lease_id, 1),
+    (a.execution_id is not null, 3, 'retry_scheduled', null, 0, a.last_lease_id, 1),
+    (true, e.version - 1, 'claimed', null, e.attempt_index, e.last_lease_id, e.epoch),
+    (true, e.version, 'completed', 'success', e.attempt_index, e.last_lease_id, e.epoch)
+) v(is_there, version, kind, outcome, attempt_index, lease_id, epoch)
+where v.is_there
+order by e.execution_id, v.version
+"""
+GROW_KEYS = f"""
+insert into ff.idempotency_key (
+  partition_key, namespace, key, execution_id, scope, fingerprint, expires_at)
+select 0, 'test', 'k' || n, {ID}, 'window', '', clock_timestamp() + interval '1 day'
+from generate_series(1, $1::integer / 5) n
+"""
+
+# Each at another place among the million, by the number of the execution.
+CORRUPTIONS = {
+    "S01": "update ff.execution set outcome = 'none' where {at}",
+    "S02": "update ff.execution set ownership = 'lease_revoked' where {at}",
+    "S03": "update ff.execution set eligibility = 'eligible_now' where {at}",
+    "S04": "update ff.execution set worker_id = 'w' where {at}",
+    "S05": "update ff.execution set delayed_until = now() where {at}",
+    "S06": "update ff.execution set attempt_state = 'running_attempt' where {at}",
+    "S08": "update ff.execution set terminal_at = created_at where {at}",
+    "S09": "delete from ff.execution where {at}",
+    "S10": "update ff.execution set result = null, rank = -1 where {at}",
+    "L01": "delete from ff.attempt where {at}",
+    "L02": "update ff.execution e set last_lease_id = a.last_lease_id from ff.attempt a "
+    "where a.execution_id = e.execution_id and e.{at}",
+    "L05": "update ff.attempt set epoch = 5 where {at}",
+    "L07": "update ff.execution set retry_count = 4 where {at}",
+    "L08": "update ff.execution set attempt_ended_as = null where {at}",
+    "O01": "update ff.event set outcome = 'failed' where kind = 'completed' and {at}",
+    "O02": "delete from ff.event where kind = 'claimed' and {at}",
+    "O04": "delete from ff.event where version = 1 and {at}",
+    "O05": "update ff.event set execution_id = gen_random_uuid() where version = 3 and {at}",
+    "R01": "insert into ff.grant select partition_key, execution_id, 'claim', sha256('k'), 'w', "
+    "'w-1', now(), now() + interval '10 s' from ff.execution where {at}",
+    "D01": "update ff.execution set namespace = 'another' where {at}",
+    "K01": "update ff.execution set trim_at = now() where {at}",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_million_executions(bare, plain, working, capsys):
+    route = await working.register()
+    await plain.execute(GROW, route, EXECUTIONS, timeout=300)
+    for statement in (GROW_BODIES, GROW_ATTEMPTS, GROW_EVENTS):
+        await plain.execute(statement, timeout=300)
+    await plain.execute(GROW_KEYS, EXECUTIONS, timeout=300)
+    # As autovacuum would have done long ago.
+    await plain.execute("vacuum analyze", timeout=300)
+
+    async def examined(since=None):
+        async with open_connection(bare, statement_cache_size=0) as connection:
+            return await examine(connection, since=since, is_throwaway=True)
+
+    def tell(text):
+        with capsys.disabled():
+            print(f"\n  {text}", end="")
+
+    # All is well, and it is known soon.
+    report = await examined()
+    full = report.duration.total_seconds()
+    slowest = sorted(report.verdicts, key=lambda verdict: -verdict.duration)[:3]
+    tell(f"full pass, {EXECUTIONS} executions: {full:.1f} s; slowest: " + ", ".join(
+        f"{v.name} {v.duration.total_seconds():.1f} s" for v in slowest))  # fmt: skip
+    assert [finding for finding in report.findings if finding.level is Level.ERROR] == []
+    assert full <= FULL_SECONDS
+
+    # What happens next is cheap to look at.
+    for _ in range(7):
+        await working.submit_many([Item(route=route)] * 500)
+        leases = await working.claim(500)
+        await working.complete_many(leases, [b"1"] * 500)
+    took = []
+    for _ in range(3):
+        began = perf_counter()
+        narrowed = await examined(report.cursor)
+        took.append(perf_counter() - began)
+    assert [finding for finding in narrowed.findings if finding.level is Level.ERROR] == []
+    assert (narrowed.executions, narrowed.events) == (3500, 10_500)
+    tell(f"since a cursor, {narrowed.events} events: {min(took):.2f} s")
+    assert min(took) <= SECONDS_FOR_10_000_EVENTS * narrowed.events / 10_000
+    began = perf_counter()
+    await examined(narrowed.cursor)
+    tell(f"since a cursor, nothing new: {perf_counter() - began:.2f} s")
+
+    # One bad row in a million is found, whatever is wrong with it.
+    await drop_checks(plain)
+    planted = {}
+    for number, (name, corruption) in enumerate(CORRUPTIONS.items(), start=1):
+        # Those with a second attempt, and with a key for D01.
+        n = number * (9_000 if name == "D01" else 45_000)
+        id = await plain.fetchval(f"select {ID} from (select $1::integer as n) x", n)
+        statement = corruption.format(at=f"execution_id = '{id}'")
+        tag = await plain.execute(statement)
+        assert tag.split()[-1] != "0", statement
+        planted[name] = f"{{fp:0}}:{id}"
+    report = await examined()
+    assert not report.is_sound
+    found = {(finding.name, finding.execution) for finding in report.findings}
+    # The events that were given to a new id are those of no execution.
+    missed = {name: id for name, id in planted.items() if (name, id) not in found and name != "O05"}
+    assert missed == {}
+    assert "O05" in {name for name, _ in found}
+    tell(f"with {len(planted)} corruptions: {report.duration.total_seconds():.1f} s, all found\n")

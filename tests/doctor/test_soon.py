@@ -1,0 +1,116 @@
+"""What holds after a while: a warning once its grace is over, an error when it stays so although a
+worker is alive, and nothing as soon as a reconciler has been there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from flowfabric.doctor import find_check, invariants
+
+KEEP_NO_LONGER = "update ff.execution set retention = '0', trim_at = terminal_at"
+
+# The name, the state to start from, what else to plant, how late is late, how late is stuck.
+LATE = [
+    ("L09", "leased", None, 46, 181),
+    ("T01", "delayed", None, None, None),
+    ("T01", "reclaim_delayed", None, None, None),
+    ("R02", "waiting", "grant", 31, 211),
+    ("K02", "completed", KEEP_NO_LONGER, 301, 3601),
+    ("W02", "waiting", "worker", 156, 1021),
+    ("L10", "expired_lease", "worker for days", 601, None),
+]  # fmt: skip
+
+PLANT_WORKER = (
+    "insert into ff.worker (namespace, worker_instance_id, worker_id, capabilities, liveness_ttl, "
+    "registered_at, heartbeat_at) values ('', $1, 'w', '{}', $2, ff.now(), ff.now())"
+)
+
+
+async def broken(conn, name):
+    rows = await conn.fetch(find_check(name).text)
+    assert all(row["name"] == name and row["problem"] for row in rows)
+    return [row["is_stuck"] for row in rows]
+
+
+def test_every_invariant_that_takes_a_while_is_tried():
+    assert {name for name, *_ in LATE} == {
+        check.name for check in invariants() if check.is_eventual
+    }
+
+
+@pytest.mark.parametrize(("name", "state", "plant", "late", "stuck"), LATE)
+async def test_it_is_late_and_then_stuck_while_a_worker_is_alive(
+    db, conn, clock, engine, make, name, state, plant, late, stuck
+):
+    db.leave_broken("planted")
+    await clock.freeze()
+    execution = await make.execution(state)
+    if plant == "grant":
+        await engine.grant(execution.id)
+    elif plant == "worker":
+        await conn.execute(PLANT_WORKER, "w-1", timedelta(minutes=1))
+    elif plant == "worker for days":
+        await conn.execute(PLANT_WORKER, "w-1", timedelta(days=2))
+    elif plant:
+        await conn.execute(plant)
+    if late is None:
+        due = await conn.fetchval("select due_at from ff.execution")
+        late = (due - await clock.now()).total_seconds() + 16
+        stuck = late + 136
+    assert await broken(conn, name) == []
+    await clock.advance(seconds=late - 2)
+    assert await broken(conn, name) == []
+    await clock.advance(seconds=2)
+    assert await broken(conn, name) == [False]
+    if stuck is None:
+        await clock.advance(days=1)
+        assert await broken(conn, name) == [False]
+        return
+    await clock.advance(seconds=stuck - late)
+    # Nobody is there who could have come.
+    assert await broken(conn, name) == [False]
+    await conn.execute(PLANT_WORKER, "w-2", timedelta(minutes=1))
+    assert await broken(conn, name) == [True]
+
+
+@pytest.mark.parametrize("state", ["leased", "delayed", "reclaim_delayed"])
+async def test_the_reconcilers_put_it_right(conn, clock, engine, make, state):
+    await make.execution(state)
+    await clock.advance(days=1)
+    assert [*await broken(conn, "L09"), *await broken(conn, "T01")] == [False]
+    await engine.expire()
+    await engine.promote()
+    assert [*await broken(conn, "L09"), *await broken(conn, "T01")] == []
+
+
+async def test_a_lease_that_a_silent_worker_renews_is_noticed(conn, clock, engine, make):
+    await conn.execute(PLANT_WORKER, "pool-1", timedelta(seconds=30))
+    execution = await make.execution("leased")
+    for _ in range(6):
+        await clock.advance(seconds=25)
+        await engine.renew_many([execution.lease])
+    rows = await conn.fetch(find_check("W02").text)
+    assert [(row["execution_id"], row["is_stuck"]) for row in rows] == [
+        (None, False),
+        (execution.id, False),
+    ]
+
+
+async def test_work_that_no_live_worker_covers_is_not_expected_to_be_taken_over(
+    conn, clock, engine, make
+):
+    await conn.execute(PLANT_WORKER, "w-1", timedelta(days=2))
+    await make.execution("expired_lease")
+    await conn.execute("update ff.worker set tasks = '{another}'")
+    await clock.advance(hours=1)
+    assert await broken(conn, "L10") == []
+    await conn.execute("update ff.worker set tasks = null, lanes = '{another}'")
+    assert await broken(conn, "L10") == []
+    await conn.execute("update ff.worker set lanes = null, namespace = 'another'")
+    assert await broken(conn, "L10") == []
+    await conn.execute("update ff.worker set namespace = ''")
+    assert await broken(conn, "L10") == [False]
+    await conn.execute("update ff.lane set state = 'paused'")
+    assert await broken(conn, "L10") == []

@@ -1,0 +1,649 @@
+"""Two operations on one execution at the same time, and what the two serial orders would have done.
+
+Every operation that may change an execution, from every state it may be in, stands here once; the
+tests make all ordered pairs of them. One case is this: the first runs and its transaction stays
+open; the second is sent on another connection; then the first commits, or rolls back.
+
+What must come out. The serial orders are run before, on the same execution, in transactions that
+are rolled back; the clock stands still, so that answers and rows can be compared as they are.
+
+* After a commit both answers and all that is stored are those of one order; if the second had to
+  wait, those of first-then-second.
+* An operation that never waits may pass over a row that the first holds (a claim finds nothing, a
+  reconciler handles nothing, a batch answers busy). Then it changed nothing, and when it is called
+  again after the commit both are as in first-then-second. A row that nobody holds is never passed.
+* After a rollback the second is as if it had been alone, or it passed over the row.
+* Nobody meets a deadlock, a lock timeout or a failed serialisation, and what may pass over a row
+  does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from support.clock import Clock
+from support.database import Database
+from support.factories import STATES, TTL, Engine, Execution, Factory, Granted, Lease, Outcome
+
+LANE = "pairs"
+START = datetime(2040, 1, 1, tzinfo=UTC)
+PATIENCE_SECONDS = 10.0
+POLICY = {
+    "retention_ms": 0,
+    "retry_policy": {"max_retries": 3, "backoff": {"type": "fixed", "delay_ms": 60_000}},
+}
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The execution of a case, and what the two calls bring along."""
+
+    id: UUID
+    lease: Lease
+    key: bytes
+    claims: dict[int, UUID]
+
+    def grant(self) -> Granted:
+        return Granted(
+            execution_id=self.id, key=self.key, word="granted", kind=None, expires_at=None
+        )
+
+    def anew(self) -> Subject:
+        """With claim ids that nobody has used."""
+        return replace(self, claims={1: uuid4(), 2: uuid4()})
+
+
+# States: those of the factory, and those in which something is granted or due.
+
+Build = Callable[[Factory, Engine, Clock, bytes], Awaitable[Execution]]
+
+
+def _plain(state: Any) -> Build:
+    async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
+        policy = dict(POLICY)
+        if state == "timed_out":
+            del policy["retry_policy"]
+        return await make.execution(state, lane=LANE, policy=policy)
+
+    return build
+
+
+def _granted(state: Any, *, over: bool = False) -> Build:
+    async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
+        execution = await _plain(state)(make, engine, clock, key)
+        issue = engine.grant_reclaim if state == "expired_lease" else engine.grant
+        assert (await issue(execution.id, key=key)).word == "granted"
+        if over:
+            await clock.advance(seconds=10)
+        return execution
+
+    return build
+
+
+def _due(state: Any, after: timedelta, *, ttl: timedelta = TTL, **item: Any) -> Build:
+    async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
+        policy = {**POLICY, **item.get("policy", {})}
+        execution = await make.execution(state, lane=LANE, ttl=ttl, **{**item, "policy": policy})
+        await clock.advance(after)
+        return execution
+
+    return build
+
+
+BUILDS: dict[str, Build] = {state: _plain(state) for state in STATES} | {
+    "waiting, granted": _granted("waiting"),
+    "interrupted, granted": _granted("interrupted"),
+    "expired lease, granted": _granted("expired_lease"),
+    "waiting, grant over": _granted("waiting", over=True),
+    "lease ran out": _due("leased", TTL),
+    "lease ran out over the cap": _due("leased", TTL, policy={"max_reclaim_count": 0}),
+    "delay is over": _due("delayed", HOUR),
+    "retry is due": _due("retry_delayed", timedelta(minutes=1)),
+    "reclaim is due": _due("reclaim_delayed", timedelta(minutes=5)),
+    "waiting past its deadline": _due("waiting", HOUR, deadline=HOUR),
+    "leased past its deadline": _due("leased", HOUR, ttl=2 * HOUR, deadline=HOUR),
+    "attempt out of time": _due(
+        "leased", HOUR, ttl=2 * HOUR, policy={"timeout_policy": {"attempt_timeout_ms": 3_600_000}}
+    ),
+}
+
+
+# Operations.
+
+Call = Callable[[Engine, Subject, int], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A call by one of the two sides. `passed` is its answer when it may not wait for the row."""
+
+    call: Call
+    home: tuple[str, ...]
+    passed: Any = None
+
+
+def _instance(side: int) -> str:
+    return f"side-{side}"
+
+
+async def _set_tags(engine: Engine, subject: Subject, wait: bool) -> str:
+    rows = await engine.connection.fetch(
+        "select outcome from ff.set_tags(p_partition_key => $1, p_namespace => $2, "
+        "p_execution_ids => $3::uuid[], p_tags => $4, p_wait => $5)",
+        engine.partition_key,
+        engine.namespace,
+        [subject.id],
+        '{"app.colour": "red"}',
+        wait,
+    )
+    return str(rows[0]["outcome"]) if rows else "tagged"
+
+
+async def _expire_worker(engine: Engine, instance: str) -> int:
+    count: int = await engine.connection.fetchval(
+        "select handled from ff.expire_worker_leases(p_partition_key => $1, p_namespace => $2, "
+        "p_worker_instance_id => $3)",
+        engine.partition_key,
+        engine.namespace,
+        instance,
+    )
+    return count
+
+
+async def _trim(engine: Engine) -> int:
+    count: int = await engine.connection.fetchval(
+        "select handled from ff.trim_retention(p_partition_key => $1)", engine.partition_key
+    )
+    return count
+
+
+async def _handled(tick: Awaitable[tuple[int, timedelta | None]]) -> int:
+    """What a reconciler did; when it is worth coming back is a hint, not a result."""
+    return (await tick)[0]
+
+
+_WAITING = ("waiting", "interrupted", "retry_waiting", "replayed", "revoked", "expired_lease")
+_LEASED = ("leased", "resumed", "retried", "reclaimed", "lease ran out", "attempt out of time")
+_ENDED = ("completed", "failed", "cancelled", "expired", "timed_out", "cancelled_unstarted")
+_HELD = ("blocked", "held")
+_LATER = ("delayed", "retry_delayed", "delayed_by_worker")
+_LOST = ("expired_lease", "revoked", "expired lease, granted", "lease ran out", "reclaim is due")
+_DUE = ("waiting past its deadline", "leased past its deadline", "attempt out of time")
+
+
+def _fenced(call: Callable[[Engine, Lease], Awaitable[Any]], passed: Any = None) -> Operation:
+    return Operation(
+        call=lambda engine, subject, side: call(engine, subject.lease), home=_LEASED, passed=passed
+    )
+
+
+def _operator(call: Callable[[Engine, UUID], Awaitable[Any]], home: tuple[str, ...]) -> Operation:
+    return Operation(call=lambda engine, subject, side: call(engine, subject.id), home=home)
+
+
+def _tick(call: Callable[[Engine], Awaitable[int]], home: tuple[str, ...]) -> Operation:
+    return Operation(call=lambda engine, subject, side: call(engine), home=home, passed=0)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "claim": Operation(
+        call=lambda engine, subject, side: engine.claim(
+            1,
+            lanes=[LANE],
+            claim_id=subject.claims[side],
+            worker="others",
+            instance=_instance(side),
+        ),
+        home=_WAITING,
+        passed=[],
+    ),
+    "complete": _fenced(lambda engine, lease: engine.complete(lease, wait=True)),
+    "complete at once": _fenced(lambda engine, lease: engine.complete(lease), "busy"),
+    "fail": _fenced(lambda engine, lease: engine.fail(lease, wait=True)),
+    "fail at once": _fenced(lambda engine, lease: engine.fail(lease), "busy"),
+    "release": _fenced(lambda engine, lease: engine.release(lease, wait=True)),
+    "release at once": _fenced(lambda engine, lease: engine.release(lease), "busy"),
+    "renew": _fenced(lambda engine, lease: engine.renew(lease), "busy"),
+    "progress": _fenced(lambda engine, lease: engine.progress(lease, percent=50)),
+    "delay": _fenced(lambda engine, lease: engine.delay(lease)),
+    "wait_children": _fenced(lambda engine, lease: engine.wait_children(lease)),
+    "hold": _fenced(lambda engine, lease: engine.hold(lease)),
+    "cancel as holder": _fenced(lambda engine, lease: engine.cancel_held(lease)),
+    "cancel": _operator(lambda engine, id_: engine.cancel(id_), _WAITING + _LEASED),
+    "revoke": _operator(lambda engine, id_: engine.revoke(id_), _LEASED),
+    "change_priority": _operator(
+        lambda engine, id_: engine.change_priority(id_, 7), _WAITING + _LATER
+    ),
+    "replay": _operator(lambda engine, id_: engine.replay(id_), _ENDED),
+    "retry": _operator(lambda engine, id_: engine.retry(id_), _ENDED + _HELD + _LATER),
+    "block": _operator(lambda engine, id_: engine.block(id_, actor="op"), _WAITING),
+    "unblock": _operator(lambda engine, id_: engine.unblock(id_, actor="op"), _HELD),
+    "set_tags": Operation(
+        call=lambda engine, subject, side: _set_tags(engine, subject, True), home=_WAITING
+    ),
+    "set_tags at once": Operation(
+        call=lambda engine, subject, side: _set_tags(engine, subject, False),
+        home=_WAITING,
+        passed="busy",
+    ),
+    "issue_claim_grant": Operation(
+        call=lambda engine, subject, side: engine.grant(subject.id, key=subject.key),
+        home=(*_WAITING, "waiting, grant over"),
+    ),
+    "claim_execution": Operation(
+        call=lambda engine, subject, side: engine.use(
+            subject.grant(), claim_id=subject.claims[side], instance=_instance(side)
+        ),
+        home=("waiting, granted", "waiting", "waiting, grant over"),
+    ),
+    "claim_resumed_execution": Operation(
+        call=lambda engine, subject, side: engine.use_resume(
+            subject.grant(), claim_id=subject.claims[side], instance=_instance(side)
+        ),
+        home=("interrupted, granted", "interrupted"),
+    ),
+    "issue_reclaim_grant": Operation(
+        call=lambda engine, subject, side: engine.grant_reclaim(subject.id, key=subject.key),
+        home=(*_LOST, "lease ran out over the cap"),
+    ),
+    "reclaim_execution": Operation(
+        call=lambda engine, subject, side: engine.use_reclaim(
+            subject.grant(), claim_id=subject.claims[side], instance=_instance(side)
+        ),
+        home=("expired lease, granted", "lease ran out over the cap", "expired_lease"),
+    ),
+    "issue_grant_and_claim": Operation(
+        call=lambda engine, subject, side: engine.grant_and_claim(
+            subject.id, claim_id=subject.claims[side]
+        ),
+        home=(*_WAITING, "waiting, grant over"),
+    ),
+    "promote_delayed": _tick(
+        lambda engine: _handled(engine.promote()),
+        ("delay is over", "retry is due", "reclaim is due"),
+    ),
+    "expire_leases": _tick(
+        lambda engine: _handled(engine.expire()), ("lease ran out", "lease ran out over the cap")
+    ),
+    "expire_executions": _tick(lambda engine: _handled(engine.expire_executions()), _DUE),
+    "expire_worker_leases": _tick(lambda engine: _expire_worker(engine, "pool-1"), _LEASED),
+    "reap_grants": _tick(lambda engine: _handled(engine.reap()), ("waiting, grant over",)),
+    "trim_retention": _tick(_trim, _ENDED),
+}
+
+
+# Cases.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    state: str
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"[{self.state}] {self.first} | {self.second}"
+
+
+def all_of(first: str) -> list[Case]:
+    """Every case with this first operation, state by state."""
+    return [Case(state, first, second) for state in BUILDS for second in OPERATIONS]
+
+
+def sample_of(first: str) -> list[Case]:
+    """Every second operation twice: from a state where one of the two has something to do, and from
+    one that goes round, so that each state meets each operation on both sides."""
+    states, names = list(BUILDS), list(OPERATIONS)
+    row = names.index(first)
+    chosen = set()
+    for at, second in enumerate(names):
+        homes = OPERATIONS[first].home, OPERATIONS[second].home
+        # The rarer one, as that of a reconciler is, else now this and now that.
+        home = min(homes if (row + at) % 2 else homes[::-1], key=len)
+        chosen.add(Case(home[(row * 7 + at) // 2 % len(home)], first, second))
+        chosen.add(Case(states[(row + at) % len(states)], first, second))
+    # There are more states than operations; what the round leaves out meets itself.
+    for at in range(len(names), len(states)):
+        chosen.add(Case(states[(row + at) % len(states)], first, first))
+    order = {state: at for at, state in enumerate(states)}
+    return sorted(chosen, key=lambda case: (order[case.state], case))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A call that raised; the state is part of it, as its detail tells what it met."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What came of a case, or of a serial order: the answers by side, and all that is stored."""
+
+    answers: tuple[Any, Any]
+    stored: str
+
+
+_FORBIDDEN = ("40P01", "40001", "55P03", "57014", "23505")
+
+_STORED = """
+select jsonb_build_object(
+  'execution', (select to_jsonb(e) from ff.execution e
+                where e.partition_key = 0 and e.execution_id = $1),
+  'body', (select to_jsonb(b) from ff.execution_body b
+           where b.partition_key = 0 and b.execution_id = $1),
+  'attempts', (select jsonb_agg(to_jsonb(a) order by a.attempt_index) from ff.attempt a
+               where a.partition_key = 0 and a.execution_id = $1),
+  'events', (select jsonb_agg(to_jsonb(v) - 'event_id' - 'xid' order by v.event_id)
+             from ff.event v where v.partition_key = 0 and v.execution_id = $1),
+  'grant', (select to_jsonb(g) from ff."grant" g
+            where g.partition_key = 0 and g.execution_id = $1))::text
+"""
+
+_IS_HELD = """
+select not exists (
+         select from (select from ff.execution e
+                      where e.partition_key = 0 and e.execution_id = $1
+                      for no key update skip locked) x)
+    or (exists (select from ff."grant" g where g.partition_key = 0 and g.execution_id = $1)
+        and not exists (
+          select from (select from ff."grant" g
+                       where g.partition_key = 0 and g.execution_id = $1
+                       for update skip locked) x))
+"""
+
+
+class Failed(AssertionError):
+    pass
+
+
+@dataclass(slots=True)
+class Ring:
+    """Where cases are run: a database with three connections and a clock that stands."""
+
+    db: Database
+    clock: Clock
+    side: Engine
+    sides: dict[int, Engine]
+    make: Factory = field(init=False)
+    counts: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    _state: str | None = None
+    _subject: Subject | None = None
+    _untouched: str = ""
+
+    def __post_init__(self) -> None:
+        self.make = Factory(self.side, self.clock)
+
+    @classmethod
+    async def open(cls, db: Database, clock: Clock) -> Ring:
+        ring = cls(db, clock, Engine(db.conn), {n: Engine(await db.connect()) for n in (1, 2)})
+        # The first trimming of a partition writes down where it stands; that is not raced here.
+        await _trim(ring.side)
+        return ring
+
+    async def run(self, cases: list[Case]) -> None:
+        """Run cases one by one; what goes wrong is collected and told at the end."""
+        for case in cases:
+            try:
+                await self._run(case)
+            except (Failed, asyncpg.PostgresError, TimeoutError) as error:
+                self.problems.append(f"{case}: {type(error).__name__}: {error}")
+                self._state = None
+                for engine in self.sides.values():
+                    await engine.connection.reset()
+        assert not self.problems, f"{len(self.problems)} of {len(cases)} cases:\n" + "\n".join(
+            self.problems[:20]
+        )
+
+    async def _run(self, case: Case) -> None:
+        subject = await self._prepare(case.state)
+        serial = {order: await self._in_order(subject, case, order) for order in ((1, 2), (2, 1))}
+        self._count("cases")
+        for course in serial.values():
+            self._check_answers(course)
+        # What is refused has rolled back already.
+        if not isinstance(serial[1, 2].answers[0], Refused):
+            await self._roll_back(subject, case, await self._in_order(subject, case, (2,)))
+        await self._commit(subject, case, serial)
+        if await self._stored(self.side, subject) != self._untouched:
+            await self._clear()
+
+    async def run_late(self, operation: str, by: timedelta = TTL) -> None:
+        """Let a call wait for its row while time passes: it must answer as one that comes later."""
+        for state in OPERATIONS[operation].home:
+            subject = await self._prepare(state)
+            case = Case(state, operation, operation)
+            connection = self.side.connection
+            outer = connection.transaction()
+            await outer.start()
+            await self.clock.advance(by)
+            inner = connection.transaction()
+            await inner.start()
+            expected = await self._call(case, subject, 2, self.side)
+            if isinstance(expected, Refused):
+                await inner.rollback()
+            wanted = expected, await self._stored(self.side, subject)
+            await outer.rollback()
+
+            blocker = self.sides[1].connection
+            transaction = blocker.transaction()
+            await transaction.start()
+            await blocker.execute(
+                "select from ff.execution where partition_key = 0 and execution_id = $1 for update",
+                subject.id,
+            )
+            running = asyncio.create_task(self._call(case, subject, 2))
+            waited = await self._waits(running)
+            await self.clock.advance(by)
+            await transaction.rollback()
+            got = await asyncio.wait_for(running, 5), await self._stored(self.side, subject)
+            assert waited, f"{case}: it did not wait"
+            assert got == wanted, f"{case}: {_differ('later', got, wanted)}"
+            await self._clear()
+
+    # Schedules
+
+    async def _roll_back(self, subject: Subject, case: Case, alone: Course) -> None:
+        """The first changes its mind; what the second does is rolled back as well, to be kept for
+        the next schedule."""
+        one, two = self.sides[1], self.sides[2]
+        first, second = one.connection.transaction(), two.connection.transaction()
+        await first.start()
+        await self._call(case, subject, 1)
+        is_held = await self._is_held(subject)
+        await second.start()
+        running = asyncio.create_task(self._call(case, subject, 2))
+        waited = await self._waits(running)
+        await first.rollback()
+        answer = await asyncio.wait_for(running, 5)
+        stored = self._untouched
+        if not isinstance(answer, Refused):
+            stored = await self._stored(two, subject)
+        await second.rollback()
+        if waited and OPERATIONS[case.second].passed is not None:
+            raise Failed(f"it waited: {answer}")
+        self._check_answers(Course((None, answer), stored))
+        if (answer, stored) == (alone.answers[1], alone.stored):
+            self._count("rolled back")
+        elif not waited and is_held and self._is_passed(case, answer):
+            self._expect(stored == self._untouched, "it passed over the row and changed it")
+            self._count("rolled back, passed over")
+        else:
+            raise Failed(_differ("after a rollback", (answer, stored), alone))
+
+    async def _commit(
+        self, subject: Subject, case: Case, serial: dict[tuple[int, int], Course]
+    ) -> None:
+        transaction = self.sides[1].connection.transaction()
+        await transaction.start()
+        answers = [await self._call(case, subject, 1)]
+        is_held = await self._is_held(subject)
+        stored = self._untouched
+        if not isinstance(answers[0], Refused):
+            stored = await self._stored(self.sides[1], subject)
+        running = asyncio.create_task(self._call(case, subject, 2))
+        waited = await self._waits(running)
+        if isinstance(answers[0], Refused):
+            await transaction.rollback()
+        else:
+            await transaction.commit()
+        answers.append(await asyncio.wait_for(running, 5))
+        if waited and OPERATIONS[case.second].passed is not None:
+            raise Failed(f"it waited: {answers}")
+        course = Course((answers[0], answers[1]), await self._stored(self.side, subject))
+        self._check_answers(course)
+        if course == serial[1, 2]:
+            self._count("waited" if waited else "first, then second")
+            return
+        if waited:
+            raise Failed(_differ("after waiting", course, serial[1, 2]))
+        if course == serial[2, 1]:
+            self._count("second, then first")
+            return
+        if not (is_held and self._is_passed(case, answers[1])):
+            raise Failed(_differ("in neither order", course, serial[1, 2]))
+        if (answers[0], course.stored) != (serial[1, 2].answers[0], stored):
+            raise Failed(_differ("passed over, but changed", course, stored))
+        # A claim with the same id would be told again that it found nothing.
+        later = subject.anew()
+        answer = await self._call(case, later, 2)
+        stored = await self._stored(self.side, subject)
+        told = repr((answer, stored)).replace(str(later.claims[2]), str(subject.claims[2]))
+        if told != repr((serial[1, 2].answers[1], serial[1, 2].stored)):
+            raise Failed(_differ("called again", (answer, stored), serial[1, 2]))
+        self._count("passed over, then called again")
+
+    async def _in_order(self, subject: Subject, case: Case, order: tuple[int, ...]) -> Course:
+        """One after the other, then all undone."""
+        connection = self.side.connection
+        answers: dict[int, Any] = {}
+        outer = connection.transaction()
+        await outer.start()
+        try:
+            for n in order:
+                inner = connection.transaction()
+                await inner.start()
+                answers[n] = await self._call(case, subject, n, self.side)
+                if isinstance(answers[n], Refused):
+                    await inner.rollback()
+                else:
+                    await inner.commit()
+            stored = await self._stored(self.side, subject)
+        finally:
+            await outer.rollback()
+        return Course((answers.get(1), answers.get(2)), stored)
+
+    # Pieces
+
+    async def _prepare(self, state: str) -> Subject:
+        """An execution in the state: the last one, if nothing has happened to it."""
+        if self._state != state or self._subject is None:
+            await self._clear()
+            key = secrets.token_bytes(32)
+            await self.clock.freeze(START)
+            made = await BUILDS[state](self.make, self.side, self.clock, key)
+            self._subject = Subject(
+                id=made.id, lease=made.lease or _forged(made.id), key=key, claims={}
+            )
+            self._state = state
+            self._untouched = await self._stored(self.side, self._subject)
+            self._count("executions")
+        self._subject = self._subject.anew()
+        return self._subject
+
+    async def _clear(self) -> None:
+        if self._subject is not None:
+            await self.db.forget(self._subject.id)
+            await self.db.execute('delete from ff."grant"')
+        self._state, self._subject = None, None
+
+    async def _call(
+        self, case: Case, subject: Subject, side: int, engine: Engine | None = None
+    ) -> Any:
+        operation = OPERATIONS[case.first if side == 1 else case.second]
+        try:
+            return await operation.call(engine or self.sides[side], subject, side)
+        except asyncpg.PostgresError as error:
+            return Refused(error.sqlstate or "", error.detail or error.message or "")
+
+    async def _waits(self, running: asyncio.Task[Any]) -> bool:
+        """Whether the second comes to wait for the first; returns when that is known."""
+        first, second = (self.sides[n].connection.get_server_pid() for n in (1, 2))
+        deadline = monotonic() + PATIENCE_SECONDS
+        while monotonic() < deadline:
+            await asyncio.wait([running], timeout=0.003)
+            if running.done():
+                return False
+            # Commits wait for one another where hints are queued; that is nobody's row.
+            if await self.db.fetchval("select $1 = any (pg_blocking_pids($2))", first, second):
+                return True
+        raise Failed("it neither ended nor waited for the other")
+
+    async def _is_held(self, subject: Subject) -> bool:
+        held: bool = await self.side.connection.fetchval(_IS_HELD, subject.id)
+        return held
+
+    async def _stored(self, engine: Engine, subject: Subject) -> str:
+        text: str = await engine.connection.fetchval(_STORED, subject.id)
+        return text
+
+    @staticmethod
+    def _is_passed(case: Case, answer: Any) -> bool:
+        passed = OPERATIONS[case.second].passed
+        if isinstance(answer, Outcome):
+            answer = answer.word
+        return passed is not None and bool(answer == passed)
+
+    def _check_answers(self, course: Course) -> None:
+        for answer in course.answers:
+            if isinstance(answer, Refused) and (
+                answer.code in _FORBIDDEN or not answer.code.startswith("WF")
+            ):
+                raise Failed(f"{answer}")
+
+    def _expect(self, holds: bool, problem: str) -> None:
+        if not holds:
+            raise Failed(problem)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def _forged(execution_id: UUID) -> Lease:
+    """A fence of an execution that was never leased."""
+    return Lease(
+        execution_id=execution_id,
+        lease_id=uuid4(),
+        epoch=1,
+        attempt_id=uuid4(),
+        attempt_index=0,
+        attempt_type="initial",
+        claim_kind="fresh",
+        lease_expires_at=START,
+        attempt_deadline_at=None,
+        deadline_at=None,
+        namespace="test",
+        lane=LANE,
+        task="tests.work",
+        rank=0,
+        created_at=START,
+        retry_count=0,
+        payload_encoding=None,
+        payload=None,
+    )
+
+
+def _differ(when: str, got: object, wanted: object) -> str:
+    return f"{when}\n  got    {got}\n  wanted {wanted}"

@@ -1,0 +1,748 @@
+"""`why` names what keeps an execution from running, in every situation there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flowfabric
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import ExecutionNotFound
+from flowfabric.core.execution import Route
+from flowfabric.core.ids import ExecutionId, mint
+from flowfabric.core.states import FailureClass
+from flowfabric.core.why import SENTENCES, Dimension, Why
+from support.sabotage import unwitnessed
+
+from .stage import BACKOFF, TTL, Stage
+
+HOUR = timedelta(hours=1)
+SQL = Path(flowfabric.__file__).parent / "sql/functions/execution/explain_execution.sql"
+
+Build = Callable[[Stage], Awaitable[ExecutionId]]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """How to get there, and what is to be answered; `after` is when it changes, from now on."""
+
+    build: Build
+    dimension: str
+    code: str
+    words: tuple[str, ...] = ()
+    after: timedelta | None = None
+    others: tuple[str, ...] = ()
+
+
+SITUATIONS: dict[str, Situation] = {}
+
+
+def situation(name: str, dimension: str, code: str, *words: str, **rest: Any) -> Any:
+    def keep(build: Build) -> Build:
+        assert name not in SITUATIONS
+        SITUATIONS[name] = Situation(build, dimension, code, words, **rest)
+        return build
+
+    return keep
+
+
+# Workers
+
+
+@situation("nobody is alive", "worker", "no_worker_alive", "No worker is alive")
+async def _(stage: Stage) -> ExecutionId:
+    return await stage.submit()
+
+
+@situation("the last worker is gone", "worker", "no_worker_alive", "the last was heard at")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    await stage.clock.advance(days=2)
+    return await stage.submit()
+
+
+@situation(
+    "nobody knows the task", "worker", "task_unknown", "Nobody knows the task app.send", "2 live"
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker("pool-1", tasks=["app.other"])
+    await stage.worker("pool-2", tasks=["app.third"])
+    return await stage.submit()
+
+
+@situation(
+    "nobody who knows the task serves the lane",
+    "worker",
+    "lane_not_served",
+    "none serves the lane mail",
+    "they serve bulk",
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker("pool-1", lanes=["bulk"])
+    await stage.worker("pool-2", lanes=["mail"], tasks=["app.other"])
+    return await stage.submit()
+
+
+@situation(
+    "nobody has the capabilities",
+    "worker",
+    "capabilities_missing",
+    "the nearest, pool-2, lacks gpu",
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker("pool-1")
+    await stage.worker("pool-2", capabilities=["smtp"])
+    return await stage.submit(needs={"gpu", "smtp"})
+
+
+@situation(
+    "the live workers serve another namespace",
+    "worker",
+    "other_namespaces_only",
+    "serves its namespace test",
+    "those that live serve elsewhere",
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker(namespace="elsewhere")
+    return await stage.submit()
+
+
+# The line
+
+
+@situation("it is next", "queue", "in_line", "It is next in line", "1 live worker can run it")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await stage.submit()
+
+
+@situation("a worker of every namespace can run it", "queue", "in_line", "next in line")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker(namespace=None, tasks=None)
+    return await stage.submit()
+
+
+@situation("others are before it", "queue", "in_line", "with 3 before it", "2 live workers")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker("pool-1")
+    await stage.worker("pool-2")
+    await stage.submit()
+    await stage.submit(task="app.other")
+    mine = await stage.submit()
+    await stage.submit(priority=5)
+    await stage.submit(lane="bulk")
+    await stage.submit()
+    return mine
+
+
+@situation("its worker gave it back", "queue", "in_line", "Its attempt is next in line")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    assert not await stage.client.leases.release([held])
+    return held.id
+
+
+@situation("its retry is due", "queue", "in_line", "Its next attempt is next in line")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed(retries=3)
+    await stage.fail(held)
+    await stage.clock.advance(BACKOFF)
+    await stage.executions.promote_delayed()
+    return held.id
+
+
+@situation(
+    "it was replayed", "queue", "in_line", "Replayed, it is next in line", others=("replayed",)
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.executions.complete(held)
+    await stage.executions.replay(held.id, reason="wrong template", actor="ada")
+    return held.id
+
+
+@situation("it waits for children that are none", "queue", "in_line", "Its attempt is next")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.executions.wait_children(held)
+    return held.id
+
+
+# Lanes
+
+
+@situation(
+    "its lane is paused until a time",
+    "lane",
+    "lane_paused",
+    "Its lane mail is paused by ada until",
+    "the provider is down",
+    after=HOUR,
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    until = await stage.now() + HOUR
+    await stage.client.lanes.pause("mail", until=until, reason="the provider is down", actor="ada")
+    return id
+
+
+@situation("its lane is paused for good", "lane", "lane_paused", "until somebody resumes it", "ada")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.client.lanes.pause("mail", actor="ada")
+    return id
+
+
+@situation(
+    "its lane is paused and nobody is there",
+    "lane",
+    "lane_paused",
+    "is paused",
+    others=("no_worker_alive",),
+)
+async def _(stage: Stage) -> ExecutionId:
+    id = await stage.submit()
+    await stage.client.lanes.pause("mail")
+    return id
+
+
+@situation("its lane is disabled", "lane", "lane_disabled", "Its lane mail is disabled by ada")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.client.lanes.disable("mail", reason="retired", actor="ada")
+    return id
+
+
+@situation("its lane is draining", "queue", "in_line", "next in line", others=("lane_draining",))
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.client.lanes.drain("mail", actor="ada")
+    return id
+
+
+@situation(
+    "the pause of its lane is over", "queue", "in_line", "next in line", others=("lane_pause_over",)
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.client.lanes.pause("mail", until=await stage.now() + HOUR)
+    await stage.clock.advance(HOUR)
+    return id
+
+
+# Time
+
+
+@situation(
+    "it was submitted for later", "time", "delayed_by_submit", "submitted to start at", after=HOUR
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await stage.submit(delay=HOUR)
+
+
+@situation(
+    "it is delayed and its lane is paused",
+    "time",
+    "delayed_by_submit",
+    after=HOUR,
+    others=("lane_paused",),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit(delay=HOUR)
+    await stage.client.lanes.pause("mail")
+    return id
+
+
+@situation(
+    "it put itself off", "time", "delayed_by_worker", "put itself off until", "pool-1", after=HOUR
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.executions.delay(held, HOUR)
+    return held.id
+
+
+@situation(
+    "it is in back-off",
+    "time",
+    "retry_backoff",
+    "in back-off until",
+    "the mail server is down",
+    "before retry 1 of 3",
+    after=BACKOFF,
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed(retries=3)
+    await stage.fail(held)
+    return held.id
+
+
+@situation("its time has come", "time", "promotion_due", "which is past", after=timedelta())
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit(delay=HOUR)
+    await stage.clock.advance(HOUR)
+    return id
+
+
+@situation(
+    "its deadline comes before its time",
+    "time",
+    "expires_before_it_starts",
+    "it will expire without running",
+    after=HOUR,
+    others=("delayed_by_submit", "deadline_ahead"),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await stage.submit(delay=2 * HOUR, deadline=HOUR)
+
+
+@situation("its deadline is ahead", "queue", "in_line", "next in line", others=("deadline_ahead",))
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await stage.submit(deadline=HOUR)
+
+
+@situation(
+    "its deadline has passed unnoticed",
+    "time",
+    "deadline_due",
+    "it ends as expired as soon as",
+    after=timedelta(),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit(deadline=HOUR)
+    await stage.clock.advance(HOUR)
+    return id
+
+
+# Grants
+
+
+@situation("it is granted", "grant", "granted", "granted to pool-2 until", after=HOUR / 60)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.client.grants.issue_claim_grant(
+        id, worker_id="pool", worker_instance_id="pool-2", ttl=HOUR / 60
+    )
+    return id
+
+
+@situation("a grant that is over is no obstacle", "queue", "in_line", "next in line")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.client.grants.issue_claim_grant(
+        id, worker_id="pool", worker_instance_id="pool-2", ttl=HOUR / 60
+    )
+    await stage.clock.advance(HOUR / 60)
+    return id
+
+
+@situation(
+    "it may be reclaimed by grant",
+    "grant",
+    "granted",
+    "granted to pool-2",
+    after=HOUR / 60,
+    others=("crash_loop",),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.lose(await stage.claimed(), 3)
+    await stage.client.grants.issue_reclaim_grant(
+        id, worker_id="pool", worker_instance_id="pool-2", ttl=HOUR / 60
+    )
+    return id
+
+
+# Leases
+
+
+@situation("it runs", "lease", "running", "It is running: pool-1 holds its lease until", after=TTL)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return (await stage.claimed()).id
+
+
+@situation("it runs and tells how far it is", "lease", "running", "40 % done", after=TTL)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.executions.report_progress(held, 40, "almost there")
+    return held.id
+
+
+@situation(
+    "its holder is not in the registry",
+    "lease",
+    "holder_silent",
+    "pool-1 holds its lease until",
+    "is not among the live workers",
+    after=TTL,
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker("pool-2")
+    return (await stage.claimed()).id
+
+
+@situation("its holder fell silent", "lease", "holder_silent", "was last heard at", after=TTL)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    await stage.clock.advance(days=2)
+    return (await stage.claimed()).id
+
+
+@situation(
+    "its lease ran out",
+    "lease",
+    "lease_expired",
+    "pool-1 let its lease run out at",
+    "reclaim 1 of 100",
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await stage.lose(await stage.claimed())
+
+
+@situation("its lease ran out unnoticed", "lease", "lease_expired", "let its lease run out at")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.clock.advance(TTL)
+    return held.id
+
+
+@situation(
+    "its lease ran out and nobody can take it over",
+    "worker",
+    "task_unknown",
+    "Nobody knows the task",
+    others=("lease_expired",),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker(tasks=["app.other"])
+    return await stage.lose(await stage.claimed())
+
+
+@situation(
+    "its workers keep vanishing",
+    "attempt",
+    "crash_loop",
+    "It is in a crash loop",
+    "2 reclaims of 100",
+    "it may be taken over again from",
+    after=timedelta(seconds=1),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await stage.lose(await stage.claimed(), 3)
+
+
+@situation("it runs after many reclaims", "lease", "running", after=TTL, others=("crash_loop",))
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.lose(await stage.claimed(), 3)
+    await stage.clock.advance(minutes=1)
+    await stage.executions.promote_delayed()
+    assert (await stage.claim()).id == id
+    return id
+
+
+@situation(
+    "its reclaims are used up", "lease", "reclaims_used_up", "The next worker that looks ends it"
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await stage.lose(await stage.claimed(max_reclaims=1), 2)
+
+
+@situation(
+    "its lease was revoked",
+    "lease",
+    "lease_revoked",
+    "ada took the lease away from pool-1",
+    "the host is sick",
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.client.leases.revoke(held.id, reason="the host is sick", actor="ada")
+    return held.id
+
+
+# Operators and admission
+
+
+@situation(
+    "its worker held it",
+    "operator",
+    "held",
+    "held it at step charge",
+    "the recorded steps do not fit",
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.executions.hold(held, "the recorded steps do not fit", step="charge")
+    return held.id
+
+
+@situation(
+    "an operator paused it", "operator", "paused_by_operator", "ada paused it", "look at it first"
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.executions.block_for_admission(
+        id, "paused_by_operator", detail="look at it first", actor="ada"
+    )
+    return id
+
+
+@situation("a policy paused it", "operator", "paused_by_policy", "A policy paused it", "at night")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.executions.block_for_admission(id, "paused_by_policy", detail="at night")
+    return id
+
+
+@situation("a budget is used up", "budget", "blocked_by_budget", "a budget is used up", "team-7")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.executions.block_for_admission(id, "waiting_for_budget", detail="team-7")
+    return id
+
+
+@situation("a quota is used up", "quota", "blocked_by_quota", "a quota is used up", "per minute")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    id = await stage.submit()
+    await stage.executions.block_for_admission(id, "waiting_for_quota", detail="60 per minute")
+    return id
+
+
+@situation("no worker could run it", "route", "blocked_by_route", "no worker could run it")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker(capabilities=["gpu"])
+    id = await stage.submit(needs={"gpu"})
+    await stage.executions.block_for_admission(id, "waiting_for_capable_worker")
+    return id
+
+
+@situation("it depends on others", "dependency", "waiting_for_children", "what it depends on")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    # No function leads here before there are flows.
+    id = await stage.submit()
+    async with unwitnessed(stage.db.conn):
+        await stage.db.execute(
+            "update ff.execution set eligibility = 'blocked_by_dependencies', "
+            "blocking_reason = 'waiting_for_children', cause = 'apply_dependency'"
+        )
+    return id
+
+
+@situation("it is suspended", "signal", "suspended", "waiting for approval")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    # No function leads here before there are signals.
+    held = await stage.claimed()
+    await stage.executions.wait_children(held)
+    async with unwitnessed(stage.db.conn):
+        await stage.db.execute(
+            "update ff.execution set phase = 'suspended', eligibility = 'not_applicable', "
+            "blocking_reason = 'waiting_for_approval', cause = 'suspend'"
+        )
+    return held.id
+
+
+# The end
+
+
+@situation("it completed", "end", "completed", "it completed at", "in attempt 1")
+async def _(stage: Stage) -> ExecutionId:
+    held = await stage.claimed()
+    await stage.executions.complete(held)
+    return held.id
+
+
+@situation("it failed", "end", "failed", "after 1 attempt: the mail server is down")
+async def _(stage: Stage) -> ExecutionId:
+    held = await stage.claimed()
+    await stage.fail(held, FailureClass.PERMANENT)
+    return held.id
+
+
+@situation("its workers vanished too often", "end", "reclaims_exhausted", "vanished", "1 reclaim")
+async def _(stage: Stage) -> ExecutionId:
+    id = await stage.lose(await stage.claimed(max_reclaims=1), 2)
+    assert not await stage.executions.claim(worker_id="pool", worker_instance_id="pool-1")
+    return id
+
+
+@situation("it was cancelled", "end", "cancelled", "ada cancelled it at", "not needed any more")
+async def _(stage: Stage) -> ExecutionId:
+    id = await stage.submit()
+    await stage.executions.cancel(id, reason="not needed any more", actor="ada")
+    return id
+
+
+@situation("its deadline passed", "end", "deadline_passed", "when its deadline had passed")
+async def _(stage: Stage) -> ExecutionId:
+    id = await stage.submit(deadline=HOUR)
+    await stage.clock.advance(HOUR)
+    await stage.executions.expire()
+    return id
+
+
+@situation("its attempt ran out of time", "end", "attempt_timed_out", "no retry was left")
+async def _(stage: Stage) -> ExecutionId:
+    held = await stage.claimed(timeout=timedelta(seconds=5))
+    await stage.clock.advance(seconds=5)
+    await stage.executions.expire()
+    return held.id
+
+
+def check(why: Why, expected: Situation, now: datetime) -> None:
+    assert (why.dimension, why.code) == (expected.dimension, expected.code), why
+    assert why.changes_at == (None if expected.after is None else now + expected.after)
+    for word in expected.words:
+        assert word in why.sentence
+    assert tuple(other.code for other in why.others) == expected.others
+    for answer in (why, *why.others):
+        assert re.fullmatch(r"[A-Za-z0-9].*\.", answer.sentence)
+        assert "None" not in answer.sentence
+        assert "unknown" not in answer.sentence
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+async def test_the_answer_to(stage: Stage, name: str) -> None:
+    expected = SITUATIONS[name]
+    id = await expected.build(stage)
+    if expected.code in ("waiting_for_children", "suspended"):
+        stage.db.leave_broken("there is no function for this state yet")
+    why = await stage.executions.why(id)
+    check(why, expected, await stage.now())
+    assert str(why) == why.sentence
+    assert {answer.id for answer in (why, *why.others)} == {id}
+
+
+def test_there_are_enough_situations() -> None:
+    assert len(SITUATIONS) >= 25
+    assert {entry.dimension for entry in SITUATIONS.values()} == set(Dimension)
+
+
+def test_every_code_of_the_engine_has_its_sentence() -> None:
+    """The codes in the SQL, with those that are made of a word of the schema, are those here."""
+    text = SQL.read_text(encoding="utf-8")
+    head, made = text.split("begin\n", 1)
+    assert head
+    made = made.replace("'lane_' || v_lane.state::text", "'lane_paused' 'lane_disabled'")
+    made = made.replace("v_row.eligibility::text,", " ".join(f"'blocked_by_{w}'" for w in WORDS))
+    quoted = set(re.findall(r"'([a-z_]+)'", made))
+    assert set(SENTENCES) <= quoted
+    told = {entry.code for entry in SITUATIONS.values()}
+    told |= {code for entry in SITUATIONS.values() for code in entry.others}
+    # Of flows, of signals, of a state that is never stored.
+    later = {"skipped", "resume_delayed", "flow_being_cancelled", "blocked_by_lane_state"}
+    assert set(SENTENCES) - told == later
+
+
+WORDS = ("budget", "quota", "route", "lane_state")
+
+
+async def test_a_missing_execution_is_not_found(stage: Stage) -> None:
+    with pytest.raises(ExecutionNotFound):
+        await stage.executions.why(mint())
+
+
+async def test_another_tenant_s_execution_is_not_found(stage: Stage) -> None:
+    id = await stage.submit()
+    async with FlowFabric(stage.db.url, namespace="elsewhere") as stranger:
+        with pytest.raises(ExecutionNotFound):
+            await stranger.executions.why(id)
+    async with FlowFabric(stage.db.url, namespace=None) as operator:
+        assert (await operator.executions.why(id)).code == "no_worker_alive"
+
+
+async def test_a_lane_is_counted_up_to_a_thousand(stage: Stage) -> None:
+    await stage.worker()
+    async with unwitnessed(stage.db.conn):
+        await stage.submit()
+        await stage.db.execute(
+            "insert into ff.execution (partition_key, execution_id, route_id, namespace, rank, "
+            "created_at, transitioned_at, mutated_at, version, phase, ownership, eligibility, "
+            "blocking_reason, outcome, attempt_state, cause) "
+            "select 0, gen_random_uuid(), e.route_id, e.namespace, e.rank, e.created_at, "
+            "e.transitioned_at, e.mutated_at, 1, e.phase, e.ownership, e.eligibility, "
+            "e.blocking_reason, e.outcome, e.attempt_state, e.cause "
+            "from ff.execution e, generate_series(1, 1200)"
+        )
+        stage.db.leave_broken("rows without events, made in bulk")
+        await stage.clock.advance(seconds=1)
+        last = await stage.submit()
+    why = await stage.executions.why(last)
+    assert (why.evidence["ahead"], why.evidence["is_more"]) == (1000, True)
+    assert "with 1000+ before it" in why.sentence
+
+
+async def test_a_lane_of_many_tasks_is_counted_in_part(stage: Stage) -> None:
+    """Two hundred routes are looked at; what the others hold may come before it, too."""
+    await stage.worker()
+    for number in range(200):
+        await stage.client.lanes.register(Route("test", "mail", f"app.other_{number}", frozenset()))
+    why = await stage.executions.why(await stage.submit())
+    assert (why.evidence["ahead"], why.evidence["is_more"]) == (0, True)
+    assert "with 0+ before it" in why.sentence
+
+
+async def test_a_crowd_of_workers_is_counted_up_to_a_hundred(stage: Stage) -> None:
+    for number in range(101):
+        await stage.worker(f"pool-{number}")
+        if number == 99:
+            exact = await stage.executions.why(await stage.submit())
+    assert "100 live workers can run it" in exact.sentence
+    why = await stage.executions.why(await stage.submit())
+    assert "more than 100 live workers can run it" in why.sentence
+
+
+async def test_the_evidence_names_times_by_the_clock_of_the_database(stage: Stage) -> None:
+    await stage.worker()
+    held = await stage.claimed()
+    why = await stage.executions.why(held.id)
+    told = datetime.fromisoformat(why.evidence["lease_expires_at"])
+    assert told.astimezone(UTC) == held.lease_expires_at == why.changes_at
+    assert why.evidence["epoch"] == 1
+    assert why.evidence["attempt_index"] == 0
+
+
+async def test_the_answer_changes_nothing(stage: Stage) -> None:
+    held = await stage.claimed()
+    before = await stage.db.fetch("select * from ff.execution")
+    await stage.executions.why(held.id)
+    assert await stage.db.fetch("select * from ff.execution") == before

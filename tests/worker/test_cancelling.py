@@ -1,0 +1,166 @@
+"""A running handler is stopped within a second when its lease is taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+
+from flowfabric import Context, ExecutionCancelled, ExecutionExpired
+from flowfabric.worker import heartbeat
+from worker.apps import working
+from worker.waiting import eventually
+
+
+class Probe:
+    """When a handler began, and when it was stopped."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def work(self) -> None:
+        self.began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.stopped.set()
+
+
+@pytest.mark.parametrize("operation", ["cancel", "revoke"])
+async def test_a_running_handler_is_stopped_within_a_second(make_app, operation):
+    """The lease lives for 30 s and beats come every 10: it is the hint that does it."""
+    app, probe = make_app(), Probe()
+
+    @app.task(max_reclaims=0)
+    async def work() -> None:
+        await probe.work()
+
+    run = await work.submit()
+    client = await app.client()
+    async with working(app):
+        await asyncio.wait_for(probe.began.wait(), 10)
+        started = monotonic()
+        if operation == "cancel":
+            await client.executions.cancel(run.id, reason="stop", actor="ann")
+        else:
+            await client.leases.revoke(run.id, reason="stop", actor="ann")
+        await asyncio.wait_for(probe.stopped.wait(), 5)
+        assert monotonic() - started < 1.0
+        if operation == "cancel":
+            with pytest.raises(ExecutionCancelled):
+                await run.result(timeout=5)
+
+
+async def test_a_busy_worker_hears_it_as_well(make_app):
+    """A worker that has no free slot does not listen for work, but for this it does."""
+    app, probe = make_app(), Probe()
+
+    @app.task
+    async def work() -> None:
+        await probe.work()
+
+    runs = await work.submit_many([()] * 3)
+    client = await app.client()
+    async with working(app, concurrency=1):
+        await asyncio.wait_for(probe.began.wait(), 10)
+        started = monotonic()
+        await asyncio.gather(*(client.executions.cancel(run.id) for run in runs))
+        await asyncio.wait_for(probe.stopped.wait(), 5)
+        assert monotonic() - started < 1.0
+
+
+async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
+    app = make_app()
+    began, seen = asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    @app.task
+    def work(ctx: Context) -> None:
+        loop.call_soon_threadsafe(began.set)
+        until = monotonic() + 20
+        while not ctx.cancelled and monotonic() < until:
+            time.sleep(0.01)
+        seen.append(ctx.cancelled)
+
+    run = await work.submit()
+    client = await app.client()
+    async with working(app):
+        await asyncio.wait_for(began.wait(), 10)
+        started = monotonic()
+        await client.executions.cancel(run.id)
+        await eventually(lambda: seen == [True])
+        assert monotonic() - started < 1.0
+
+
+async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
+    monkeypatch.setattr(heartbeat, "LOST_CHANNEL", "ff_nobody_says_this")
+    app, probe = make_app(lease_ttl=timedelta(seconds=1)), Probe()
+
+    @app.task
+    async def work() -> None:
+        await probe.work()
+
+    run = await work.submit()
+    client = await app.client()
+    async with working(app):
+        await asyncio.wait_for(probe.began.wait(), 10)
+        await client.executions.cancel(run.id)
+        await asyncio.wait_for(probe.stopped.wait(), 5)
+
+
+async def test_an_attempt_that_takes_too_long_is_stopped(make_app):
+    app, probe = make_app(), Probe()
+
+    @app.task(timeout=timedelta(milliseconds=300))
+    async def work() -> None:
+        await probe.work()
+
+    run = await work.submit()
+    async with working(app):
+        with pytest.raises(ExecutionExpired):
+            await run.result(timeout=10)
+        await asyncio.wait_for(probe.stopped.wait(), 5)
+
+
+async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):
+    app = make_app()
+
+    @app.task(deadline=timedelta(milliseconds=200), lane="never-worked")
+    async def work() -> None: ...
+
+    @app.task
+    async def other() -> None: ...
+
+    run = await work.submit()
+    async with working(app, lanes=["default"]):
+        with pytest.raises(ExecutionExpired):
+            await run.result(timeout=10)
+
+
+async def test_a_hint_about_another_lease_stops_nobody(make_app, db):
+    app, probe = make_app(), Probe()
+
+    @app.task
+    async def work() -> None:
+        await probe.work()
+
+    run = await work.submit()
+    client = await app.client()
+    async with working(app):
+        await asyncio.wait_for(probe.began.wait(), 10)
+        info = await client.executions.describe(run.id)
+        for text in (
+            f"{info.worker_instance_id} 0 {run.id.uuid} {run.id.uuid}",
+            f"{info.worker_instance_id} 1 {run.id.uuid} {info.lease_id}",
+            "nonsense",
+            "",
+        ):
+            await db.execute("select pg_notify('ff_lost', $1)", text)
+        await asyncio.sleep(0.3)
+        assert not probe.stopped.is_set()
+        await client.executions.cancel(run.id)
+        await asyncio.wait_for(probe.stopped.wait(), 5)
