@@ -1,4 +1,5 @@
-"""Writes docs/reference from the sources: functions, states, errors, events, mapping.
+"""Writes docs/reference from the sources: functions, states, errors, events, mapping,
+checks.
 
     python tools/generate.py            write the pages
     python tools/generate.py --check    say which pages are out of date, and exit with 1
@@ -90,6 +91,7 @@ def pages(moves: list[Transition]) -> dict[str, str]:
         "errors.md": errors_page(),
         "events.md": events_page(moves),
         "mapping.md": mapping_page(),
+        "checks.md": checks_page(),
     }
 
 
@@ -547,6 +549,39 @@ def _fact(value: object) -> str:
 
 def _ticked(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+# Checks
+
+
+def checks_page() -> str:
+    lines = [
+        "# Checks",
+        "",
+        NOTE,
+        "",
+        "What `flowfabric doctor` checks: the installation, then the invariants of the data. Each",
+        "is one query that returns no row while all is well; `flowfabric doctor --explain S05`",
+        "prints it. An invariant holds *always*, in every committed state, or *soon*: then a",
+        "finding is a warning first. Those that read *executions* or *the database* are also run",
+        "by `doctor --since`; those that read *everything* wait for a full pass.",
+        "",
+        "## Installation",
+        "",
+    ]
+    for check in installation_checks():
+        lines += _check_section(check)
+    lines += ["## Invariants", ""]
+    for check in invariants():
+        lines += _check_section(check)
+    return "\n".join(lines)
+
+
+def _check_section(check: Check) -> list[str]:
+    lines = [f"### {check.name}. {check.title}", "", check.meaning, ""]
+    if not check.name.startswith("X"):
+        lines += [f"- Holds: {check.holds}", f"- Reads: {check.reads}"]
+    return [*lines, f"- Remedy: {check.remedy}", ""]
 
 
 # The command

@@ -177,6 +177,19 @@ async def test_one_check_that_cannot_be_answered_does_not_hide_the_others(examin
     assert "cannot be checked" in next(f.problem for f in report.findings if f.name == "S10")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update ff.meta set value = 'many' where name = 'partitions'",
+        "delete from ff.meta where name = 'partitions'",
+    ],
+)
+async def test_a_number_of_partitions_that_cannot_be_read_is_no_crash(examined, plain, change):
+    await plain.execute(change)
+    report = await examined()
+    assert len(report.verdicts) == len(installation_checks()) + len(invariants())
+
+
 @pytest.mark.timeout(120)
 async def test_it_finds_nothing_in_the_midst_of_work(bare, examined):
     """Writers that submit, claim, renew, complete, fail, release, expire, replay and trim all the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
+import asyncpg
 import pytest
 
 from flowfabric.db.connection import open_connection
@@ -22,6 +23,19 @@ async def findings(url, *, throwaway=True, level=None):
         for finding in report.findings
         if finding.name.startswith("X") and level in (None, finding.level)
     ]
+
+
+@pytest.fixture
+def own(servers):
+    """The URL of a database on a server of the test's own: roles belong to the whole server."""
+    return servers.make().url
+
+
+@pytest.fixture
+async def owner(own):
+    connection = await asyncpg.connect(own)
+    yield connection
+    await connection.close()
 
 
 def errors(url, **options):
@@ -72,28 +86,28 @@ async def test_synchronous_commit_off_for_the_database_is_refused(bare, plain):
     assert ("X01", f"synchronous_commit=off for database {name}") in found
 
 
-async def test_synchronous_commit_off_for_a_role_that_uses_the_schema_is_refused(bare, plain):
+async def test_synchronous_commit_off_for_a_role_that_uses_the_schema_is_refused(own, owner):
     off = "alter role {role} set synchronous_commit = false"
     problem = ("X01", "synchronous_commit=false for role doctor_worker")
-    async with role(plain, "doctor_worker", off):
-        assert problem not in await errors(bare, throwaway=False)
-        await plain.execute("grant usage on schema ff to doctor_worker")
-        assert problem in await errors(bare, throwaway=False)
-        assert await errors(bare, throwaway=True) == []
+    async with role(owner, "doctor_worker", off):
+        assert problem not in await errors(own, throwaway=False)
+        await owner.execute("grant usage on schema ff to doctor_worker")
+        assert problem in await errors(own, throwaway=False)
+        assert await errors(own, throwaway=True) == []
 
 
-async def test_synchronous_commit_off_for_a_role_in_another_database_is_none_of_ours(bare, plain):
+async def test_synchronous_commit_off_for_a_role_in_another_database_is_none_of_ours(own, owner):
     off = "alter role {role} in database postgres set synchronous_commit = off"
     usage = "grant usage on schema ff to {role}"
-    async with role(plain, "doctor_worker", off, usage):
-        found = await errors(bare, throwaway=False)
+    async with role(owner, "doctor_worker", off, usage):
+        found = await errors(own, throwaway=False)
         assert [problem for _, problem in found if "doctor_worker" in problem] == []
-        here = await plain.fetchval("select current_database()")
-        await plain.execute(
+        here = await owner.fetchval("select current_database()")
+        await owner.execute(
             f"alter role doctor_worker in database {here} set synchronous_commit = off"
         )
         problem = f"synchronous_commit=off for role doctor_worker in database {here}"
-        assert ("X01", problem) in await errors(bare, throwaway=False)
+        assert ("X01", problem) in await errors(own, throwaway=False)
 
 
 async def test_synchronous_commit_off_in_the_url_is_refused(bare):
@@ -194,58 +208,85 @@ async def test_a_library_with_another_text_is_a_warning(bare, plain):
 # X03
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ("grant execute on function ff.trim_keys to public", "everybody may call ff.trim_keys"),
-        ("grant select on ff.execution to public", "everybody may touch ff.execution"),
-        ("grant insert on ff.event to flowfabric_app", "flowfabric_app may write to ff.event"),
-        ("alter view ff.execution_view owner to flowfabric_app", "owns ff.execution_view"),
-        ("alter function ff.trim_keys owner to flowfabric_app", "ff.trim_keys"),
-        ("revoke execute on function ff.trim_keys from flowfabric_app", "not call ff.trim_keys"),
-        ("revoke select on ff.execution_view from flowfabric_app", "not read ff.execution_view"),
-        ("revoke usage on schema ff from flowfabric_app", "flowfabric_app may not use schema ff"),
-    ],
-)  # fmt: skip
-async def test_rights_that_are_missing_or_too_many_are_found(bare, plain, change, word):
-    async with role(plain, "flowfabric_app"):
-        await plain.execute(
-            "grant usage on schema ff to flowfabric_app; do $$ declare v record; begin "
-            "for v in select p.oid::regprocedure as f from pg_proc p "
-            "where p.pronamespace = 'ff'::regnamespace and p.proname not like '\\_%' loop "
-            "execute format('grant execute on routine %s to flowfabric_app', v.f); end loop; "
-            "for v in select c.oid::regclass as f from pg_class c where c.relkind = 'v' "
-            "and c.relnamespace = 'ff'::regnamespace loop "
-            "execute format('grant select on %s to flowfabric_app', v.f); end loop; end $$"
-        )
-        assert await errors(bare) == []
-        await plain.execute(change)
-        found = await errors(bare)
-        assert {name for name, _ in found} == {"X03"}
-        assert any(word in problem for _, problem in found)
+RIGHTS = [
+    (
+        "grant execute on function ff.trim_keys to public",
+        "revoke execute on function ff.trim_keys from public",
+        "everybody may call ff.trim_keys",
+    ),
+    (
+        "grant select on ff.execution to public",
+        "revoke select on ff.execution from public",
+        "everybody may touch ff.execution",
+    ),
+    (
+        "grant insert on ff.event to flowfabric_app",
+        "revoke insert on ff.event from flowfabric_app",
+        "flowfabric_app may write to ff.event",
+    ),
+    (
+        "revoke execute on function ff.trim_keys from flowfabric_app",
+        "grant execute on function ff.trim_keys to flowfabric_app",
+        "flowfabric_app may not call ff.trim_keys",
+    ),
+    (
+        "revoke select on ff.execution_view from flowfabric_app",
+        "grant select on ff.execution_view to flowfabric_app",
+        "flowfabric_app may not read ff.execution_view",
+    ),
+    (
+        "revoke usage on schema ff from flowfabric_app",
+        "grant usage on schema ff to flowfabric_app",
+        "flowfabric_app may not use schema ff",
+    ),
+    (
+        "alter view ff.execution_view owner to flowfabric_app",
+        "alter view ff.execution_view owner to postgres; "
+        "grant select on ff.execution_view to flowfabric_app",
+        "flowfabric_app owns ff.execution_view",
+    ),
+    (
+        "alter function ff.trim_keys owner to flowfabric_app",
+        "alter function ff.trim_keys owner to postgres; "
+        "grant execute on function ff.trim_keys to flowfabric_app",
+        "belongs to flowfabric_app, the tables to postgres",
+    ),
+]
 
 
-async def test_a_role_that_may_not_read_the_tables_is_told_so(bare, plain):
-    joint = "&" if "?" in bare else "?"
+async def test_rights_that_are_missing_or_too_many_are_found(own, owner):
+    async with role(owner, "flowfabric_app"):
+        assert {name for name, _ in await errors(own)} == {"X03"}
+        await migrate(owner)
+        assert await errors(own) == []
+        for change, undo, problem in RIGHTS:
+            await owner.execute(change)
+            found = await errors(own)
+            assert {name for name, _ in found} == {"X03"}, change
+            assert any(problem in text for _, text in found), change
+            await owner.execute(undo)
+            assert await errors(own) == [], undo
 
+
+async def test_a_role_that_may_not_read_the_tables_is_told_so(own, owner):
     async def report():
         # A session that plays another role may do what that role may.
-        async with open_connection(f"{bare}{joint}role=doctor_guest") as connection:
+        async with open_connection(f"{own}&role=doctor_guest") as connection:
             return await examine(connection, is_throwaway=True)
 
-    async with role(plain, "doctor_guest"), role(plain, "flowfabric_app"):
+    async with role(owner, "doctor_guest"), role(owner, "flowfabric_app"):
         found = await report()
         assert "X02" in {finding.name for finding in found.findings}
         assert "not checked" in found.notes[0]
-        await plain.execute("grant usage on schema ff to doctor_guest")
-        await plain.execute("grant select on ff.installation to doctor_guest")
+        await owner.execute("grant usage on schema ff to doctor_guest")
+        await owner.execute("grant select on ff.installation to doctor_guest")
         found = await report()
         problems = {finding.problem for finding in found.findings if finding.name == "X03"}
         assert "doctor_guest may not read ff.execution" in problems
         assert "doctor_guest may not call ff.now" in problems
         assert "not checked" in found.notes[0]
-        await migrate(plain)
-        await plain.execute("grant pg_read_all_data, flowfabric_app to doctor_guest")
+        await migrate(owner)
+        await owner.execute("grant pg_read_all_data, flowfabric_app to doctor_guest")
         found = await report()
         assert found.is_sound
         assert len(found.verdicts) == len(installation_checks()) + len(invariants())

@@ -171,8 +171,12 @@ async def _scope(
     connection: Connection, since: str | datetime | None, notes: list[str]
 ) -> tuple[Scope | None, int | None, str | None]:
     """The executions to check (None is all), their new events, and where to go on the next time."""
-    (row,) = await look(connection, text_of("partitions.sql"))
-    partitions = range(row["partitions"])
+    try:
+        rows = await look(connection, text_of("partitions.sql"))
+    except QueryFailed as error:
+        notes.append(f"There is no cursor to go on from: the partitions are unknown ({error})")
+        return None, None, None
+    partitions = range(rows[0]["partitions"] if rows else 1)
     if since is not None:
         try:
             return await _changed(connection, await _cursors(connection, since, partitions))

@@ -1,0 +1,1558 @@
+"""The engine as a specification: what every operation answers, changes and writes down.
+
+A pure state machine in Python, written from the state model (T1 to T30) and the decisions, not from
+the SQL. It has one clock, no locks and nobody beside it. Tests run it next to a real database and
+compare the two after every call (tests/model).
+
+    model = Model(now)
+    model.submit(Item(id, route, ...))      # Answer("created")
+    model.claim(worker, ...)                # the leases, in order
+    model.events                            # what the last operation appended to the log
+
+An operation returns an `Answer`; one that is raised rather than returned has `is_raised`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from flowfabric.core.states import (
+    AttemptLifecycle,
+    AttemptState,
+    AttemptType,
+    BlockingReason,
+    Eligibility,
+    EventKind,
+    FailureClass,
+    GrantKind,
+    KeyScope,
+    LaneState,
+    Outcome,
+    Ownership,
+    Phase,
+    PublicState,
+)
+
+NOTHING = timedelta()
+BLOCKS = {
+    "waiting_for_budget": Eligibility.BLOCKED_BY_BUDGET,
+    "waiting_for_quota": Eligibility.BLOCKED_BY_QUOTA,
+    "waiting_for_capable_worker": Eligibility.BLOCKED_BY_ROUTE,
+    "paused_by_operator": Eligibility.BLOCKED_BY_OPERATOR,
+    "paused_by_policy": Eligibility.BLOCKED_BY_OPERATOR,
+}
+RECLAIMABLE = (Ownership.LEASE_EXPIRED_RECLAIMABLE, Ownership.LEASE_REVOKED)
+CLASSES = frozenset(FailureClass)
+
+
+# What goes in
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    namespace: str
+    lane: str
+    capabilities: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A retry policy. A fixed delay, or one that starts at `initial` and grows."""
+
+    max_retries: int = 3
+    fixed: timedelta | None = None
+    initial: timedelta = timedelta(seconds=1)
+    most: timedelta = timedelta(minutes=1)
+    multiplier: float = 2.0
+    categories: frozenset[str] = frozenset()
+
+    def wait(self, retries: int, class_: str, category: str | None) -> timedelta | None:
+        """How long until the next attempt; None if there is none."""
+        if retries >= self.max_retries or class_ in (
+            FailureClass.PERMANENT,
+            FailureClass.CANCELLED,
+        ):
+            return None
+        if self.categories and (category or class_) not in self.categories:
+            return None
+        if self.fixed is not None:
+            return self.fixed
+        return min(self.initial * self.multiplier**retries, self.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    retry: Retry | None = None
+    attempt_timeout: timedelta | None = None
+    max_reclaims: int = 100
+    max_replays: int = 10
+    retention: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One execution to submit."""
+
+    id: UUID | None
+    route: Route | None
+    priority: int = 0
+    delay: timedelta | None = None
+    deadline: timedelta | None = None
+    policy: Policy = Policy()
+    key: str | None = None
+    fingerprint: bytes | None = None
+    scope: str = KeyScope.WINDOW
+    window: timedelta = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a holder shows: the execution, its lease, the epoch and the attempt."""
+
+    execution_id: UUID | None
+    lease_id: UUID | None
+    epoch: int | None
+    attempt_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    id: str
+    instance: str
+    capabilities: frozenset[str] = frozenset()
+
+
+# What comes out
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    word: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    is_raised: bool = False
+
+    def __getitem__(self, name: str) -> Any:
+        return self.facts[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    execution_id: UUID
+    version: int
+    kind: str
+    occurred_at: datetime
+    attempt_index: int | None = None
+    lease_id: UUID | None = None
+    epoch: int | None = None
+    worker_instance_id: str | None = None
+    outcome: str | None = None
+    actor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAttempt:
+    """An attempt that another one followed, as it ended."""
+
+    attempt_index: int
+    attempt_id: UUID
+    attempt_type: str
+    epoch: int
+    started_at: datetime
+    ended_at: datetime
+    ended_as: str
+    previous_attempt_index: int | None
+    attempt_reason: str | None
+    failure_class: str | None
+    failure_category: str | None
+    failure_reason: str | None
+    failure_detail: bytes | None
+    last_lease_id: UUID | None
+    last_lease_end: str | None
+    last_lease_retry_at: datetime | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Grant:
+    kind: str
+    key: bytes
+    worker_id: str
+    worker_instance_id: str
+    issued_at: datetime
+    expires_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    state: str = LaneState.ACTIVE
+    resumes_at: datetime | None = None
+    reason: str | None = None
+    changed_by: str | None = None
+
+    def is_worked(self, now: datetime) -> bool:
+        """Claims go on: it is active or draining, or its pause is over."""
+        if self.state in (LaneState.ACTIVE, LaneState.DRAINING):
+            return True
+        return self.resumes_at is not None and self.resumes_at <= now
+
+    @property
+    def is_open(self) -> bool:
+        """Submits go on."""
+        return self.state in (LaneState.ACTIVE, LaneState.PAUSED)
+
+
+@dataclass(slots=True, kw_only=True)
+class Key:
+    execution_id: UUID
+    scope: str
+    fingerprint: bytes
+    expires_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """Six facts, the lease, the latest attempt, counters and timers."""
+
+    execution_id: UUID
+    route: Route
+    policy: Policy
+    priority: int
+    created_at: datetime
+    transitioned_at: datetime
+    mutated_at: datetime
+
+    phase: str = Phase.RUNNABLE
+    ownership: str = Ownership.UNOWNED
+    eligibility: str = Eligibility.ELIGIBLE_NOW
+    blocking_reason: str = BlockingReason.WAITING_FOR_WORKER
+    outcome: str = Outcome.NONE
+    attempt_state: str = AttemptState.PENDING_FIRST_ATTEMPT
+    cause: str = "submit"
+    version: int = 1
+    epoch: int = 0
+
+    total_attempt_count: int = 0
+    retry_count: int = 0
+    replay_count: int = 0
+    reclaim_count: int = 0
+
+    delayed_until: datetime | None = None
+    reclaim_at: datetime | None = None
+    deadline_at: datetime | None = None
+    started_at: datetime | None = None
+    terminal_at: datetime | None = None
+    blocked_at: datetime | None = None
+    trim_at: datetime | None = None
+
+    lease_id: UUID | None = None
+    lease_expires_at: datetime | None = None
+    worker_id: str | None = None
+    worker_instance_id: str | None = None
+    last_lease_id: UUID | None = None
+    last_lease_end: str | None = None
+    last_lease_retry_at: datetime | None = None
+
+    attempt_id: UUID | None = None
+    attempt_type: str | None = None
+    attempt_started_at: datetime | None = None
+    attempt_paused_at: datetime | None = None
+    attempt_pause_cause: str | None = None
+    attempt_deadline_at: datetime | None = None
+    attempt_time_left: timedelta | None = None
+    attempt_ended_at: datetime | None = None
+    attempt_ended_as: str | None = None
+    previous_attempt_index: int | None = None
+    attempt_reason: str | None = None
+    failure_class: str | None = None
+    failure_category: str | None = None
+    failure_reason: str | None = None
+    failure_detail: bytes | None = None
+
+    result: bytes | None = None
+    blocking_detail: str | None = None
+    cancellation_reason: str | None = None
+    cancelled_by: str | None = None
+    progress_percent: int | None = None
+    progress_message: str | None = None
+    progressed_at: datetime | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    history: list[PastAttempt] = field(default_factory=list)
+
+    @property
+    def attempt_index(self) -> int:
+        return max(self.total_attempt_count - 1, 0)
+
+    @property
+    def is_leased(self) -> bool:
+        return self.ownership == Ownership.LEASED
+
+    @property
+    def is_claimable(self) -> bool:
+        """Waiting for a worker, or left by one and not waiting before a reclaim."""
+        if self.phase == Phase.RUNNABLE:
+            return self.eligibility == Eligibility.ELIGIBLE_NOW
+        return self.ownership in RECLAIMABLE and self.reclaim_at is None
+
+    @property
+    def is_over_the_cap(self) -> bool:
+        return self.phase == Phase.ACTIVE and self.reclaim_count >= self.policy.max_reclaims
+
+    @property
+    def public_state(self) -> str:
+        if self.phase == Phase.TERMINAL:
+            return PublicState.COMPLETED if self.outcome == Outcome.SUCCESS else self.outcome
+        if self.phase in (Phase.ACTIVE, Phase.SUSPENDED):
+            return self.phase
+        return {
+            Eligibility.NOT_ELIGIBLE_UNTIL_TIME: PublicState.DELAYED,
+            Eligibility.BLOCKED_BY_DEPENDENCIES: PublicState.WAITING_CHILDREN,
+            Eligibility.BLOCKED_BY_BUDGET: PublicState.RATE_LIMITED,
+            Eligibility.BLOCKED_BY_QUOTA: PublicState.RATE_LIMITED,
+        }.get(Eligibility(self.eligibility), PublicState.WAITING)
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.execution_id, self.lease_id, self.epoch, self.attempt_id)
+
+
+class Refusal(Exception):
+    """The whole call is refused; nothing was changed."""
+
+    def __init__(self, word: str, **facts: Any) -> None:
+        super().__init__(word)
+        self.answer = Answer(word, facts, is_raised=True)
+
+
+def invalid(name: str) -> Refusal:
+    return Refusal("invalid_input", field=name)
+
+
+class Model:
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.executions: dict[UUID, Execution] = {}
+        self.lanes: dict[str, Lane] = {}
+        self.keys: dict[tuple[str, str], Key] = {}
+        self.grants: dict[UUID, Grant] = {}
+        self.slots: dict[str, tuple[UUID, list[UUID]]] = {}
+        # executions that were trimmed and whose events are kept, and until when
+        self.event_trims: dict[UUID, datetime] = {}
+        # how often each transition was taken, and what the last operation wrote and touched
+        self.taken: Counter[str] = Counter()
+        self.events: list[Event] = []
+        self.touched: set[UUID] = set()
+        self.buried: list[tuple[UUID, PastAttempt]] = []
+
+    def begin(self) -> None:
+        """Forget what the last operation wrote."""
+        self.events = []
+        self.touched = set()
+        self.buried = []
+
+    # The parts of a transition
+
+    def _at(self, e: Execution) -> datetime:
+        """Time never goes back for an execution, whatever the clock does."""
+        return max(self.now, e.transitioned_at)
+
+    def _move(
+        self,
+        number: str,
+        e: Execution,
+        cause: str,
+        kind: EventKind | None,
+        *,
+        lease_id: UUID | None = None,
+        instance: str | None = None,
+        with_attempt: bool = True,
+        actor: str | None = None,
+    ) -> None:
+        """Write a transition down. A quiet one has no kind and leaves the version alone."""
+        at = self._at(e)
+        e.cause = cause
+        e.transitioned_at = e.mutated_at = at
+        self.touched.add(e.execution_id)
+        self.taken[number] += 1
+        if kind is None:
+            return
+        e.version += 1
+        self.events.append(
+            Event(
+                execution_id=e.execution_id,
+                version=e.version,
+                kind=kind,
+                occurred_at=at,
+                attempt_index=e.attempt_index if with_attempt and e.total_attempt_count else None,
+                lease_id=lease_id,
+                epoch=e.epoch if with_attempt else None,
+                worker_instance_id=instance,
+                outcome=None if e.outcome == Outcome.NONE else e.outcome,
+                actor=actor,
+            )
+        )
+
+    def _drop_lease(self, e: Execution, end: str, retry_at: datetime | None = None) -> None:
+        """The lease is over; the row remembers it, and what its holder was told."""
+        e.last_lease_id = e.lease_id
+        e.last_lease_end = end
+        e.last_lease_retry_at = retry_at
+        e.lease_id = e.lease_expires_at = e.worker_id = e.worker_instance_id = None
+        e.ownership = Ownership.UNOWNED
+
+    def _wait(self, e: Execution, until: datetime | None, why_delayed: BlockingReason) -> None:
+        """Runnable: eligible now, or at a time."""
+        e.phase = Phase.RUNNABLE
+        e.delayed_until = until
+        if until is None:
+            e.eligibility = Eligibility.ELIGIBLE_NOW
+            e.blocking_reason = BlockingReason.WAITING_FOR_WORKER
+        else:
+            e.eligibility = Eligibility.NOT_ELIGIBLE_UNTIL_TIME
+            e.blocking_reason = why_delayed
+
+    def _end(
+        self,
+        number: str,
+        e: Execution,
+        outcome: Outcome,
+        cause: str,
+        kind: EventKind,
+        *,
+        lease_end: str,
+        attempt_as: AttemptLifecycle,
+        takes_lease: bool,
+        failure: tuple[str, str | None, str | None, bytes | None] | None = None,
+        actor: str | None = None,
+    ) -> None:
+        """The end, from wherever it is. A lease that is taken away raises the epoch."""
+        at = self._at(e)
+        lease_id, instance = e.lease_id, e.worker_instance_id
+        was_leased = e.is_leased
+        if e.lease_id is not None:
+            self._drop_lease(e, lease_end if was_leased else "expire_lease")
+        if was_leased and takes_lease:
+            e.epoch += 1
+        e.phase = Phase.TERMINAL
+        e.ownership = Ownership.UNOWNED
+        e.eligibility = Eligibility.NOT_APPLICABLE
+        e.blocking_reason = BlockingReason.NONE
+        e.blocking_detail = None
+        e.outcome = outcome
+        if e.attempt_state != AttemptState.PENDING_FIRST_ATTEMPT:
+            e.attempt_state = AttemptState.ATTEMPT_TERMINAL
+        # An attempt that had ended before keeps how it did, and its failure.
+        if failure is not None and e.attempt_ended_as is None:
+            e.failure_class, e.failure_category, e.failure_reason, e.failure_detail = failure
+        if e.total_attempt_count and e.attempt_ended_at is None:
+            e.attempt_ended_at, e.attempt_ended_as = at, attempt_as
+        e.delayed_until = e.reclaim_at = e.blocked_at = None
+        e.attempt_deadline_at = e.attempt_time_left = None
+        e.terminal_at = at
+        e.trim_at = at + e.policy.retention if e.policy.retention is not None else None
+        self.grants.pop(e.execution_id, None)
+        # A lease that had ended before, by expiry, is named again only where its loss is the cause.
+        named = was_leased or cause == "exceed_reclaims"
+        self._move(
+            number, e, cause, kind, lease_id=lease_id if named else None, instance=instance,
+            actor=actor,
+        )  # fmt: skip
+
+    def _find(self, namespace: str | None, execution_id: UUID | None) -> Execution | None:
+        """A foreign execution is not there; None sees all."""
+        e = self.executions.get(execution_id) if execution_id is not None else None
+        return e if e is not None and namespace in (None, e.route.namespace) else None
+
+    def _get(self, namespace: str | None, execution_id: UUID | None) -> Execution:
+        e = self._find(namespace, execution_id)
+        if e is None:
+            raise Refusal("not_found")
+        return e
+
+    # Submit: T1, T2
+
+    def submit(self, namespace: str, items: Sequence[Item]) -> list[Answer]:
+        return [self._submit(namespace, item) for item in items]
+
+    def _submit(self, namespace: str, item: Item) -> Answer:
+        if item.id is None:
+            return Answer("invalid", {"field": "execution_id"})
+        if item.key is not None and item.key == "":
+            return Answer("invalid", {"field": "key"})
+        if item.key is not None and item.fingerprint is None:
+            return Answer("invalid", {"field": "key_fingerprint"})
+        if item.route is None or item.route.namespace != namespace:
+            return Answer("unknown_route")
+        taken = self.executions.get(item.id)
+        is_repeat = taken is not None and taken.route.namespace == namespace
+        # A repeat of one's own submission is a success, whatever became of the lane since.
+        if not self.lanes[item.route.lane].is_open:
+            if is_repeat:
+                return Answer("duplicate", {"id": item.id})
+            return Answer("lane_closed", {"field": "lane"})
+        key = self.keys.get((namespace, item.key)) if item.key is not None else None
+        if key is not None and self._holds(key):
+            if key.fingerprint != item.fingerprint:
+                return Answer("key_reused", {"field": "key"})
+            return Answer("duplicate", {"id": key.execution_id})
+        # A window of nothing means: do not remember the key.
+        is_kept = item.window > NOTHING or item.scope == KeyScope.UNFINISHED
+        if item.key is not None and taken is None and is_kept:
+            assert item.fingerprint is not None
+            self.keys[namespace, item.key] = Key(
+                execution_id=item.id,
+                scope=item.scope,
+                fingerprint=item.fingerprint,
+                expires_at=self.now + item.window,
+            )
+        if taken is not None:
+            if taken.route.namespace != namespace:
+                return Answer("invalid", {"field": "execution_id"})
+            return Answer("duplicate", {"id": item.id})
+        e = Execution(
+            execution_id=item.id,
+            route=item.route,
+            policy=item.policy,
+            priority=min(max(item.priority, 0), 9000),
+            created_at=self.now,
+            transitioned_at=self.now,
+            mutated_at=self.now,
+            version=0,
+        )
+        if item.deadline is not None:
+            e.deadline_at = self.now + item.deadline
+        if item.delay is not None and item.delay > NOTHING:
+            self._wait(e, self.now + item.delay, BlockingReason.WAITING_FOR_DELAY)
+        self.executions[item.id] = e
+        number = "T1" if e.delayed_until is None else "T2"
+        self._move(number, e, "submit", EventKind.SUBMITTED, with_attempt=False)
+        return Answer("created")
+
+    def _holds(self, key: Key) -> bool:
+        """A key stands for its execution within its window, or while that is unfinished."""
+        if key.scope == KeyScope.WINDOW:
+            return key.expires_at > self.now
+        e = self.executions.get(key.execution_id)
+        return e is not None and e.phase != Phase.TERMINAL
+
+    # Claim: T9, T10, T21, T22
+
+    def claim(
+        self,
+        namespace: str | None,
+        worker: Worker,
+        claim_id: UUID,
+        lanes: Sequence[str] | None,
+        limit: int,
+        ttl: timedelta,
+    ) -> list[Answer]:
+        if not 1 <= limit <= 1000:
+            raise invalid("limit")
+        if not timedelta(seconds=1) <= ttl <= timedelta(days=1):
+            raise invalid("lease_ttl")
+        slot = self.slots.get(worker.instance)
+        if slot is not None and slot[0] == claim_id:
+            held = [self.executions.get(id_) for id_ in slot[1]]
+            return [
+                self._leased(e) for e in held if e and e.is_leased and e.lease_id == claim_id
+            ]  # fmt: skip
+        candidates = [
+            e
+            for e in self.executions.values()
+            if e.is_claimable
+            and namespace in (None, e.route.namespace)
+            and (lanes is None or e.route.lane in lanes)
+            and e.route.capabilities <= worker.capabilities
+            and self.lanes[e.route.lane].is_worked(self.now)
+            and not self._granted_to_another(e, worker)
+        ]
+        candidates.sort(key=lambda e: (-e.priority, e.created_at, e.execution_id))
+        leases: list[Execution] = []
+        ended = 0
+        for e in candidates:
+            # A call leaves at most twice as many rows locked as it may return.
+            if len(leases) == limit or len(leases) + ended >= 2 * limit:
+                break
+            if e.is_over_the_cap:
+                self._exceed_reclaims(e)
+                ended += 1
+            else:
+                leases.append(e)
+        for e in leases:
+            self.grants.pop(e.execution_id, None)
+            self._lease(e, worker, claim_id, ttl)
+        if candidates:
+            self.slots[worker.instance] = (claim_id, [e.execution_id for e in leases])
+        return [self._leased(e) for e in leases]
+
+    def _granted_to_another(self, e: Execution, worker: Worker) -> bool:
+        grant = self.grants.get(e.execution_id)
+        return grant is not None and grant.expires_at > self.now and grant.worker_id != worker.id
+
+    def _lease(self, e: Execution, worker: Worker, claim_id: UUID, ttl: timedelta) -> None:
+        at = self._at(e)
+        is_reclaim = e.phase == Phase.ACTIVE
+        if not is_reclaim and e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED:
+            number, cause, kind = "T10", "resume", EventKind.RESUMED
+            if e.attempt_time_left is not None:
+                e.attempt_deadline_at = at + e.attempt_time_left
+        else:
+            number, cause, kind = "T9", "claim", EventKind.CLAIMED
+            if is_reclaim:
+                number, cause, kind = "T21", "reclaim", EventKind.RECLAIMED
+            self._start_attempt(e, claim_id, is_reclaim, at)
+        e.attempt_time_left = e.attempt_paused_at = e.attempt_pause_cause = None
+        e.phase = Phase.ACTIVE
+        e.ownership = Ownership.LEASED
+        e.eligibility = Eligibility.NOT_APPLICABLE
+        e.blocking_reason = BlockingReason.NONE
+        e.attempt_state = AttemptState.RUNNING_ATTEMPT
+        e.blocking_detail = e.blocked_at = e.reclaim_at = None
+        e.epoch += 1
+        e.lease_id = claim_id
+        e.lease_expires_at = at + ttl
+        e.worker_id, e.worker_instance_id = worker.id, worker.instance
+        e.started_at = e.started_at or at
+        self._move(number, e, cause, kind, lease_id=claim_id, instance=worker.instance)
+
+    def _start_attempt(self, e: Execution, id_: UUID, is_reclaim: bool, at: datetime) -> None:
+        previous = e.attempt_index if e.total_attempt_count else None
+        type_: AttemptType
+        reason: str | None
+        if is_reclaim:
+            type_, reason = AttemptType.RECLAIM, str(e.ownership)
+            e.reclaim_count += 1
+            e.attempt_ended_at, e.attempt_ended_as = at, AttemptLifecycle.INTERRUPTED_RECLAIMED
+            if e.lease_id is not None:
+                self._drop_lease(e, "expire_lease")
+        else:
+            type_, reason = {
+                AttemptState.PENDING_FIRST_ATTEMPT: (AttemptType.INITIAL, None),
+                AttemptState.PENDING_RETRY_ATTEMPT: (
+                    AttemptType.RETRY,
+                    e.failure_category or e.failure_class,
+                ),
+                AttemptState.PENDING_REPLAY_ATTEMPT: (AttemptType.REPLAY, None),
+            }[AttemptState(e.attempt_state)]
+        if previous is not None:
+            self._bury_attempt(e)
+        e.total_attempt_count += 1
+        e.attempt_id = id_
+        e.attempt_type = type_
+        e.attempt_started_at = at
+        e.attempt_reason = reason
+        e.previous_attempt_index = previous
+        timeout = e.policy.attempt_timeout
+        e.attempt_deadline_at = at + timeout if timeout is not None else None
+        # A new attempt begins with nothing of the one before.
+        e.attempt_ended_at = e.attempt_ended_as = None
+        e.failure_class = e.failure_category = e.failure_reason = e.failure_detail = None
+        e.last_lease_id = e.last_lease_end = e.last_lease_retry_at = None
+        e.progress_percent = e.progress_message = e.progressed_at = None
+
+    def _bury_attempt(self, e: Execution) -> None:
+        """The latest attempt becomes history."""
+        assert e.attempt_id is not None
+        assert e.attempt_type is not None
+        assert e.attempt_started_at is not None
+        assert e.attempt_ended_at is not None
+        assert e.attempt_ended_as is not None
+        past = PastAttempt(
+            attempt_index=e.attempt_index,
+            attempt_id=e.attempt_id,
+            attempt_type=e.attempt_type,
+            epoch=e.epoch,
+            started_at=e.attempt_started_at,
+            ended_at=e.attempt_ended_at,
+            ended_as=e.attempt_ended_as,
+            previous_attempt_index=e.previous_attempt_index,
+            attempt_reason=e.attempt_reason,
+            failure_class=e.failure_class,
+            failure_category=e.failure_category,
+            failure_reason=e.failure_reason,
+            failure_detail=e.failure_detail,
+            last_lease_id=e.last_lease_id,
+            last_lease_end=e.last_lease_end,
+            last_lease_retry_at=e.last_lease_retry_at,
+        )
+        e.history.append(past)
+        self.buried.append((e.execution_id, past))
+
+    def _leased(self, e: Execution, word: str = "leased") -> Answer:
+        return Answer(
+            word,
+            {
+                "execution_id": e.execution_id,
+                "claim_kind": {"claim": "fresh", "resume": "resumed", "reclaim": "reclaimed"}[
+                    e.cause
+                ],
+                "epoch": e.epoch,
+                "attempt_index": e.attempt_index,
+                "attempt_id": e.attempt_id,
+                "attempt_type": e.attempt_type,
+                "lease_expires_at": e.lease_expires_at,
+                "attempt_deadline_at": e.attempt_deadline_at,
+                "deadline_at": e.deadline_at,
+                "retry_count": e.retry_count,
+            },
+        )
+
+    def _exceed_reclaims(self, e: Execution) -> None:
+        """T22."""
+        reason = (
+            f"its workers vanished {e.reclaim_count + 1} times; "
+            f"the limit is {e.policy.max_reclaims} reclaims"
+        )
+        self._end(
+            "T22",
+            e,
+            Outcome.FAILED,
+            "exceed_reclaims",
+            EventKind.FAILED,
+            lease_end="expire_lease",
+            attempt_as=AttemptLifecycle.INTERRUPTED_RECLAIMED,
+            takes_lease=False,
+            failure=(FailureClass.INFRA_CRASH, "reclaim_cap_exceeded", reason, None),
+        )
+
+    # The fence
+
+    def _judge(
+        self, namespace: str | None, fence: Fence, end: str | None
+    ) -> tuple[Execution | None, Answer | None]:
+        """The execution if the fence is good, or the answer; `repeat` means the first one again."""
+        if None in (fence.execution_id, fence.lease_id, fence.epoch, fence.attempt_id):
+            return None, Answer("invalid", {"field": "fence"})
+        e = self._find(namespace, fence.execution_id)
+        if e is None:
+            return None, Answer("not_found")
+        if fence.lease_id == e.lease_id:
+            assert e.lease_expires_at is not None
+            if not e.is_leased or e.lease_expires_at <= self._at(e):
+                if e.is_leased:
+                    self._expire_lease(e)
+                return None, Answer("lease_expired")
+            if (fence.epoch, fence.attempt_id) != (e.epoch, e.attempt_id):
+                return None, Answer("stale_lease")
+            return e, None
+        ends = [(e.last_lease_id, e.last_lease_end, e.last_lease_retry_at, e.attempt_index)]
+        ends += [
+            (a.last_lease_id, a.last_lease_end, a.last_lease_retry_at, a.attempt_index)
+            for a in e.history
+        ]
+        for lease_id, how, retry_at, index in ends:
+            if fence.lease_id == lease_id and end is not None and how == end:
+                return None, Answer("repeat", {"retry_at": retry_at, "next": index + 1})
+        if e.phase != Phase.ACTIVE:
+            return None, Answer("not_active")
+        if fence.lease_id == e.last_lease_id and e.ownership == Ownership.LEASE_REVOKED:
+            return None, Answer("lease_revoked")
+        return None, Answer("stale_lease")
+
+    def _each(self, fences: Sequence[Fence]) -> Iterable[tuple[Fence, bool]]:
+        """The items of a batch, and whether an item before has the same execution."""
+        seen: set[UUID | None] = set()
+        for fence in fences:
+            yield fence, fence.execution_id in seen
+            seen.add(fence.execution_id)
+
+    def _expire_lease(self, e: Execution) -> None:
+        """T19. From the third reclaim on the row waits before the next, longer each time."""
+        at = self._at(e)
+        e.ownership = Ownership.LEASE_EXPIRED_RECLAIMABLE
+        e.blocking_reason = BlockingReason.WAITING_FOR_WORKER
+        e.attempt_state = AttemptState.ATTEMPT_INTERRUPTED
+        e.attempt_paused_at, e.attempt_pause_cause = at, "lease_expired"
+        if e.reclaim_count >= 2:
+            wait = timedelta(seconds=2 ** min(e.reclaim_count - 2, 8))
+            e.reclaim_at = self.now + min(wait, timedelta(minutes=4))
+        self._move(
+            "T19", e, "expire_lease", EventKind.LEASE_EXPIRED, lease_id=e.lease_id,
+            instance=e.worker_instance_id,
+        )  # fmt: skip
+
+    # Calls of a holder
+
+    def renew(self, namespace: str | None, fences: Sequence[Fence], ttl: timedelta) -> list[Answer]:
+        if not timedelta(seconds=1) <= ttl <= timedelta(days=1):
+            raise invalid("lease_ttl")
+        answers = []
+        for fence, is_second in self._each(fences):
+            e, answer = self._judge_item(namespace, fence, None, is_second)
+            if e is not None:
+                at = self._at(e)
+                e.lease_expires_at = at + ttl
+                e.mutated_at = max(at, e.mutated_at)
+                self.touched.add(e.execution_id)
+                answer = Answer("renewed")
+            assert answer is not None
+            answers.append(answer)
+        return answers
+
+    def _judge_item(
+        self, namespace: str | None, fence: Fence, end: str | None, is_second: bool
+    ) -> tuple[Execution | None, Answer | None]:
+        if is_second and None not in (fence.lease_id, fence.epoch, fence.attempt_id):
+            return None, Answer("duplicate")
+        return self._judge(namespace, fence, end)
+
+    def complete(
+        self, namespace: str | None, fences: Sequence[Fence], results: Sequence[bytes | None]
+    ) -> list[Answer]:
+        answers: list[Answer | None] = [None] * len(fences)
+        # A second item for an execution that the first one completed is a repeat of it; any other
+        # second item is a duplicate.
+        for n, (fence, is_second) in enumerate(self._each(fences)):
+            e = None if is_second else self._judge(namespace, fence, None)[0]
+            if e is not None:
+                e.result = results[n]
+                self._finish(
+                    "T12", e, Outcome.SUCCESS, "complete", EventKind.COMPLETED, "complete",
+                    AttemptLifecycle.ENDED_SUCCESS,
+                )  # fmt: skip
+                answers[n] = Answer("completed")
+        rest = [n for n, answer in enumerate(answers) if answer is None]
+        for n, (fence, is_second) in zip(rest, self._each([fences[n] for n in rest]), strict=True):
+            _, answer = self._judge_item(namespace, fence, "complete", is_second)
+            assert answer is not None
+            answers[n] = answer if answer.word != "repeat" else Answer("completed")
+        return [answer for answer in answers if answer is not None]
+
+    def _finish(
+        self,
+        number: str,
+        e: Execution,
+        outcome: Outcome,
+        cause: str,
+        kind: EventKind,
+        lease_end: str,
+        attempt_as: AttemptLifecycle,
+        failure: tuple[str, str | None, str | None, bytes | None] | None = None,
+    ) -> None:
+        """The holder ends it itself: the epoch stays."""
+        self._end(
+            number, e, outcome, cause, kind, lease_end=lease_end, attempt_as=attempt_as,
+            takes_lease=False, failure=failure,
+        )  # fmt: skip
+
+    def fail(
+        self,
+        namespace: str | None,
+        fences: Sequence[Fence],
+        class_: str | None,
+        reason: str | None,
+        category: str | None,
+        detail: bytes | None,
+    ) -> list[Answer]:
+        answers = []
+        for fence, is_second in self._each(fences):
+            e, answer = self._judge_item(namespace, fence, "fail", is_second)
+            if e is not None:
+                if class_ not in CLASSES:
+                    answer = Answer("invalid", {"field": "class"})
+                elif reason is None or len(reason.encode()) > 256:
+                    answer = Answer("invalid", {"field": "reason"})
+                else:
+                    answer = self._fail(e, (str(class_), category, reason, detail))
+            assert answer is not None
+            if answer.word == "repeat":
+                answer = self._failed(answer["retry_at"], answer["next"])
+            answers.append(answer)
+        return answers
+
+    def _failed(self, until: datetime | None, following: int) -> Answer:
+        if until is None:
+            return Answer("failed", {"delayed_until": None, "next_attempt_index": None})
+        return Answer(
+            "retry_scheduled", {"delayed_until": until, "next_attempt_index": following}
+        )  # fmt: skip
+
+    def _fail(self, e: Execution, failure: tuple[str, str | None, str, bytes | None]) -> Answer:
+        retry = e.policy.retry
+        wait = retry.wait(e.retry_count, failure[0], failure[1]) if retry else None
+        if wait is None:
+            self._finish(
+                "T14", e, Outcome.FAILED, "fail", EventKind.FAILED, "fail",
+                AttemptLifecycle.ENDED_FAILURE, failure,
+            )  # fmt: skip
+            return self._failed(None, 0)
+        self._schedule_retry("T13", e, "schedule_retry", "fail", wait, failure)
+        return self._failed(e.delayed_until, e.total_attempt_count)
+
+    def _schedule_retry(
+        self,
+        number: str,
+        e: Execution,
+        cause: str,
+        lease_end: str,
+        wait: timedelta,
+        failure: tuple[str, str | None, str, bytes | None],
+    ) -> None:
+        at = self._at(e)
+        lease_id, instance = e.lease_id, e.worker_instance_id
+        self._drop_lease(e, lease_end, at + wait)
+        self._wait(e, at + wait, BlockingReason.WAITING_FOR_RETRY_BACKOFF)
+        e.attempt_state = AttemptState.PENDING_RETRY_ATTEMPT
+        e.retry_count += 1
+        e.attempt_ended_at, e.attempt_ended_as = at, AttemptLifecycle.ENDED_FAILURE
+        e.attempt_deadline_at = None
+        e.failure_class, e.failure_category, e.failure_reason, e.failure_detail = failure
+        self._move(
+            number, e, cause, EventKind.RETRY_SCHEDULED, lease_id=lease_id, instance=instance
+        )  # fmt: skip
+
+    def _interrupt(
+        self,
+        number: str,
+        e: Execution,
+        end: str,
+        kind: EventKind,
+        pause_cause: str,
+        until: datetime | None = None,
+    ) -> None:
+        """The holder lets go: the same attempt goes on later, with the time it had left."""
+        at = self._at(e)
+        lease_id, instance = e.lease_id, e.worker_instance_id
+        self._drop_lease(e, end, until)
+        self._wait(e, until, BlockingReason.WAITING_FOR_DELAY)
+        e.attempt_state = AttemptState.ATTEMPT_INTERRUPTED
+        e.attempt_paused_at, e.attempt_pause_cause = at, pause_cause
+        if e.attempt_deadline_at is not None:
+            e.attempt_time_left = max(e.attempt_deadline_at - at, NOTHING)
+        e.attempt_deadline_at = None
+        if end == "hold":
+            e.eligibility = Eligibility.BLOCKED_BY_OPERATOR
+            e.blocking_reason = BlockingReason.PAUSED_BY_POLICY
+            e.blocked_at = at
+        self._move(number, e, end, kind, lease_id=lease_id, instance=instance)
+
+    def release(
+        self, namespace: str | None, fences: Sequence[Fence], cause: str
+    ) -> list[Answer]:  # T15
+        answers = []
+        for fence, is_second in self._each(fences):
+            e, answer = self._judge_item(namespace, fence, "release", is_second)
+            if e is not None:
+                self._interrupt("T15", e, "release", EventKind.RELEASED, cause)
+                answer = Answer("released")
+            assert answer is not None
+            answers.append(answer if answer.word != "repeat" else Answer("released"))
+        return answers
+
+    def delay(self, namespace: str | None, fence: Fence, delay: timedelta | None) -> Answer:  # T15
+        if delay is None or abs(delay) > timedelta(days=36525):
+            raise invalid("delay")
+        e, answer = self._judge(namespace, fence, "delay")
+        if e is not None:
+            until = self.now + delay if delay > NOTHING else None
+            self._interrupt("T15", e, "delay", EventKind.DELAYED, "worker_delay", until)
+            return Answer("delayed", {"delayed_until": until})
+        assert answer is not None
+        if answer.word == "repeat":
+            return Answer("delayed", {"delayed_until": answer["retry_at"]})
+        return answer
+
+    def wait_children(self, namespace: str | None, fence: Fence) -> Answer:  # T16
+        """Without an open dependency there is nothing to wait for (D-48)."""
+        e, answer = self._judge(namespace, fence, "wait_children")
+        if e is not None:
+            self._interrupt("T16", e, "wait_children", EventKind.WAITING, "waiting_children")
+            return Answer("waiting")
+        assert answer is not None
+        return answer if answer.word != "repeat" else Answer("waiting")
+
+    def hold(self, namespace: str | None, fence: Fence, reason: str | None) -> Answer:  # T30
+        if not reason or len(reason.encode()) > 256:
+            raise invalid("reason")
+        e, answer = self._judge(namespace, fence, "hold")
+        if e is not None:
+            self._interrupt("T30", e, "hold", EventKind.HELD, "held")
+            e.blocking_detail = reason
+            return Answer("held")
+        assert answer is not None
+        return answer if answer.word != "repeat" else Answer("held")
+
+    def report_progress(
+        self, namespace: str | None, fence: Fence, percent: int | None, message: str | None
+    ) -> Answer:
+        if (percent is None and message is None) or not 0 <= (percent or 0) <= 100:
+            raise invalid("percent")
+        e, answer = self._judge(namespace, fence, None)
+        if e is not None:
+            if percent is not None:
+                e.progress_percent = percent
+            if message is not None:
+                e.progress_message = message
+            e.progressed_at = e.mutated_at = max(self.now, e.mutated_at)
+            self.touched.add(e.execution_id)
+            return Answer("reported")
+        assert answer is not None
+        return answer
+
+    # Calls of an operator
+
+    def cancel(
+        self,
+        namespace: str | None,
+        execution_id: UUID | None,
+        source: str | None,
+        reason: str | None,
+        actor: str | None,
+        fence: Fence | None,
+    ) -> Answer:  # T23
+        if not source:
+            raise invalid("source")
+        e = self._get(namespace, execution_id)
+        if e.phase == Phase.TERMINAL:
+            if e.outcome != Outcome.CANCELLED:
+                raise Refusal("already_terminal")
+            return self._shown("cancelled", e)
+        if source == "lease_holder" or (
+            source != "operator_override" and e.phase == Phase.ACTIVE
+        ):  # fmt: skip
+            if fence is None or None in (fence.lease_id, fence.epoch, fence.attempt_id):
+                raise invalid("fence")
+            held, answer = self._judge(
+                namespace, replace(fence, execution_id=execution_id), "cancel"
+            )
+            if held is None:
+                assert answer is not None
+                # Its lease was ended by this very call, and the execution replayed since.
+                word = "cancelled" if answer.word == "repeat" else answer.word
+                return self._shown(word, e)
+        self._end(
+            "T23",
+            e,
+            Outcome.CANCELLED,
+            "cancel",
+            EventKind.CANCELLED,
+            lease_end="cancel",
+            attempt_as=AttemptLifecycle.ENDED_CANCELLED,
+            takes_lease=True,
+            actor=actor,
+        )
+        e.cancellation_reason, e.cancelled_by = reason, source
+        return self._shown("cancelled", e)
+
+    def _shown(self, word: str, e: Execution, **facts: Any) -> Answer:
+        return Answer(word, {"public_state": e.public_state, "version": e.version, **facts})
+
+    def revoke(
+        self,
+        namespace: str | None,
+        execution_id: UUID | None,
+        expected: UUID | None,
+        instance: str | None,
+        actor: str | None,
+        if_version: int | None,
+    ) -> Answer:  # T20
+        e = self._get(namespace, execution_id)
+        at = self._at(e)
+        if if_version not in (None, e.version):
+            return self._shown("already_applied", e)
+        if not e.is_leased or e.lease_expires_at is None or e.lease_expires_at <= at:
+            return self._shown("already_satisfied", e, reason="no_active_lease")
+        if expected not in (None, e.lease_id):
+            return self._shown("already_satisfied", e, reason="lease_id_mismatch")
+        if instance not in (None, "", e.worker_instance_id):
+            return self._shown("already_satisfied", e, reason="different_worker_instance_id")
+        lease_id, held_by = e.lease_id, e.worker_instance_id
+        self._drop_lease(e, "revoke_lease")
+        e.ownership = Ownership.LEASE_REVOKED
+        e.blocking_reason = BlockingReason.WAITING_FOR_WORKER
+        e.attempt_state = AttemptState.ATTEMPT_INTERRUPTED
+        e.attempt_paused_at, e.attempt_pause_cause = at, "lease_revoked"
+        e.attempt_deadline_at = None
+        e.epoch += 1
+        self._move(
+            "T20", e, "revoke_lease", EventKind.LEASE_REVOKED, lease_id=lease_id, instance=held_by,
+            actor=actor,
+        )  # fmt: skip
+        return self._shown("revoked", e)
+
+    def change_priority(
+        self,
+        namespace: str | None,
+        execution_id: UUID | None,
+        priority: int | None,
+        actor: str | None,
+        if_version: int | None,
+    ) -> Answer:  # T11
+        if priority is None:
+            raise invalid("priority")
+        e = self._get(namespace, execution_id)
+        if if_version not in (None, e.version):
+            return self._shown("already_applied", e)
+        if e.phase != Phase.RUNNABLE:
+            raise Refusal("not_eligible")
+        e.priority = min(max(priority, 0), 9000)
+        # Not a change of state, so the time of the last one stays.
+        transitioned_at, e.transitioned_at = e.transitioned_at, max(self.now, e.mutated_at)
+        self._move(
+            "T11", e, "change_priority", EventKind.PRIORITY_CHANGED, with_attempt=False, actor=actor
+        )  # fmt: skip
+        e.transitioned_at = transitioned_at
+        return self._shown("changed", e)
+
+    def replay(
+        self,
+        namespace: str | None,
+        execution_id: UUID | None,
+        actor: str | None,
+        if_version: int | None,
+    ) -> Answer:  # T28
+        e = self._get(namespace, execution_id)
+        if if_version not in (None, e.version):
+            return self._shown("already_applied", e)
+        if e.phase != Phase.TERMINAL:
+            raise Refusal("not_terminal")
+        return self._replay(e, actor)
+
+    def _replay(self, e: Execution, actor: str | None) -> Answer:
+        if e.replay_count >= e.policy.max_replays:
+            raise Refusal("max_replays_exhausted")
+        self._wait(e, None, BlockingReason.NONE)
+        e.outcome = Outcome.NONE
+        e.attempt_state = AttemptState.PENDING_REPLAY_ATTEMPT
+        e.replay_count += 1
+        e.retry_count = e.reclaim_count = 0
+        if e.deadline_at is not None and e.deadline_at <= self._at(e):
+            e.deadline_at = None
+        e.terminal_at = e.trim_at = e.result = e.cancellation_reason = e.cancelled_by = None
+        if not e.total_attempt_count:
+            # The failure was the execution's own; with an attempt it is the attempt's, and stays.
+            e.failure_class = e.failure_category = e.failure_reason = e.failure_detail = None
+        self._move("T28", e, "replay", EventKind.REPLAYED, with_attempt=False, actor=actor)
+        return self._shown("replayed", e)
+
+    def retry(
+        self,
+        namespace: str | None,
+        execution_id: UUID | None,
+        actor: str | None,
+        if_version: int | None,
+    ) -> Answer:  # T28, T8, T7
+        """Ended: replay. In back-off or delayed: due now. Held or paused: unblock."""
+        e = self._get(namespace, execution_id)
+        if if_version not in (None, e.version):
+            return self._shown("already_applied", e)
+        if e.phase == Phase.TERMINAL:
+            return self._replay(e, actor)
+        if e.eligibility == Eligibility.NOT_ELIGIBLE_UNTIL_TIME:
+            self._make_eligible("T8", e, "promote", EventKind.PROMOTED, actor)
+            return self._shown("promoted", e)
+        if e.eligibility == Eligibility.BLOCKED_BY_OPERATOR:
+            self._make_eligible("T7", e, "unblock", EventKind.UNBLOCKED, actor)
+            return self._shown("unblocked", e)
+        raise Refusal("not_eligible")
+
+    def _make_eligible(
+        self, number: str, e: Execution, cause: str, kind: EventKind | None, actor: str | None
+    ) -> None:
+        self._wait(e, None, BlockingReason.NONE)
+        e.blocking_detail = e.blocked_at = None
+        self._move(number, e, cause, kind, with_attempt=False, actor=actor)
+
+    def block(
+        self,
+        namespace: str | None,
+        execution_id: UUID | None,
+        reason: str | None,
+        detail: str | None,
+        actor: str | None,
+    ) -> Answer:  # T6
+        if reason not in BLOCKS:
+            raise invalid("blocking_reason")
+        e = self._get(namespace, execution_id)
+        if e.phase == Phase.TERMINAL:
+            raise Refusal("not_active")
+        if e.eligibility == BLOCKS[reason] and e.blocking_reason == reason:
+            return self._shown("blocked", e)
+        # Only what could be claimed now, or is kept from it by admission, can be blocked (0024).
+        if e.eligibility not in (
+            Eligibility.ELIGIBLE_NOW,
+            Eligibility.BLOCKED_BY_BUDGET,
+            Eligibility.BLOCKED_BY_QUOTA,
+            Eligibility.BLOCKED_BY_ROUTE,
+        ):
+            raise Refusal("not_eligible")
+        e.eligibility = BLOCKS[reason]
+        e.blocking_reason = reason
+        e.blocking_detail = detail
+        e.blocked_at = self._at(e)
+        kind = EventKind.BLOCKED if actor is not None else None
+        self._move("T6", e, "block", kind, with_attempt=False, actor=actor)
+        return self._shown("blocked", e)
+
+    def unblock(
+        self,
+        namespace: str | None,
+        execution_id: UUID | None,
+        expected: str | None,
+        actor: str | None,
+        if_version: int | None,
+    ) -> Answer:  # T7
+        e = self._get(namespace, execution_id)
+        if if_version not in (None, e.version):
+            return self._shown("already_applied", e)
+        if e.eligibility == Eligibility.ELIGIBLE_NOW and e.cause == "unblock":
+            return self._shown("unblocked", e)
+        if e.eligibility not in BLOCKS.values() or expected not in (None, "", e.blocking_reason):
+            raise Refusal("not_eligible")
+        kind = EventKind.UNBLOCKED if actor is not None else None
+        self._make_eligible("T7", e, "unblock", kind, actor)
+        return self._shown("unblocked", e)
+
+    def set_tags(
+        self, namespace: str | None, ids: Sequence[UUID], tags: Mapping[str, str] | None
+    ) -> list[Answer]:
+        if not tags or not all("." in key and key.islower() for key in tags):
+            raise invalid("tags")
+        answers = []
+        for id_ in ids:
+            e = self._find(namespace, id_)
+            if e is None:
+                answers.append(Answer("not_found"))
+                continue
+            if not tags.items() <= e.tags.items():
+                e.tags |= tags
+                e.mutated_at = max(self._at(e), e.mutated_at)
+                self.touched.add(e.execution_id)
+            answers.append(Answer("tagged"))
+        return answers
+
+    def set_lane(
+        self,
+        name: str,
+        state: str | None,
+        resumes_in: timedelta | None,
+        actor: str | None,
+    ) -> Answer:
+        if state is not None and state not in frozenset(LaneState):
+            raise invalid("state")
+        if resumes_in is not None and state != LaneState.PAUSED:
+            raise invalid("resumes_at")
+        if state is None:
+            raise invalid("state")
+        resumes_at = self.now + resumes_in if resumes_in is not None else None
+        lane = self.lanes.get(name)
+        if (
+            resumes_at is not None
+            and resumes_at <= self.now
+            and not (lane and (lane.state, lane.resumes_at) == (state, resumes_at))
+        ):
+            raise invalid("resumes_at")
+        if lane is None:
+            raise Refusal("lane_not_found")
+        wanted = Lane(state=state, resumes_at=resumes_at, changed_by=actor)
+        if lane == wanted:
+            return Answer("unchanged", {"state": state, "resumes_at": resumes_at})
+        self.lanes[name] = wanted
+        return Answer("changed", {"state": state, "resumes_at": resumes_at})
+
+    # Grants
+
+    def _check_grant_call(self, key: bytes | None, ttl: timedelta | None) -> None:
+        if key is None or len(key) != 32:
+            raise invalid("key")
+        if ttl is not None and not timedelta(milliseconds=1) <= ttl <= timedelta(minutes=1):
+            raise invalid("grant_ttl")
+
+    def _live_grant(self, e: Execution) -> Grant | None:
+        grant = self.grants.get(e.execution_id)
+        return grant if grant is not None and grant.expires_at > self._at(e) else None
+
+    def _write_grant(
+        self, e: Execution, kind: str, key: bytes, worker: Worker, ttl: timedelta
+    ) -> Answer:
+        at = self._at(e)
+        self.grants[e.execution_id] = Grant(
+            kind=kind,
+            key=key,
+            worker_id=worker.id,
+            worker_instance_id=worker.instance,
+            issued_at=at,
+            expires_at=at + ttl,
+        )
+        return Answer("granted", {"kind": kind, "expires_at": at + ttl})
+
+    def issue_claim_grant(
+        self,
+        namespace: str | None,
+        execution_id: UUID,
+        key: bytes | None,
+        worker: Worker,
+        ttl: timedelta,
+    ) -> Answer:
+        self._check_grant_call(key, ttl)
+        assert key is not None
+        e = self._get(namespace, execution_id)
+        grant = self._live_grant(e)
+        if (
+            grant is not None
+            and (grant.key, grant.worker_id) == (key, worker.id)
+            and grant.kind != GrantKind.RECLAIM
+        ):
+            return Answer("granted", {"kind": grant.kind, "expires_at": grant.expires_at})
+        if e.phase != Phase.RUNNABLE or e.eligibility != Eligibility.ELIGIBLE_NOW:
+            raise Refusal("not_eligible")
+        if grant is not None:
+            raise Refusal("grant_exists")
+        if not e.route.capabilities <= worker.capabilities:
+            raise Refusal("capability_mismatch", field="capabilities")
+        is_open = e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
+        kind = GrantKind.RESUME if is_open else GrantKind.CLAIM
+        return self._write_grant(e, kind, key, worker, ttl)
+
+    def claim_granted(
+        self,
+        kind: str,
+        namespace: str | None,
+        execution_id: UUID,
+        key: bytes | None,
+        worker: Worker,
+        claim_id: UUID,
+        ttl: timedelta,
+        expected_index: int | None,
+    ) -> Answer:
+        """claim_execution (T9) and claim_resumed_execution (T10)."""
+        self._check_grant_call(key, None)
+        e = self._get(namespace, execution_id)
+        if e.is_leased and e.lease_id == claim_id:
+            return self._leased(e)
+        if e.is_leased:
+            raise Refusal("lease_conflict")
+        if e.phase != Phase.RUNNABLE or e.eligibility != Eligibility.ELIGIBLE_NOW:
+            raise Refusal("not_leaseable")
+        is_open = e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
+        if is_open and kind == GrantKind.CLAIM:
+            raise Refusal("use_claim_resumed")
+        if not is_open and kind == GrantKind.RESUME:
+            raise Refusal("not_resumed")
+        index = e.attempt_index if is_open else e.total_attempt_count
+        if expected_index not in (None, index):
+            raise Refusal("not_leaseable")
+        self._check_new_lease(e, claim_id)
+        word = self._use_grant(e, kind, key, worker)
+        if word is not None:
+            raise Refusal("invalid_grant" if word == "other_worker" else word)
+        self._lease(e, worker, claim_id, ttl)
+        return self._leased(e)
+
+    def _check_new_lease(self, e: Execution, claim_id: UUID) -> None:
+        """A claim id names one lease of an execution, ever."""
+        used = {e.lease_id, e.last_lease_id, e.attempt_id}
+        used |= {past.last_lease_id for past in e.history}
+        used |= {past.attempt_id for past in e.history}
+        if claim_id in used:
+            raise invalid("claim_id")
+
+    def _use_grant(self, e: Execution, kind: str, key: bytes | None, worker: Worker) -> str | None:
+        """Used up and None, or what is wrong with it."""
+        grant = self.grants.get(e.execution_id)
+        if grant is None or grant.kind != kind or grant.key != key:
+            return "invalid_grant"
+        if grant.worker_id != worker.id:
+            return "other_worker"
+        if grant.expires_at <= self._at(e):
+            return "grant_expired"
+        del self.grants[e.execution_id]
+        return None
+
+    def issue_grant_and_claim(
+        self, namespace: str | None, execution_id: UUID, claim_id: UUID, ttl: timedelta
+    ) -> Answer:  # T9, T10
+        e = self._get(namespace, execution_id)
+        if e.is_leased and e.lease_id == claim_id:
+            return self._leased(e)
+        if e.is_leased:
+            raise Refusal("lease_conflict")
+        if e.phase != Phase.RUNNABLE or e.eligibility != Eligibility.ELIGIBLE_NOW:
+            raise Refusal("not_eligible")
+        self._check_new_lease(e, claim_id)
+        if self._live_grant(e) is not None:
+            raise Refusal("grant_exists")
+        self.grants.pop(execution_id, None)
+        self._lease(e, Worker("operator", "operator"), claim_id, ttl)
+        return self._leased(e)
+
+    def _reclaimability(self, e: Execution) -> str | None:
+        """None if it can be reclaimed, or why not."""
+        if e.phase == Phase.TERMINAL and e.cause == "exceed_reclaims":
+            return "reclaim_cap_exceeded"
+        if e.phase != Phase.ACTIVE:
+            return "not_reclaimable"
+        if e.is_leased and e.lease_expires_at is not None and e.lease_expires_at > self._at(e):
+            return "not_reclaimable"
+        return "reclaim_cap_exceeded" if e.is_over_the_cap else None
+
+    def _mark_lost(self, e: Execution) -> None:
+        """A lease found expired is marked (T19), an execution over the cap ends (T22)."""
+        if e.phase != Phase.ACTIVE:
+            return
+        if e.is_leased:
+            assert e.lease_expires_at is not None
+            if e.lease_expires_at > self._at(e):
+                return
+            self._expire_lease(e)
+        if e.is_over_the_cap:
+            self._exceed_reclaims(e)
+
+    def issue_reclaim_grant(
+        self,
+        namespace: str | None,
+        execution_id: UUID,
+        key: bytes | None,
+        worker: Worker,
+        ttl: timedelta,
+    ) -> Answer:
+        self._check_grant_call(key, ttl)
+        assert key is not None
+        e = self._get(namespace, execution_id)
+        grant = self._live_grant(e)
+        if (
+            grant is not None
+            and (grant.key, grant.worker_id) == (key, worker.id)
+            and grant.kind == GrantKind.RECLAIM
+        ):
+            return Answer("granted", {"kind": grant.kind, "expires_at": grant.expires_at})
+        word = self._reclaimability(e)
+        if word is None and grant is not None:
+            raise Refusal("grant_exists")
+        self._mark_lost(e)
+        if word is not None:
+            return Answer(word, {"kind": None, "expires_at": None})
+        if not e.route.capabilities <= worker.capabilities:
+            return Answer("not_reclaimable", {"kind": None, "expires_at": None})
+        return self._write_grant(e, GrantKind.RECLAIM, key, worker, ttl)
+
+    def reclaim_execution(
+        self,
+        namespace: str | None,
+        execution_id: UUID,
+        key: bytes | None,
+        worker: Worker,
+        claim_id: UUID,
+        ttl: timedelta,
+    ) -> Answer:  # T21, T22
+        self._check_grant_call(key, None)
+        e = self._get(namespace, execution_id)
+        if e.is_leased and e.lease_id == claim_id:
+            return self._leased(e, "reclaimed")
+        word = self._reclaimability(e)
+        if word is None:
+            self._check_new_lease(e, claim_id)
+            word = self._use_grant(e, GrantKind.RECLAIM, key, worker)
+            if word == "other_worker":
+                raise invalid("worker_id")
+        self._mark_lost(e)
+        if word is not None:
+            return Answer(word)
+        self._lease(e, worker, claim_id, ttl)
+        return self._leased(e, "reclaimed")
+
+    # Time
+
+    def promote_delayed(self) -> int:
+        """T8, and the end of a wait before a reclaim, which is no transition."""
+        handled = 0
+        for e in list(self.executions.values()):
+            if e.delayed_until is not None and e.delayed_until <= self.now:
+                self._make_eligible("T8", e, "promote", None, None)
+            elif e.reclaim_at is not None and e.reclaim_at <= self.now:
+                e.reclaim_at = None
+                e.mutated_at = self._at(e)
+                self.touched.add(e.execution_id)
+            else:
+                continue
+            handled += 1
+        return handled
+
+    def expire_leases(self) -> int:
+        """T19."""
+        due = [
+            e
+            for e in self.executions.values()
+            if e.is_leased and e.lease_expires_at and e.lease_expires_at <= self._at(e)
+        ]
+        for e in due:
+            self._expire_lease(e)
+        return len(due)
+
+    def expire_executions(self) -> int:
+        """T24. A deadline ends any state; an attempt over its time is settled as a failure."""
+        handled = 0
+        for e in list(self.executions.values()):
+            if e.phase == Phase.TERMINAL:
+                continue
+            if e.deadline_at is not None and e.deadline_at <= self.now:
+                self._time_out(e, "expire", "execution_deadline", "its deadline has passed")
+            elif e.is_leased and e.attempt_deadline_at and e.attempt_deadline_at <= self.now:
+                why = "the attempt ran out of time"
+                retry = e.policy.retry
+                wait = retry.wait(e.retry_count, FailureClass.TIMEOUT, None) if retry else None
+                if wait is None:
+                    self._time_out(e, "time_out", "attempt_timeout", why)
+                else:
+                    e.epoch += 1
+                    failure = (FailureClass.TIMEOUT, "attempt_timeout", why, None)
+                    self._schedule_retry("T24", e, "time_out", "time_out", wait, failure)
+            else:
+                continue
+            handled += 1
+        return handled
+
+    def _time_out(self, e: Execution, cause: str, category: str, why: str) -> None:
+        self._end(
+            "T24",
+            e,
+            Outcome.EXPIRED,
+            cause,
+            EventKind.EXPIRED,
+            lease_end=cause,
+            attempt_as=AttemptLifecycle.ENDED_FAILURE,
+            takes_lease=True,
+            failure=(FailureClass.TIMEOUT, category, why, None),
+        )
+
+    def reap_grants(self) -> int:
+        over = [id_ for id_, grant in self.grants.items() if grant.expires_at <= self.now]
+        for id_ in over:
+            del self.grants[id_]
+        return len(over)
+
+    def trim_retention(self, retention: timedelta, event_floor: timedelta) -> int:
+        """An ended execution goes, with all it owns; its events stay for the floor."""
+        over = [
+            e
+            for e in self.executions.values()
+            if e.terminal_at is not None
+            and e.terminal_at + (retention if e.policy.retention is None else e.policy.retention)
+            <= self.now
+        ]
+        for e in over:
+            assert e.terminal_at is not None
+            del self.executions[e.execution_id]
+            self.grants.pop(e.execution_id, None)
+            if e.terminal_at + event_floor > self.now:
+                self.event_trims[e.execution_id] = e.terminal_at + event_floor
+        return len(over)
+
+    def trim_events(self) -> int:
+        over = [id_ for id_, due_at in self.event_trims.items() if due_at <= self.now]
+        for id_ in over:
+            del self.event_trims[id_]
+        return len(over)
+
+    def trim_keys(self) -> int:
+        """Keys that are over go; one that stands for unfinished work is looked at again later."""
+        over = [name for name, key in self.keys.items() if key.expires_at <= self.now]
+        for name in over:
+            if self._holds(self.keys[name]):
+                self.keys[name].expires_at = self.now + timedelta(hours=1)
+            else:
+                del self.keys[name]
+        return len(over)
