@@ -152,6 +152,52 @@ async def test_ten_operators_at_once_replay_once(client):
     assert (await client.executions.describe(one.id)).replay_count == 1
 
 
+async def test_two_operators_who_want_different_things_both_get_an_answer_that_is_true(client):
+    """What somebody else wrote at the same moment is not taken for one's own lost answer."""
+    for _ in range(10):
+        id = await submitted(client)
+        answers = await asyncio.gather(
+            client.executions.change_priority(id, 100, actor="ann"),
+            client.executions.change_priority(id, 200, actor="bob"),
+        )
+        assert [answer.outcome for answer in answers] == ["changed", "changed"]
+        actors = [event.actor for event in await client.executions.events(id)][1:]
+        assert sorted(actors) == ["ann", "bob"]
+
+
+async def test_a_cancel_for_a_version_lets_alone_what_has_moved_on(client):
+    one = await claimed(client)
+    answer = await client.executions.cancel(one.id, if_version=1)
+    assert answer.outcome == "already_applied"
+    assert await client.executions.state(one.id) == "active"
+    assert (await client.executions.cancel(one.id, if_version=2)).outcome == "cancelled"
+
+
+async def test_whoever_unblocks_says_why(client):
+    id = await submitted(client)
+    await client.executions.block_for_admission(id, "waiting_for_budget", detail="x", actor="a")
+    await client.executions.unblock(id, reason="paid", actor="bob")
+    event = (await client.executions.events(id))[-1]
+    assert (event.actor, event.detail["reason"]) == ("bob", "paid")
+
+
+@pytest.mark.parametrize("reason", ["waiting_for_budget", "waiting_for_capable_worker"])
+async def test_retry_lifts_every_block(client, reason):
+    id = await submitted(client)
+    await client.executions.block_for_admission(id, reason)
+    assert (await client.executions.retry(id)).outcome == "unblocked"
+
+
+@pytest.mark.parametrize(
+    "read",
+    ["state", "describe", "info", "context", "result", "attempts", "events", "why", "tags"],
+)
+@pytest.mark.parametrize("malformed", ["{fp:0}:x", None, 7])
+async def test_a_read_without_an_id_says_what_an_id_is(client, read, malformed):
+    with pytest.raises(InvalidInput, match="ExecutionId"):
+        await getattr(client.executions, read)(malformed)
+
+
 OPERATIONS = {
     "cancel": lambda client, id: client.executions.cancel(id),
     "priority": lambda client, id: client.executions.change_priority(id, 1),

@@ -10,6 +10,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput, LaneClosed, LaneNotFound
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint
+from support.factories import Item
 
 HOUR = timedelta(hours=1)
 ROUTE = Route("default", "mail", "mail.send")
@@ -125,3 +126,35 @@ async def test_a_client_of_one_namespace_sees_its_own_workers_only(db, client):
 async def test_a_worker_with_a_bad_name_is_refused(client, name):
     with pytest.raises(InvalidInput, match="worker_instance_id"):
         await client.workers.register(worker_id="w", worker_instance_id=name)
+
+
+async def test_the_leases_of_a_dead_worker_end_in_its_namespace_only(db):
+    """Two tenants whose workers happen to have the same name."""
+    held = {}
+    for tenant in ("a", "b"):
+        async with FlowFabric(db.url, namespace=tenant) as client:
+            route = Route(tenant, "mail", "mail.send")
+            await client.executions.submit(Submission(id=mint(), route=route, payload=b""))
+            (held[tenant],) = await client.executions.claim(
+                worker_id="w", worker_instance_id="same", lease_ttl=HOUR
+            )
+    async with FlowFabric(db.url, namespace=None) as operator:
+        await operator.workers.mark_dead("same", "gone", namespace="a", expire_leases=True)
+        states = {
+            tenant: (await operator.executions.describe(one.id)).ownership
+            for tenant, one in held.items()
+        }
+    assert states == {"a": "lease_expired_reclaimable", "b": "leased"}
+
+
+async def test_a_lease_behind_many_timers_is_found(db, engine):
+    """The timers before it are many; the worker is dead all the same."""
+    route = await engine.register(lane="mail")
+    await engine.submit(route=route)
+    lease = await engine.take(instance="gone", ttl=timedelta(hours=2))
+    for _ in range(11):
+        await engine.submit_many([Item(route=route, delay=HOUR)] * 1000)
+    async with FlowFabric(db.url, namespace="test") as client:
+        await client.workers.mark_dead("gone", "gone", expire_leases=True)
+    row = await engine.row(lease.execution_id)
+    assert row["ownership"] == "lease_expired_reclaimable"

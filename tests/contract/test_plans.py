@@ -289,7 +289,7 @@ async def test_retries(meter):
     work.check({"execution_due": 5 * N, "execution_pkey": by_key(2 * handled)})
     again, work = await meter.of(engine.claim(N, lanes=["flaky"]))
     assert {lease.attempt_index for lease in again} == {1}
-    work.check(claim_limits() | {"execution_ready": 4 * N, "execution_pkey": by_key(5 * N)})
+    work.check(claim_limits() | {"execution_ready": 4 * N, "execution_pkey": by_key(6 * N)})
 
 
 async def test_a_claim_repeated_and_an_empty_one(meter):
@@ -350,7 +350,8 @@ async def test_timers_read_what_is_due(meter):
     for name in ("expire", "promote"):
         (handled, _), work = await meter.of(getattr(engine, name)())
         assert handled == 0
-        work.check({"execution_due": 50})
+        # a few of the table's own timers, more if the machine is slow and they come due meanwhile
+        work.check({"execution_due": N})
     await engine.connection.execute(
         "update ff.execution set due_at = due_at - interval '2 h', "
         "lease_expires_at = lease_expires_at - interval '2 h' where ownership = 'leased'"

@@ -14,14 +14,15 @@ are rolled back; the clock stands still, so that answers and rows can be compare
   again after the commit both are as in first-then-second. A row that nobody holds is never passed.
 * After a rollback the second is as if it had been alone, or it passed over the row.
 * Nobody meets a deadlock, a lock timeout or a failed serialisation, and what may pass over a row
-  does not wait for it.
+  does not wait for it (see Case.may_wait for the one exception).
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -294,6 +295,12 @@ class Case:
     def __str__(self) -> str:
         return f"[{self.state}] {self.first} | {self.second}"
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether the second may have to wait. Executions are passed over, but not their grants:
+        whoever takes an execution waits for a reaper that is about to delete its old grant."""
+        return OPERATIONS[self.second].passed is None or self.first == "reap_grants"
+
 
 def all_of(first: str) -> list[Case]:
     """Every case with this first operation, state by state."""
@@ -317,6 +324,22 @@ def sample_of(first: str) -> list[Case]:
         chosen.add(Case(states[(row + at) % len(states)], first, first))
     order = {state: at for at, state in enumerate(states)}
     return sorted(chosen, key=lambda case: (order[case.state], case))
+
+
+def waiting() -> list[str]:
+    """The operations that wait for their execution."""
+    return [name for name, operation in OPERATIONS.items() if operation.passed is None]
+
+
+def in_line_of(first: str, *, all_homes: bool) -> list[Case]:
+    """Every second operation that waits, from the states where one of the two has something to do,
+    or from one of them."""
+    cases = []
+    for at, second in enumerate(waiting()):
+        homes = [*dict.fromkeys((*OPERATIONS[first].home, *OPERATIONS[second].home))]
+        chosen = homes if all_homes else [homes[at % len(homes)]]
+        cases += [Case(state, first, second) for state in chosen]
+    return sorted(cases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,9 +418,20 @@ class Ring:
 
     async def run(self, cases: list[Case]) -> None:
         """Run cases one by one; what goes wrong is collected and told at the end."""
+        await self._run_all(cases, self._run)
+
+    async def run_in_line(self, cases: list[Case]) -> None:
+        """Let both wait for a third that holds the row, then let it go: now both are free to run,
+        and the outcome is that of one order."""
+        self.sides[3] = Engine(await self.db.connect())
+        await self._run_all(cases, self._run_in_line)
+
+    async def _run_all(
+        self, cases: list[Case], run: Callable[[Case], Coroutine[Any, Any, None]]
+    ) -> None:
         for case in cases:
             try:
-                await self._run(case)
+                await run(case)
             except (Failed, asyncpg.PostgresError, TimeoutError) as error:
                 self.problems.append(f"{case}: {type(error).__name__}: {error}")
                 self._state = None
@@ -420,6 +454,23 @@ class Ring:
         if await self._stored(self.side, subject) != self._untouched:
             await self._clear()
 
+    async def _run_in_line(self, case: Case) -> None:
+        subject = await self._prepare(case.state)
+        serial = [await self._in_order(subject, case, order) for order in ((1, 2), (2, 1))]
+        async with self._holding(3, subject):
+            running = []
+            for n in (1, 2):
+                running.append(asyncio.create_task(self._call(case, subject, n)))
+                self._expect(await self._waits(running[-1], n, {3, 1} - {n}), f"{n} did not wait")
+        answers = await asyncio.wait_for(asyncio.gather(*running), 5)
+        course = Course((answers[0], answers[1]), await self._stored(self.side, subject))
+        self._check_answers(course)
+        self._count("cases in line")
+        if course not in serial:
+            raise Failed(_differ("in neither order", course, serial))
+        if course.stored != self._untouched:
+            await self._clear()
+
     async def run_late(self, operation: str, by: timedelta = TTL) -> None:
         """Let a call wait for its row while time passes: it must answer as one that comes later."""
         for state in OPERATIONS[operation].home:
@@ -437,17 +488,10 @@ class Ring:
             wanted = expected, await self._stored(self.side, subject)
             await outer.rollback()
 
-            blocker = self.sides[1].connection
-            transaction = blocker.transaction()
-            await transaction.start()
-            await blocker.execute(
-                "select from ff.execution where partition_key = 0 and execution_id = $1 for update",
-                subject.id,
-            )
-            running = asyncio.create_task(self._call(case, subject, 2))
-            waited = await self._waits(running)
-            await self.clock.advance(by)
-            await transaction.rollback()
+            async with self._holding(1, subject):
+                running = asyncio.create_task(self._call(case, subject, 2))
+                waited = await self._waits(running)
+                await self.clock.advance(by)
             got = await asyncio.wait_for(running, 5), await self._stored(self.side, subject)
             assert waited, f"{case}: it did not wait"
             assert got == wanted, f"{case}: {_differ('later', got, wanted)}"
@@ -472,7 +516,7 @@ class Ring:
         if not isinstance(answer, Refused):
             stored = await self._stored(two, subject)
         await second.rollback()
-        if waited and OPERATIONS[case.second].passed is not None:
+        if waited and not case.may_wait:
             raise Failed(f"it waited: {answer}")
         self._check_answers(Course((None, answer), stored))
         if (answer, stored) == (alone.answers[1], alone.stored):
@@ -500,7 +544,7 @@ class Ring:
         else:
             await transaction.commit()
         answers.append(await asyncio.wait_for(running, 5))
-        if waited and OPERATIONS[case.second].passed is not None:
+        if waited and not case.may_wait:
             raise Failed(f"it waited: {answers}")
         course = Course((answers[0], answers[1]), await self._stored(self.side, subject))
         self._check_answers(course)
@@ -578,16 +622,33 @@ class Ring:
         except asyncpg.PostgresError as error:
             return Refused(error.sqlstate or "", error.detail or error.message or "")
 
-    async def _waits(self, running: asyncio.Task[Any]) -> bool:
-        """Whether the second comes to wait for the first; returns when that is known."""
-        first, second = (self.sides[n].connection.get_server_pid() for n in (1, 2))
+    @asynccontextmanager
+    async def _holding(self, side: int, subject: Subject) -> AsyncIterator[None]:
+        connection = self.sides[side].connection
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(
+            "select from ff.execution where partition_key = 0 and execution_id = $1 for update",
+            subject.id,
+        )
+        try:
+            yield
+        finally:
+            await transaction.rollback()
+
+    async def _waits(
+        self, running: asyncio.Task[Any], side: int = 2, behind: Collection[int] = (1,)
+    ) -> bool:
+        """Whether a side comes to wait for one of the others; returns when that is known."""
+        pid = self.sides[side].connection.get_server_pid()
+        others = [self.sides[n].connection.get_server_pid() for n in behind]
         deadline = monotonic() + PATIENCE_SECONDS
         while monotonic() < deadline:
             await asyncio.wait([running], timeout=0.003)
             if running.done():
                 return False
             # Commits wait for one another where hints are queued; that is nobody's row.
-            if await self.db.fetchval("select $1 = any (pg_blocking_pids($2))", first, second):
+            if await self.db.fetchval("select pg_blocking_pids($1) && $2::integer[]", pid, others):
                 return True
         raise Failed("it neither ended nor waited for the other")
 

@@ -89,7 +89,7 @@ class Action:
     """One thing to do to executions, and the states in which it can be done.
 
     `is_careful`: a filter must name the states, as hardly anybody means all of them. What a filter
-    found is acted on at the version it was found with: one that has moved on since is let alone.
+    with states found is acted on at the version it had then: one that has moved on is let alone.
     """
 
     verb: str
@@ -119,7 +119,11 @@ def cancel(
     """
     who = actor or default_actor()
     action = Action(
-        "cancel", _UNFINISHED, lambda ff, id, _: ff.executions.cancel(id, reason=reason, actor=who)
+        "cancel",
+        _UNFINISHED,
+        lambda ff, id, version: ff.executions.cancel(
+            id, reason=reason, actor=who, if_version=version
+        ),
     )
     _run(action, **_choice(locals()))
 
@@ -156,6 +160,8 @@ def revoke_lease(
     who = actor or default_actor()
     with failures_as_exit_codes():
         lease_id = None if lease is None else _lease_id(lease)
+        if worker == "":
+            raise InvalidInput(field="--worker", problem="must not be empty; leave it out for any")
     action = Action(
         "revoke-lease",
         (PublicState.ACTIVE,),
@@ -408,7 +414,7 @@ def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) ->
                 field="--where",
                 problem=f"must say which states to {action.verb}, for example state=failed",
             )
-        return replace(chosen, states=tuple(action.states))
+        return replace(chosen, states=tuple(action.states), is_state_meant=False)
     return chosen
 
 
@@ -429,7 +435,7 @@ async def _act(action: Action, choice: Choice, tally: Tally) -> None:
                 typer.echo(f"nothing matches: {choice.where}", err=True)
                 return
             _confirm(action, choice, tally.total)
-            pages = _found(client, filter, choice.partition)
+            pages = _found(client, filter, choice.partition, choice.where.is_state_meant)
         tally.started = monotonic()
         run = _Run(action, choice, client, progress, tally)
         async with progress.telling(tally.progress):
@@ -464,10 +470,11 @@ async def _given(
 
 
 async def _found(
-    client: FlowFabric, filter: ExecutionFilter, partition: int
+    client: FlowFabric, filter: ExecutionFilter, partition: int, is_state_meant: bool
 ) -> AsyncIterator[_Page]:
+    """Pages of what matches. Where no state was named, one that has moved on is meant as well."""
     async for page in matching(client, filter, partition):
-        yield [(one.id, one.public_state, one.version) for one in page]
+        yield [(one.id, one.public_state, one.version if is_state_meant else None) for one in page]
 
 
 @dataclass(slots=True)

@@ -74,6 +74,8 @@ class Where:
     created_after: When | None = None
     created_before: When | None = None
     ended_after: When | None = None
+    # Whether somebody named the states, or they are just those an action is for.
+    is_state_meant: bool = True
 
     @property
     def is_everything(self) -> bool:

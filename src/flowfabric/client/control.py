@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,10 +36,12 @@ class ExecutionControl:
         source: str = CancelSource.OPERATOR_OVERRIDE,
         actor: str | None = None,
         held: Claimed | None = None,
+        if_version: int | None = None,
     ) -> Steered:
         """End an execution as cancelled; cancelling it twice is fine.
 
-        An operator may always. Any other source shows the lease it acts under (`held`).
+        An operator may always. Any other source shows the lease it acts under (`held`). With
+        `if_version` one that has moved on since is let alone.
         """
         rows = await self._database.call(
             functions.CANCEL_EXECUTION,
@@ -49,6 +52,7 @@ class ExecutionControl:
             held.lease_id if held else None,
             held.epoch if held else None,
             held.attempt_id if held else None,
+            if_version,
         )
         return steered(id, rows[0])
 
@@ -72,6 +76,8 @@ class ExecutionControl:
             reason,
             actor,
             if_version=if_version,
+            wrote={"new_priority": min(max(priority, 0), 9000), "reason": reason},
+            actor=actor,
         )
 
     async def replay(
@@ -90,6 +96,8 @@ class ExecutionControl:
             reason,
             actor,
             if_version=if_version,
+            wrote={"reason": reason},
+            actor=actor,
         )
 
     async def retry(
@@ -108,6 +116,8 @@ class ExecutionControl:
             reason,
             actor,
             if_version=if_version,
+            wrote={"reason": reason},
+            actor=actor,
         )
 
     async def block_for_admission(
@@ -133,6 +143,7 @@ class ExecutionControl:
         id: ExecutionId,
         *,
         expected_reason: BlockingReason | str | None = None,
+        reason: str | None = None,
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
@@ -143,6 +154,7 @@ class ExecutionControl:
                 functions.UNBLOCK_EXECUTION,
                 *address(id, self._namespace),
                 None if expected_reason is None else str(expected_reason),
+                reason,
                 None,
                 if_version,
             )
@@ -152,8 +164,11 @@ class ExecutionControl:
             id,
             (EventKind.UNBLOCKED,),
             None if expected_reason is None else str(expected_reason),
+            reason,
             actor,
             if_version=if_version,
+            wrote={"reason": reason},
+            actor=actor,
         )
 
     async def report_progress(
@@ -218,7 +233,17 @@ class ExecutionControl:
         kinds: tuple[EventKind, ...],
         *args: object,
         if_version: int | None,
+        wrote: Mapping[str, object],
+        actor: str | None,
     ) -> Steered:
         return await steer(
-            self._database, self._namespace, operation, id, kinds, *args, if_version=if_version
+            self._database,
+            self._namespace,
+            operation,
+            id,
+            kinds,
+            *args,
+            if_version=if_version,
+            wrote=wrote,
+            actor=actor,
         )

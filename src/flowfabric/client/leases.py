@@ -98,6 +98,8 @@ class Leases:
             reason,
             actor,
             if_version=if_version,
+            wrote={"reason": reason},
+            actor=actor,
         )
 
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:

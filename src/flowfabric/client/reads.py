@@ -13,6 +13,7 @@ from uuid import UUID
 
 from flowfabric.client.events import event_of
 from flowfabric.client.refusals import refusal
+from flowfabric.client.steering import address, place
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     AttemptInfo,
@@ -82,7 +83,8 @@ class ExecutionReads:
 
     async def result(self, id: ExecutionId) -> bytes | None:
         """The bytes a completed execution returned; None while there are none."""
-        for ending in await self.read_results(id.partition_key, [id.uuid]):
+        partition, uuid = place(id)
+        for ending in await self.read_results(partition, [uuid]):
             if ending.public_state is PublicState.COMPLETED:
                 return ending.result
         return None
@@ -114,9 +116,7 @@ class ExecutionReads:
 
     async def info(self, id: ExecutionId) -> StateInfo | None:
         """The execution's whole state, without what it carries; None if there is none."""
-        rows = await self._database.call(
-            functions.READ_INFO, id.partition_key, id.uuid, self._namespace
-        )
+        rows = await self._database.call(functions.READ_INFO, *place(id), self._namespace)
         if not rows:
             return None
         row = _typed(rows[0])
@@ -125,9 +125,7 @@ class ExecutionReads:
 
     async def context(self, id: ExecutionId) -> ExecutionContext | None:
         """What a worker needs to run an execution; None if there is no such execution."""
-        rows = await self._database.call(
-            functions.READ_CONTEXT, id.partition_key, id.uuid, self._namespace
-        )
+        rows = await self._database.call(functions.READ_CONTEXT, *place(id), self._namespace)
         if not rows:
             return None
         task, encoding, payload, tags = rows[0]
@@ -135,9 +133,7 @@ class ExecutionReads:
 
     async def describe(self, id: ExecutionId) -> ExecutionInfo | None:
         """Everything about an execution; None if there is no such execution."""
-        rows = await self._database.call(
-            functions.DESCRIBE_EXECUTION, id.partition_key, id.uuid, self._namespace
-        )
+        rows = await self._database.call(functions.DESCRIBE_EXECUTION, *place(id), self._namespace)
         if not rows:
             return None
         row = _typed(rows[0])
@@ -151,21 +147,17 @@ class ExecutionReads:
         """The attempts of an execution, first to latest."""
         if self._namespace is not None and await self.state(id) is None:
             return []  # not ours to see
-        rows = await self._database.call(functions.LIST_ATTEMPTS, id.partition_key, id.uuid)
+        rows = await self._database.call(functions.LIST_ATTEMPTS, *place(id))
         return [_attempt(row) for row in rows]
 
     async def events(self, id: ExecutionId) -> list[Event]:
         """What happened to an execution, in order."""
-        rows = await self._database.call(
-            functions.LIST_EVENTS, id.partition_key, id.uuid, self._namespace
-        )
+        rows = await self._database.call(functions.LIST_EVENTS, *place(id), self._namespace)
         return [event_of(row, id.partition_key) for row in rows]
 
     async def why(self, id: ExecutionId) -> Why:
         """Why an execution is not running, or that it is; ExecutionNotFound if it is not there."""
-        rows = await self._database.call(
-            functions.EXPLAIN_EXECUTION, id.partition_key, self._namespace, id.uuid
-        )
+        rows = await self._database.call(functions.EXPLAIN_EXECUTION, *address(id, self._namespace))
         first, *others = (
             Why(id, Dimension(dimension), code, json.loads(evidence), changes_at)
             for dimension, code, evidence, changes_at in rows
@@ -209,7 +201,7 @@ class ExecutionReads:
         refused: dict[ExecutionId, Exception] = {}
         groups: dict[int, list[ExecutionId]] = {}
         for id in dict.fromkeys(ids):
-            groups.setdefault(id.partition_key, []).append(id)
+            groups.setdefault(place(id)[0], []).append(id)
         for group in groups.values():
             for start in range(0, len(group), _TAGGED_AT_ONCE):
                 refused |= await self._set_tags(group[start : start + _TAGGED_AT_ONCE], text)
@@ -301,9 +293,7 @@ class ExecutionReads:
         return ExecutionCount(min(counted, COUNT_LIMIT), is_more=counted > COUNT_LIMIT)
 
     async def _head(self, id: ExecutionId) -> Any:
-        rows = await self._database.call(
-            functions.READ_STATE, id.partition_key, id.uuid, self._namespace
-        )
+        rows = await self._database.call(functions.READ_STATE, *place(id), self._namespace)
         return rows[0] if rows else None
 
     async def _set_tags(

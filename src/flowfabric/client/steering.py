@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from flowfabric.client.refusals import refusal
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
@@ -32,13 +34,19 @@ _ANSWERS = {
 
 def address(id: ExecutionId, namespace: str | None) -> tuple[object, ...]:
     """The first arguments of every operation on one execution."""
+    partition, uuid = place(id)
+    return partition, namespace, uuid
+
+
+def place(id: ExecutionId) -> tuple[int, UUID]:
+    """Where an execution is; whatever else was given is told what an id is."""
     if not isinstance(id, ExecutionId):
         raise InvalidInput(
             field="id",
             problem=f"must be an ExecutionId, not {type(id).__name__}; "
             "ExecutionId.parse(text) makes one",
         )
-    return id.partition_key, namespace, id.uuid
+    return id.partition_key, id.uuid
 
 
 async def steer(
@@ -49,12 +57,14 @@ async def steer(
     kinds: tuple[EventKind, ...],
     *args: object,
     if_version: int | None,
+    wrote: Mapping[str, object],
+    actor: str | None,
 ) -> Steered:
     """One operation, meant for one version of the execution: the caller's, or the present one.
 
     Without a version of the caller's, an execution that somebody else moved meanwhile is tried
-    again as it is now, unless the event that moved it is of the kind this operation writes: then
-    it is ours, and its answer was lost on the way.
+    again as it is now, unless the event that moved it is the one this operation writes (its kind,
+    `actor` and what it `wrote`): then it is ours, and its answer was lost on the way.
     """
     where = address(id, namespace)
     if if_version is not None:
@@ -68,11 +78,22 @@ async def steer(
         if answer.outcome != "already_applied":
             return answer
         event = await database.call(functions.READ_EVENT, id.partition_key, id.uuid, version + 1)
-        if event and event[0]["kind"] in kinds:
+        if event and _is_ours(event[0], kinds, actor, wrote):
             return answer
     raise RetryExhausted(
         f"{id} was moved by others {_TRIES} times in a row; nothing was changed, try again later.",
         operation=operation.name,
+    )
+
+
+def _is_ours(
+    event: Any, kinds: tuple[EventKind, ...], actor: str | None, wrote: Mapping[str, object]
+) -> bool:
+    detail = json.loads(event["detail"]) if event["detail"] else {}
+    return (
+        event["kind"] in kinds
+        and event["actor"] == actor
+        and all(detail.get(name) == value for name, value in wrote.items())
     )
 
 

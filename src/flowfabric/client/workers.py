@@ -100,7 +100,7 @@ class Workers:
                     found = await self._database.call(
                         functions.EXPIRE_WORKER_LEASES,
                         partition,
-                        self._namespace,
+                        self._of(namespace) or None,
                         worker_instance_id,
                         BATCH,
                     )

@@ -91,7 +91,7 @@ EXPIRE_LEASES = _function("expire_leases", "partition_key limit", "handled due_i
 
 CANCEL_EXECUTION = _function(
     "cancel_execution",
-    "partition_key namespace execution_id reason source actor lease_id epoch attempt_id",
+    "partition_key namespace execution_id reason source actor lease_id epoch attempt_id if_version",
     "outcome public_state version detail",
 )
 CHANGE_PRIORITY = _function(
@@ -116,7 +116,7 @@ BLOCK_EXECUTION_FOR_ADMISSION = _function(
 )
 UNBLOCK_EXECUTION = _function(
     "unblock_execution",
-    "partition_key namespace execution_id expected_reason actor if_version",
+    "partition_key namespace execution_id expected_reason reason actor if_version",
     "outcome public_state version detail",
 )
 EXPIRE_EXECUTIONS = _function("expire_executions", "partition_key limit", "handled due_in")
@@ -394,7 +394,7 @@ READ_EVENT = Read(
     "read_event",
     "event_view",
     """
-    select kind, actor
+    select kind, actor, detail
     from ff.event_view
     where partition_key = $1 and execution_id = $2 and version = $3
     """,

@@ -161,7 +161,7 @@ class Heartbeat:
         if payload is None:
             self._woken.set()
             return
-        told = payload.split()[1:]
+        told = payload.split(" ")[1:]
         self._lose(
             [
                 one

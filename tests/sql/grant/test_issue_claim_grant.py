@@ -193,12 +193,17 @@ async def test_an_execution_that_is_not_there_is_not_found(engine, make):
     assert (await engine.within(None).grant(execution.id)).word == "granted"
 
 
-async def test_a_paused_lane_can_be_granted(engine, make, conn):
-    """Who may be granted is the scheduler's business; the lane stops direct claims only."""
+@pytest.mark.parametrize("state", ["paused", "disabled"])
+async def test_a_lane_that_is_not_worked_stops_grants_as_well(engine, make, conn, state):
     execution = await make.execution("waiting", lane="slow")
-    await conn.execute("update ff.lane set state = 'paused' where lane = 'slow'")
     grant = await engine.grant(execution.id)
-    assert await engine.claim(lanes=["slow"]) == []
+    other = await make.execution("waiting", lane="slow")
+    await conn.execute("select ff.set_lane(p_lane => 'slow', p_state => $1)", state)
+    with refused("WF207", lane="slow", lane_state=state):
+        await engine.use(grant)
+    with refused("WF207", lane="slow", lane_state=state):
+        await engine.grant(other.id)
+    await conn.execute("select ff.set_lane(p_lane => 'slow', p_state => 'active')")
     assert (await engine.use(grant)).execution_id == execution.id
 
 

@@ -9,7 +9,8 @@
 -- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   cancelling a cancelled execution answers `cancelled` again and changes nothing
+-- Replay:   cancelling a cancelled execution answers `cancelled` again and changes nothing;
+--           already_applied when the version has moved
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(
   p_partition_key smallint,
@@ -20,7 +21,8 @@ create function ff.cancel_execution(
   p_actor         text default null,
   p_lease_id      uuid default null,
   p_epoch         bigint default null,
-  p_attempt_id    uuid default null
+  p_attempt_id    uuid default null,
+  p_if_version    integer default null
 )
 returns table (outcome text, public_state text, version integer, detail jsonb)
 language plpgsql
@@ -47,6 +49,10 @@ begin
         'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'outcome', v_row.outcome));
     end if;
     return query select 'cancelled', 'cancelled', v_row.version, null::jsonb;
+    return;
+  end if;
+  if v_row.version <> p_if_version then
+    return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
     return;
   end if;
   if p_source = 'lease_holder' or (p_source <> 'operator_override' and v_row.phase = 'active') then

@@ -124,7 +124,7 @@ begin
       v_row.due_at;
   elsif v_row.eligibility = 'blocked_by_operator' then
     return query select 'operator',
-      case when v_row.cause in ('hold') then 'held'
+      case when v_row.attempt_pause_cause = 'held' then 'held'
            when v_row.blocking_reason = 'paused_by_flow_cancel' then 'flow_being_cancelled'
            when v_row.blocking_reason = 'paused_by_policy' then 'paused_by_policy'
            else 'paused_by_operator' end,

@@ -1,8 +1,8 @@
 -- Let an execution go on now, whatever it waits for: ended, it is replayed; in back-off or delayed,
--- it is due at once; held or paused, it is unblocked.
+-- it is due at once; held, paused or blocked for admission, it is unblocked.
 --
 -- Moves:    terminal -> runnable eligible (T28) · runnable delayed -> eligible (T8) · runnable blocked
---           by an operator -> eligible (T7)
+--           -> eligible (T7)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   already_applied when the version has moved
@@ -42,7 +42,8 @@ begin
     perform ff._make_eligible(
       p_partition_key, p_execution_id, 'promote', 'promoted', v_now, p_actor,
       jsonb_strip_nulls(jsonb_build_object('delayed_until', v_row.delayed_until, 'reason', p_reason)));
-  elsif v_row.eligibility = 'blocked_by_operator'
+  elsif v_row.eligibility in ('blocked_by_operator', 'blocked_by_budget', 'blocked_by_quota',
+                              'blocked_by_route')
     and v_row.blocking_reason <> 'paused_by_flow_cancel' then
     v_word := 'unblocked';
     perform ff._make_eligible(
@@ -52,7 +53,7 @@ begin
   else
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
-      'hint', 'it is neither ended, delayed nor held'));
+      'hint', 'it is neither ended, delayed, held nor blocked'));
   end if;
   return query select v_word, 'waiting', v_row.version + 1, null::jsonb;
 end;

@@ -14,6 +14,7 @@ create function ff.unblock_execution(
   p_namespace       text,
   p_execution_id    uuid,
   p_expected_reason text default null,
+  p_reason          text default null,
   p_actor           text default null,
   p_if_version      integer default null
 )
@@ -28,7 +29,7 @@ declare
   v_row ff.execution;
   v_now timestamptz;
 begin
-  perform ff._check_words(p_actor, p_expected_reason);
+  perform ff._check_words(p_actor, p_reason);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
@@ -51,7 +52,8 @@ begin
   perform ff._make_eligible(
     p_partition_key, p_execution_id, 'unblock',
     case when p_actor is not null then 'unblocked'::ff.event_kind end, v_now, p_actor,
-    jsonb_build_object('blocking_reason', v_row.blocking_reason));
+    jsonb_strip_nulls(jsonb_build_object(
+      'blocking_reason', v_row.blocking_reason, 'reason', p_reason)));
   return query
   select 'unblocked', 'waiting', v_row.version + (p_actor is not null)::integer, null::jsonb;
 end;

@@ -6,8 +6,8 @@
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19),
 --           active -> terminal failed (T22 over the limit of reclaims)
--- Refuses:  WF001 invalid_input · WF301 not_found · WF405 grant_exists · not_reclaimable
---           · reclaim_cap_exceeded
+-- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
+--           · WF301 not_found · WF405 grant_exists · not_reclaimable · reclaim_cap_exceeded
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same key and worker get the same answer as long as the grant lives
 drop function if exists ff.issue_reclaim_grant;
@@ -67,6 +67,7 @@ begin
     perform ff._refuse('WF405', 'grant_exists', jsonb_build_object(
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
   end if;
+  perform ff._check_lane(v_row.route_id, v_now);
   v_missing := ff._missing_capabilities(v_row.route_id, p_capabilities);
   if v_missing is not null then
     return query select 'not_reclaimable', null::text, null::timestamptz, jsonb_build_object(

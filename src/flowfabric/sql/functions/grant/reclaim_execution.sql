@@ -6,7 +6,8 @@
 --
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19),
 --           active -> terminal failed (T22 over the limit of reclaims)
--- Refuses:  WF001 invalid_input (also a grant of another worker) · WF301 not_found
+-- Refuses:  WF001 invalid_input (also a grant of another worker) · WF207 not_leaseable (its
+--           lane is paused or disabled) · WF301 not_found
 --           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same p_claim_id gets the same lease as long as it is current
@@ -72,6 +73,7 @@ begin
 
   v_word := ff._judge_reclaim(p_partition_key, v_row, v_now);
   if v_word is null then
+    perform ff._check_lane(v_row.route_id, v_now);
     perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
       v_row.lease_id, v_row.last_lease_id, v_row.attempt_id]);
     v_word := ff._use_grant(p_partition_key, p_execution_id, 'reclaim', p_key, p_worker_id, v_now);

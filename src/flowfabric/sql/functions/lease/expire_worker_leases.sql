@@ -1,8 +1,7 @@
 -- Mark the leases of one worker instance as run out, now: whoever calls knows that it is dead.
 --
--- Leases are found among the timers, of which the first 10 000 are looked at: leases are short, so
--- they stand in front. One that stands behind runs out by itself. A worker that lives after all is
--- told so by its next call.
+-- Leases are found among the timers, soonest first; no index leads from a worker to its leases, so
+-- this may walk them all. A worker that lives after all is told so by its next call.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input
@@ -45,7 +44,6 @@ begin
         from ff.execution e
         where e.partition_key = p_partition_key and e.due_at is not null
         order by e.due_at
-        limit 10000
       ) t
       where t.ownership = 'leased' and t.worker_instance_id = p_worker_instance_id
         and (p_namespace is null or t.namespace = p_namespace)

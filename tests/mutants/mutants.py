@@ -1,0 +1,364 @@
+"""Mistakes that somebody could make in the SQL library, each with the test that must notice it.
+
+A mutant is one file of the library with a few words changed. Every text that is to be changed has
+to occur exactly once in its file, so that a mutant cannot rot unnoticed when the library moves on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+LIBRARY = files("flowfabric") / "sql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    name: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    caught_by: str
+
+    def text(self) -> str:
+        """The file with the mistake in it."""
+        text = LIBRARY.joinpath(self.file).read_text(encoding="utf-8")
+        for old, new in self.changes:
+            assert text.count(old) == 1, f"{text.count(old)} times in {self.file}: {old!r}"
+            text = text.replace(old, new)
+        return text
+
+
+def _mutant(name: str, file: str, caught_by: str, *changes: tuple[str, str]) -> Mutant:
+    return Mutant(name=name, file=file, changes=changes, caught_by=caught_by)
+
+
+_COMPLETE = "functions/execution/complete_executions.sql"
+_JUDGE = "shared/_judge_leases.sql"
+_LEASE = "shared/_lease_executions.sql"
+_END = "shared/_end_executions.sql"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # The fence
+    _mutant(
+        "complete does not look at the epoch",
+        _COMPLETE,
+        "tests/sql/execution/test_complete_executions.py::"
+        "test_a_forged_fence_is_stale_and_writes_nothing",
+        (" and x.epoch = a.epoch", ""),
+    ),
+    _mutant(
+        "complete does not look at the lease",
+        _COMPLETE,
+        "tests/sql/execution/test_complete_executions.py::"
+        "test_a_forged_fence_is_stale_and_writes_nothing",
+        ("x.lease_id = a.lease_id and ", ""),
+    ),
+    _mutant(
+        "complete does not look at the attempt",
+        _COMPLETE,
+        "tests/sql/execution/test_complete_executions.py::"
+        "test_a_forged_fence_is_stale_and_writes_nothing",
+        (" and x.attempt_id = a.attempt_id", ""),
+    ),
+    _mutant(
+        "complete does not look at the expiry",
+        _COMPLETE,
+        "tests/sql/execution/test_complete_executions.py::"
+        "test_a_late_completion_is_refused_and_marks_the_lease_expired",
+        ("and x.lease_expires_at > greatest(v_now, x.transitioned_at)", ""),
+    ),
+    _mutant(
+        "complete takes a lease at the moment of its expiry",
+        _COMPLETE,
+        "tests/sql/execution/test_complete_executions.py::"
+        "test_a_lease_is_over_at_the_moment_of_its_expiry",
+        ("x.lease_expires_at > greatest", "x.lease_expires_at >= greatest"),
+    ),
+    _mutant(
+        "the fence does not look at the epoch",
+        _JUDGE,
+        "tests/sql/lease/test_renew_leases.py::test_a_forged_fence_writes_nothing",
+        ("s.epoch <> s.row_epoch or ", ""),
+    ),
+    _mutant(
+        "a renewal revives an expired lease",
+        _JUDGE,
+        "tests/sql/lease/test_renew_leases.py::"
+        "test_a_late_renewal_is_refused_and_marks_the_lease_expired",
+        ("or s.lease_expires_at <= greatest(v_now, s.transitioned_at)", ""),
+    ),
+    _mutant(
+        "a lease that was found expired is not marked so",
+        _JUDGE,
+        "tests/sql/execution/test_fail_executions.py::"
+        "test_a_late_failure_is_refused_and_marks_the_lease_expired",
+        ("if v_expired is not null then", "if false then"),
+    ),
+    _mutant(
+        "a busy row is answered as not found",
+        _JUDGE,
+        "tests/races/test_locked_rows.py::test_all_other_leases_are_renewed_meanwhile",
+        ("then 'busy' else 'not_found' end", "then 'not_found' else 'not_found' end"),
+    ),
+    _mutant(
+        "the fenced path waits for a row",
+        _JUDGE,
+        "tests/races/test_locked_rows.py::test_all_other_leases_are_renewed_meanwhile",
+        ("for no key update skip locked", "for no key update"),
+    ),
+    _mutant(
+        "the clock is read before the wait for the row",
+        _JUDGE,
+        "tests/races/test_pairs.py::test_a_call_that_waits_reads_the_clock_after_the_wait[fail]",
+        ("  v_now     timestamptz;\n", "  v_now     timestamptz := ff.now();\n"),
+        ("  v_now := ff.now();\n", ""),
+    ),
+    _mutant(
+        "a repeat is told off",
+        _JUDGE,
+        "tests/sql/execution/test_complete_executions.py::"
+        "test_the_lease_that_completed_gets_the_same_answer_again",
+        ("when s.lease_id = s.last_lease_id and s.last_lease_end = p_end then 'repeat'\n", ""),
+    ),
+    # The epoch
+    _mutant(
+        "a cancel leaves the epoch as it is",
+        _END,
+        "tests/sql/execution/test_cancel_execution.py::"
+        "test_d23_d61_a_live_lease_is_taken_away_and_the_epoch_rises",
+        ("epoch = e.epoch + (e.ownership = 'leased')::integer", "epoch = e.epoch"),
+    ),
+    _mutant(
+        "a revocation leaves the epoch as it is",
+        "functions/lease/revoke_lease.sql",
+        "tests/sql/lease/test_revoke_lease.py::"
+        "test_d52_d67_a_lease_is_revoked_and_the_next_claim_reclaims",
+        ("epoch = e.epoch + 1,", "epoch = e.epoch,"),
+    ),
+    _mutant(
+        "a later lease has the epoch of the one before",
+        _LEASE,
+        "tests/sql/execution/test_claim_executions.py::test_epochs_rise_by_one_with_every_lease",
+        ("\n      epoch = e.epoch + 1,", "\n      epoch = e.epoch,"),
+    ),
+    _mutant(
+        "a replay starts the epochs again",
+        "shared/_replay_execution.sql",
+        "tests/defects/test_fencing.py::"
+        "test_d20_the_epoch_rises_over_attempts_and_never_starts_again",
+        ("retry_count = 0,", "retry_count = 0, epoch = 0,"),
+    ),
+    # Leases
+    _mutant(
+        "the attempt before is not kept",
+        _LEASE,
+        "tests/sql/execution/test_claim_executions.py::"
+        "test_a_retry_is_a_new_attempt_and_the_old_one_becomes_history",
+        ("where p_has_past and i.is_new and", "where false and i.is_new and"),
+    ),
+    _mutant(
+        "a claim waits for rows that others hold",
+        "shared/_pick_candidates.sql",
+        "tests/sql/execution/test_claim_executions.py::test_two_claims_at_once_share_no_row",
+        ("for no key update skip locked", "for no key update"),
+    ),
+    _mutant(
+        "a claim does not look again after it has locked a row",
+        "shared/_pick_candidates.sql",
+        "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution",
+        (
+            """(e.phase = 'runnable' and e.eligibility = 'eligible_now')
+               or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+                   and e.reclaim_at is null) as is_open""",
+            "true as is_open",
+        ),
+    ),
+    _mutant(
+        "a claim takes from a lane that is closed",
+        "functions/execution/claim_executions.sql",
+        "tests/sql/execution/test_claim_executions.py::test_the_state_of_the_lane_decides",
+        ("and (l.state in ('active', 'draining') or l.resumes_at <= v_now)", ""),
+    ),
+    _mutant(
+        "a claim overwrites the slot of its process",
+        "functions/execution/claim_executions.sql",
+        "tests/races/test_claim_slot.py::test_of_two_claims_of_one_process_the_later_is_sent_back",
+        ("where s.claim_id is not distinct from v_slot_claim", ""),
+    ),
+    _mutant(
+        "a claim does not count reclaims against their limit",
+        "shared/_pick_candidates.sql",
+        "tests/sql/execution/test_claim_executions.py::"
+        "test_an_execution_that_lost_its_lease_too_often_fails",
+        ("e.reclaim_count >= e.max_reclaims as is_over", "false as is_over"),
+    ),
+    _mutant(
+        "reclaims follow one another without a wait",
+        "shared/_expire_leases.sql",
+        "tests/sql/lease/test_expire_leases.py::"
+        "test_from_the_third_loss_on_a_row_waits_longer_each_time",
+        ("when x.reclaim_count >= 2", "when x.reclaim_count >= 2000000"),
+    ),
+    _mutant(
+        "leases are marked expired without a lock",
+        "functions/lease/expire_leases.sql",
+        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[renew]",
+        ("for no key update skip locked", ""),
+    ),
+    # Grants
+    _mutant(
+        "a used grant stays",
+        "shared/_use_grant.sql",
+        "tests/sql/grant/test_claim_execution.py::test_a_grant_becomes_a_lease_and_is_gone",
+        ("delete from ff.grant g\n  where ", "delete from ff.grant g\n  where false and "),
+    ),
+    _mutant(
+        "any key opens a grant",
+        "shared/_use_grant.sql",
+        "tests/sql/grant/test_claim_execution.py::test_d19_another_key_does_not_open_a_grant",
+        (" or v_grant.key_hash <> sha256(p_key)", ""),
+    ),
+    _mutant(
+        "a claim does not see a grant that came at the last moment",
+        "shared/_drop_granted.sql",
+        "tests/races/test_grants.py::test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen",
+        ("g.expires_at > p_now and g.worker_id <> p_worker_id", "false"),
+    ),
+    _mutant(
+        "a cancel leaves the grant behind",
+        _END,
+        "tests/defects/test_ends.py::test_d62_a_cancellation_takes_the_grant_along",
+        ("where g.partition_key = i.pk and g.execution_id = i.id;", "where false;"),
+    ),
+    # Time
+    _mutant(
+        "a promotion forgets the attempt state",
+        "functions/execution/promote_delayed.sql",
+        "tests/sql/execution/test_promote_delayed.py::"
+        "test_the_attempt_state_is_kept_because_it_routes_the_next_claim",
+        ("delayed_until = null,", "delayed_until = null, attempt_state = 'pending_first_attempt',"),
+    ),
+    _mutant(
+        "a promotion forgets the deadline",
+        "functions/execution/promote_delayed.sql",
+        "tests/sql/execution/test_expire_executions.py::"
+        "test_a_retry_and_a_promotion_keep_the_deadline",
+        ("due_at = e.deadline_at,", "due_at = null,"),
+    ),
+    _mutant(
+        "the time of an attempt does not end",
+        "functions/execution/expire_executions.sql",
+        "tests/sql/execution/test_expire_executions.py::"
+        "test_d44_an_attempt_that_renews_its_lease_still_runs_out_of_time",
+        (
+            "or (e.ownership = 'leased' and e.attempt_deadline_at <= v_now)",
+            "or (e.ownership = 'leased' and false)",
+        ),
+    ),
+    _mutant(
+        "a retry is not counted",
+        "functions/execution/fail_executions.sql",
+        "tests/sql/execution/test_fail_executions.py::"
+        "test_a_failed_execution_can_be_tried_until_its_retries_are_used_up",
+        (
+            "retry_count = e.retry_count + (d.wait is not null)::integer",
+            "retry_count = e.retry_count",
+        ),
+    ),
+    _mutant(
+        "a deadline waits for a row that somebody holds",
+        "functions/execution/expire_executions.sql",
+        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[cancel]",
+        ("for no key update skip locked", "for no key update"),
+    ),
+    # Operators
+    _mutant(
+        "a replay keeps the old outcome",
+        "shared/_replay_execution.sql",
+        "tests/sql/execution/test_replay_execution.py::"
+        "test_d59_d66_every_ended_execution_can_be_replayed",
+        ("outcome = 'none',", ""),
+    ),
+    _mutant(
+        "a replay does not ask for the version",
+        "functions/execution/replay_execution.sql",
+        "tests/sql/execution/test_replay_execution.py::"
+        "test_a_repeat_for_the_same_version_does_nothing",
+        ("if v_row.version <> p_if_version then", "if false then"),
+    ),
+    _mutant(
+        "a change of priority does not raise the version",
+        "functions/execution/change_priority.sql",
+        "tests/sql/execution/test_change_priority.py::"
+        "test_d67_any_runnable_execution_gets_a_new_priority",
+        ("version = e.version + 1,", ""),
+    ),
+    _mutant(
+        "an operator of one namespace reaches another",
+        "shared/_lock_execution.sql",
+        "tests/sql/execution/test_cancel_execution.py::test_a_foreign_namespace_finds_nothing",
+        ("and case when p_namespace is null then true else e.namespace = p_namespace end", ""),
+    ),
+    _mutant(
+        "the row is read before it is locked",
+        "shared/_lock_execution.sql",
+        "tests/races/test_operators.py::"
+        "test_the_second_waits_and_sees_what_the_first_did[complete-cancel]",
+        (
+            "  for no key update;\n  if not found then",
+            "  ;\n  perform 1 from ff.execution e\n"
+            "  where e.partition_key = p_partition_key and e.execution_id = p_execution_id\n"
+            "  for no key update;\n  if not found then",
+        ),
+    ),
+    # Events and trimming
+    _mutant(
+        "a revocation writes no event",
+        "functions/lease/revoke_lease.sql",
+        "tests/sql/lease/test_revoke_lease.py::"
+        "test_d52_d67_a_lease_is_revoked_and_the_next_claim_reclaims",
+        ("from revoked r;", "from revoked r where false;"),
+    ),
+    _mutant(
+        "the cursor stands at the end of the snapshot",
+        "functions/event/read_events.sql",
+        "tests/events/test_commit_order.py::"
+        "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
+        (
+            "ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot,",
+            "ff._write_cursor(p_partition_key, pg_snapshot_xmax(v_snapshot), v_snapshot,",
+        ),
+    ),
+    _mutant(
+        "the cursor forgets what has not ended",
+        "shared/_write_cursor.sql",
+        "tests/events/test_commit_order.py::"
+        "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
+        ("where x.xid < v_last", "where false"),
+    ),
+    _mutant(
+        "what was replayed meanwhile is trimmed",
+        "functions/execution/trim_retention.sql",
+        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[replay]",
+        ("    for update skip locked);", "    );"),
+    ),
+    # Keys
+    _mutant(
+        "a key is taken without asking who is busy with it",
+        "shared/_take_keys.sql",
+        "tests/races/test_submit_at_once.py::test_a_key_is_busy_until_the_first_commits",
+        ("if not pg_try_advisory_xact_lock(", "if false and not pg_try_advisory_xact_lock("),
+    ),
+    _mutant(
+        "a key is forgotten when its execution has ended",
+        "shared/_take_keys.sql",
+        "tests/sql/execution/test_submit_executions.py::"
+        "test_a_key_within_its_window_outlives_the_execution",
+        (
+            "when 'window' then k.expires_at > v_now",
+            "when 'window' then k.expires_at > v_now and exists ("
+            "select from ff.execution e where e.partition_key = k.partition_key "
+            "and e.execution_id = k.execution_id and e.phase <> 'terminal')",
+        ),
+    ),
+)
