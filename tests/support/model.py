@@ -1135,7 +1135,7 @@ class Model:
         actor: str | None,
         if_version: int | None,
     ) -> Answer:  # T28, T8, T7
-        """Ended: replay. In back-off or delayed: due now. Held or paused: unblock."""
+        """Ended: replay. In back-off or delayed: due now. Held, paused or blocked: unblock."""
         e = self._get(namespace, execution_id)
         if if_version not in (None, e.version):
             return self._shown("already_applied", e)
@@ -1144,7 +1144,7 @@ class Model:
         if e.eligibility == Eligibility.NOT_ELIGIBLE_UNTIL_TIME:
             self._make_eligible("T8", e, "promote", EventKind.PROMOTED, actor)
             return self._shown("promoted", e)
-        if e.eligibility == Eligibility.BLOCKED_BY_OPERATOR:
+        if e.eligibility in BLOCKS.values():
             self._make_eligible("T7", e, "unblock", EventKind.UNBLOCKED, actor)
             return self._shown("unblocked", e)
         raise Refusal("not_eligible")
@@ -1301,6 +1301,7 @@ class Model:
             raise Refusal("not_eligible")
         if grant is not None:
             raise Refusal("grant_exists")
+        self._check_lane(e)
         if not e.route.capabilities <= worker.capabilities:
             raise Refusal("capability_mismatch", field="capabilities")
         is_open = e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
@@ -1335,12 +1336,18 @@ class Model:
         index = e.attempt_index if is_open else e.total_attempt_count
         if expected_index not in (None, index):
             raise Refusal("not_leaseable")
+        self._check_lane(e)
         self._check_new_lease(e, claim_id)
         word = self._use_grant(e, kind, key, worker)
         if word is not None:
             raise Refusal("invalid_grant" if word == "other_worker" else word)
         self._lease(e, worker, claim_id, ttl)
         return self._leased(e)
+
+    def _check_lane(self, e: Execution) -> None:
+        """A grant does not open a lane that is paused or disabled."""
+        if not self.lanes[e.route.lane].is_worked(self._at(e)):
+            raise Refusal("not_leaseable")
 
     def _check_new_lease(self, e: Execution, claim_id: UUID) -> None:
         """A claim id names one lease of an execution, ever."""
@@ -1422,6 +1429,8 @@ class Model:
         word = self._reclaimability(e)
         if word is None and grant is not None:
             raise Refusal("grant_exists")
+        if word is None:
+            self._check_lane(e)
         self._mark_lost(e)
         if word is not None:
             return Answer(word, {"kind": None, "expires_at": None})
@@ -1444,6 +1453,7 @@ class Model:
             return self._leased(e, "reclaimed")
         word = self._reclaimability(e)
         if word is None:
+            self._check_lane(e)
             self._check_new_lease(e, claim_id)
             word = self._use_grant(e, GrantKind.RECLAIM, key, worker)
             if word == "other_worker":
