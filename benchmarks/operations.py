@@ -193,7 +193,7 @@ OPERATIONS: tuple[tuple[str, Prepared, Timed], ...] = (
     ("count", Bench.nothing, lambda b, _: b.client.executions.count()),
     ("list workers", Bench.nothing, lambda b, _: b.client.workers.list()),
     ("list lanes", Bench.nothing, lambda b, _: b.client.lanes.list()),
-    ("list_expired_leases", Bench.nothing, lambda b, _: b.client.leases.list_expired()),
+    ("list_expired_leases", Bench.nothing, lambda b, _: b.client.executions.expired_leases()),
     (
         "promote_delayed, nothing due",
         Bench.nothing,

@@ -2840,12 +2840,9 @@ begin
   values (p_partition_key, p_execution_id, p_kind, sha256(p_key), p_worker_id,
           p_worker_instance_id, p_now, p_now + p_grant_ttl)
   on conflict (partition_key, execution_id) do update
-    set kind = excluded.kind,
-        key_hash = excluded.key_hash,
-        worker_id = excluded.worker_id,
-        worker_instance_id = excluded.worker_instance_id,
-        issued_at = excluded.issued_at,
-        expires_at = excluded.expires_at;
+    set (kind, key_hash, worker_id, worker_instance_id, issued_at, expires_at)
+      = (excluded.kind, excluded.key_hash, excluded.worker_id, excluded.worker_instance_id,
+         excluded.issued_at, excluded.expires_at);
 end;
 $$;
 
@@ -7082,8 +7079,8 @@ ALTER TABLE ff.worker_event ALTER COLUMN worker_event_id ADD GENERATED ALWAYS AS
 --
 
 COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type, epoch, started_at, ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id) FROM stdin;
-0	0	01a1e252-02fc-7151-b490-b5f005291b2f	01a1e252-0301-7651-aaf0-85ebb86a5832	initial	1	2026-11-16 03:06:27.969642+00	2026-11-16 03:06:27.971068+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e252-0301-7651-aaf0-85ebb86a5832	fail	2026-11-16 03:06:27.972068+00	old	old-1
-0	0	01a1e252-034a-7058-a0cb-57d89a4ceecf	01a1e252-034b-74f0-9193-9214c48ae138	initial	1	2026-11-16 03:06:28.043965+00	2026-11-16 03:06:29.151692+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e252-034b-74f0-9193-9214c48ae138	expire_lease	\N	old	old-1
+0	0	01a1e262-9b39-73b0-8640-772ad2dc2eff	01a1e262-9b3d-73d5-a86a-4e2bdabce508	initial	1	2026-11-16 03:24:35.517594+00	2026-11-16 03:24:35.518871+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e262-9b3d-73d5-a86a-4e2bdabce508	fail	2026-11-16 03:24:35.519871+00	old	old-1
+0	0	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	01a1e262-9b85-7263-83b7-ee3bb5852679	initial	1	2026-11-16 03:24:35.589322+00	2026-11-16 03:24:36.69526+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e262-9b85-7263-83b7-ee3bb5852679	expire_lease	\N	old	old-1
 \.
 
 
@@ -7092,7 +7089,7 @@ COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt
 --
 
 COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, execution_ids) FROM stdin;
-0	old-1	01a1e252-07a4-738e-8b96-1353e2bb8850	2026-11-16 03:06:29.1569+00	{01a1e252-07a2-73bc-abc2-003febc02e5d}
+0	old-1	01a1e262-9fda-77f2-8585-f4672284e96e	2026-11-16 03:24:36.698886+00	{01a1e262-9fd9-70da-ad55-c2f614088fb1}
 \.
 
 
@@ -7101,36 +7098,36 @@ COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, exe
 --
 
 COPY ff.event (partition_key, version, attempt_index, event_id, xid, execution_id, occurred_at, route_id, epoch, kind, outcome, lease_id, flow_id, namespace, worker_instance_id, instance_tag, actor, detail) FROM stdin;
-0	1	\N	1	731	01a1e252-02a8-763a-a26d-2947877410b6	2026-11-16 03:06:27.900242+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	2	732	01a1e252-02a8-763a-a26d-2947877410b6	2026-11-16 03:06:27.904095+00	349961808710839234	1	claimed	\N	01a1e252-02be-7495-bd38-ee30da5fc096	\N	default	old-1	\N	\N	\N
-0	3	0	3	733	01a1e252-02a8-763a-a26d-2947877410b6	2026-11-16 03:06:27.911891+00	349961808710839234	1	completed	success	01a1e252-02be-7495-bd38-ee30da5fc096	\N	default	old-1	\N	\N	\N
-0	1	\N	4	735	01a1e252-02c9-7334-96bc-79f20535512f	2026-11-16 03:06:27.931204+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	5	736	01a1e252-02c9-7334-96bc-79f20535512f	2026-11-16 03:06:27.935952+00	349961808710839234	1	claimed	\N	01a1e252-02de-70fe-9ae2-b229c6d9e0a3	\N	default	old-1	\N	\N	\N
-0	3	0	6	737	01a1e252-02c9-7334-96bc-79f20535512f	2026-11-16 03:06:27.947535+00	349961808710839234	1	failed	failed	01a1e252-02de-70fe-9ae2-b229c6d9e0a3	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
-0	1	\N	7	739	01a1e252-02ee-7630-81ba-b0f375bb14bb	2026-11-16 03:06:27.954575+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	8	740	01a1e252-02ee-7630-81ba-b0f375bb14bb	2026-11-16 03:06:27.955948+00	349961808710839234	1	claimed	\N	01a1e252-02f3-712f-920e-a1994eb805d4	\N	default	old-1	\N	\N	\N
-0	3	0	9	741	01a1e252-02ee-7630-81ba-b0f375bb14bb	2026-11-16 03:06:27.96091+00	349961808710839234	1	retry_scheduled	\N	01a1e252-02f3-712f-920e-a1994eb805d4	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T23:06:27.96091+00:00"}
-0	1	\N	10	743	01a1e252-02fc-7151-b490-b5f005291b2f	2026-11-16 03:06:27.968225+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	11	744	01a1e252-02fc-7151-b490-b5f005291b2f	2026-11-16 03:06:27.969642+00	349961808710839234	1	claimed	\N	01a1e252-0301-7651-aaf0-85ebb86a5832	\N	default	old-1	\N	\N	\N
-0	3	0	12	745	01a1e252-02fc-7151-b490-b5f005291b2f	2026-11-16 03:06:27.971068+00	349961808710839234	1	retry_scheduled	\N	01a1e252-0301-7651-aaf0-85ebb86a5832	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T03:06:27.972068+00:00"}
-0	4	1	13	748	01a1e252-02fc-7151-b490-b5f005291b2f	2026-11-16 03:06:28.026987+00	349961808710839234	2	claimed	\N	01a1e252-033a-75b7-bcdc-fdbc894487b8	\N	default	old-1	\N	\N	\N
-0	5	1	14	749	01a1e252-02fc-7151-b490-b5f005291b2f	2026-11-16 03:06:28.031183+00	349961808710839234	2	completed	success	01a1e252-033a-75b7-bcdc-fdbc894487b8	\N	default	old-1	\N	\N	\N
-0	1	\N	15	751	01a1e252-0340-70a7-b687-ce3d41475d98	2026-11-16 03:06:28.033237+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	16	752	01a1e252-0340-70a7-b687-ce3d41475d98	2026-11-16 03:06:28.034185+00	349961808710839234	1	claimed	\N	01a1e252-0341-70dd-9ff8-972d99d0528c	\N	default	old-1	\N	\N	\N
-0	3	0	17	753	01a1e252-0340-70a7-b687-ce3d41475d98	2026-11-16 03:06:28.035911+00	349961808710839234	1	released	\N	01a1e252-0341-70dd-9ff8-972d99d0528c	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
-0	4	0	18	754	01a1e252-0340-70a7-b687-ce3d41475d98	2026-11-16 03:06:28.037645+00	349961808710839234	2	resumed	\N	01a1e252-0345-73fd-8be5-1d2e9d851ae7	\N	default	old-1	\N	\N	\N
-0	1	\N	19	756	01a1e252-034a-7058-a0cb-57d89a4ceecf	2026-11-16 03:06:28.042994+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	20	757	01a1e252-034a-7058-a0cb-57d89a4ceecf	2026-11-16 03:06:28.043965+00	349961808710839234	1	claimed	\N	01a1e252-034b-74f0-9193-9214c48ae138	\N	default	old-1	\N	\N	\N
-0	3	0	21	758	01a1e252-034a-7058-a0cb-57d89a4ceecf	2026-11-16 03:06:29.147847+00	349961808710839234	1	lease_expired	\N	01a1e252-034b-74f0-9193-9214c48ae138	\N	default	old-1	\N	\N	\N
-0	4	1	22	759	01a1e252-034a-7058-a0cb-57d89a4ceecf	2026-11-16 03:06:29.151692+00	349961808710839234	2	reclaimed	\N	01a1e252-079f-71f2-85e0-1231c05531d9	\N	default	old-1	\N	\N	\N
-0	5	1	23	760	01a1e252-034a-7058-a0cb-57d89a4ceecf	2026-11-16 03:06:29.153937+00	349961808710839234	2	completed	success	01a1e252-079f-71f2-85e0-1231c05531d9	\N	default	old-1	\N	\N	\N
-0	1	\N	24	762	01a1e252-07a2-73bc-abc2-003febc02e5d	2026-11-16 03:06:29.155518+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	25	763	01a1e252-07a2-73bc-abc2-003febc02e5d	2026-11-16 03:06:29.1569+00	349961808710839234	1	claimed	\N	01a1e252-07a4-738e-8b96-1353e2bb8850	\N	default	old-1	\N	\N	\N
-0	3	0	26	764	01a1e252-07a2-73bc-abc2-003febc02e5d	2026-11-16 03:06:30.260565+00	349961808710839234	1	lease_expired	\N	01a1e252-07a4-738e-8b96-1353e2bb8850	\N	default	old-1	\N	\N	\N
-0	1	\N	27	765	01a1e252-0bf6-73c8-89b3-b7d4b12a04ae	2026-11-16 03:06:30.265236+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	28	766	01a1e252-0bfa-732a-adc2-c0d0d127a730	2026-11-16 03:06:30.266484+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	29	768	01a1e252-0bfb-72af-a330-8e94c9a2de78	2026-11-16 03:06:30.269453+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	30	769	01a1e252-0bfe-7634-89af-2d428288a6b1	2026-11-16 03:06:30.271048+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	1	731	01a1e262-9aef-77e0-82a2-d0015b7f4079	2026-11-16 03:24:35.457774+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	2	732	01a1e262-9aef-77e0-82a2-d0015b7f4079	2026-11-16 03:24:35.46205+00	349961808710839234	1	claimed	\N	01a1e262-9b04-7426-9743-97e99b746c9f	\N	default	old-1	\N	\N	\N
+0	3	0	3	733	01a1e262-9aef-77e0-82a2-d0015b7f4079	2026-11-16 03:24:35.469884+00	349961808710839234	1	completed	success	01a1e262-9b04-7426-9743-97e99b746c9f	\N	default	old-1	\N	\N	\N
+0	1	\N	4	735	01a1e262-9b0f-763f-beb0-91fc800faf83	2026-11-16 03:24:35.485152+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	5	736	01a1e262-9b0f-763f-beb0-91fc800faf83	2026-11-16 03:24:35.489278+00	349961808710839234	1	claimed	\N	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	\N	default	old-1	\N	\N	\N
+0	3	0	6	737	01a1e262-9b0f-763f-beb0-91fc800faf83	2026-11-16 03:24:35.499065+00	349961808710839234	1	failed	failed	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
+0	1	\N	7	739	01a1e262-9b2d-709e-b696-755f1663013a	2026-11-16 03:24:35.505661+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	8	740	01a1e262-9b2d-709e-b696-755f1663013a	2026-11-16 03:24:35.506865+00	349961808710839234	1	claimed	\N	01a1e262-9b32-7205-8229-136de08c4b10	\N	default	old-1	\N	\N	\N
+0	3	0	9	741	01a1e262-9b2d-709e-b696-755f1663013a	2026-11-16 03:24:35.510449+00	349961808710839234	1	retry_scheduled	\N	01a1e262-9b32-7205-8229-136de08c4b10	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T23:24:35.510449+00:00"}
+0	1	\N	10	743	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.516526+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	11	744	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.517594+00	349961808710839234	1	claimed	\N	01a1e262-9b3d-73d5-a86a-4e2bdabce508	\N	default	old-1	\N	\N	\N
+0	3	0	12	745	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.518871+00	349961808710839234	1	retry_scheduled	\N	01a1e262-9b3d-73d5-a86a-4e2bdabce508	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T03:24:35.519871+00:00"}
+0	4	1	13	748	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.573318+00	349961808710839234	2	claimed	\N	01a1e262-9b75-71cc-89d0-578871904a4c	\N	default	old-1	\N	\N	\N
+0	5	1	14	749	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.576786+00	349961808710839234	2	completed	success	01a1e262-9b75-71cc-89d0-578871904a4c	\N	default	old-1	\N	\N	\N
+0	1	\N	15	751	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.578593+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	16	752	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.579529+00	349961808710839234	1	claimed	\N	01a1e262-9b7b-7032-9a32-7c978aaefe2e	\N	default	old-1	\N	\N	\N
+0	3	0	17	753	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.581269+00	349961808710839234	1	released	\N	01a1e262-9b7b-7032-9a32-7c978aaefe2e	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
+0	4	0	18	754	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.58309+00	349961808710839234	2	resumed	\N	01a1e262-9b7e-765d-a0ac-dfd2da745d5d	\N	default	old-1	\N	\N	\N
+0	1	\N	19	756	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:35.58852+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	20	757	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:35.589322+00	349961808710839234	1	claimed	\N	01a1e262-9b85-7263-83b7-ee3bb5852679	\N	default	old-1	\N	\N	\N
+0	3	0	21	758	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:36.692476+00	349961808710839234	1	lease_expired	\N	01a1e262-9b85-7263-83b7-ee3bb5852679	\N	default	old-1	\N	\N	\N
+0	4	1	22	759	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:36.69526+00	349961808710839234	2	reclaimed	\N	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	\N	default	old-1	\N	\N	\N
+0	5	1	23	760	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:36.696845+00	349961808710839234	2	completed	success	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	\N	default	old-1	\N	\N	\N
+0	1	\N	24	762	01a1e262-9fd9-70da-ad55-c2f614088fb1	2026-11-16 03:24:36.698021+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	25	763	01a1e262-9fd9-70da-ad55-c2f614088fb1	2026-11-16 03:24:36.698886+00	349961808710839234	1	claimed	\N	01a1e262-9fda-77f2-8585-f4672284e96e	\N	default	old-1	\N	\N	\N
+0	3	0	26	764	01a1e262-9fd9-70da-ad55-c2f614088fb1	2026-11-16 03:24:37.801942+00	349961808710839234	1	lease_expired	\N	01a1e262-9fda-77f2-8585-f4672284e96e	\N	default	old-1	\N	\N	\N
+0	1	\N	27	765	01a1e262-a42c-71da-bb36-99aa3bf55968	2026-11-16 03:24:37.807096+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	28	766	01a1e262-a42f-703d-86a0-cdb392dc1d64	2026-11-16 03:24:37.808491+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	29	768	01a1e262-a431-70cf-aeca-a04ee0685e28	2026-11-16 03:24:37.811523+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	30	769	01a1e262-a434-76cf-b561-1bfebd3c424a	2026-11-16 03:24:37.813436+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
 \.
 
 
@@ -7147,17 +7144,17 @@ COPY ff.event_trim (partition_key, due_at, execution_id) FROM stdin;
 --
 
 COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, epoch, created_at, transitioned_at, mutated_at, version, total_attempt_count, retry_count, replay_count, reclaim_count, max_reclaims, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause, namespace, due_at, delayed_until, reclaim_at, deadline_at, started_at, terminal_at, attempt_timeout, lease_id, lease_expires_at, worker_id, worker_instance_id, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id, attempt_id, attempt_type, attempt_started_at, attempt_paused_at, attempt_pause_cause, attempt_deadline_at, attempt_time_left, attempt_ended_at, attempt_ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, flow_id, instance_tag, blocking_detail, payload_encoding, payload, result_encoding, result, cancellation_reason, cancelled_by, progress_percent, progress_message, progressed_at, blocked_at, retention, trim_at) FROM stdin;
-0	9000	0	01a1e252-02a8-763a-a26d-2947877410b6	349961808710839234	1	2026-11-16 03:06:27.900242+00	2026-11-16 03:06:27.911891+00	2026-11-16 03:06:27.911891+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:06:27.904095+00	2026-11-16 03:06:27.911891+00	\N	\N	\N	\N	\N	01a1e252-02be-7495-bd38-ee30da5fc096	complete	\N	old	old-1	01a1e252-02be-7495-bd38-ee30da5fc096	initial	2026-11-16 03:06:27.904095+00	\N	\N	\N	\N	2026-11-16 03:06:27.911891+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e252-02c9-7334-96bc-79f20535512f	349961808710839234	1	2026-11-16 03:06:27.931204+00	2026-11-16 03:06:27.947535+00	2026-11-16 03:06:27.947535+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-16 03:06:27.935952+00	2026-11-16 03:06:27.947535+00	\N	\N	\N	\N	\N	01a1e252-02de-70fe-9ae2-b229c6d9e0a3	fail	\N	old	old-1	01a1e252-02de-70fe-9ae2-b229c6d9e0a3	initial	2026-11-16 03:06:27.935952+00	\N	\N	\N	\N	2026-11-16 03:06:27.947535+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e252-02ee-7630-81ba-b0f375bb14bb	349961808710839234	1	2026-11-16 03:06:27.954575+00	2026-11-16 03:06:27.96091+00	2026-11-16 03:06:27.96091+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 23:06:27.96091+00	2026-11-16 23:06:27.96091+00	\N	\N	2026-11-16 03:06:27.955948+00	\N	\N	\N	\N	\N	\N	01a1e252-02f3-712f-920e-a1994eb805d4	fail	2026-11-16 23:06:27.96091+00	old	old-1	01a1e252-02f3-712f-920e-a1994eb805d4	initial	2026-11-16 03:06:27.955948+00	\N	\N	\N	\N	2026-11-16 03:06:27.96091+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	1	01a1e252-02fc-7151-b490-b5f005291b2f	349961808710839234	2	2026-11-16 03:06:27.968225+00	2026-11-16 03:06:28.031183+00	2026-11-16 03:06:28.031183+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:06:27.969642+00	2026-11-16 03:06:28.031183+00	\N	\N	\N	\N	\N	01a1e252-033a-75b7-bcdc-fdbc894487b8	complete	\N	old	old-1	01a1e252-033a-75b7-bcdc-fdbc894487b8	retry	2026-11-16 03:06:28.026987+00	\N	\N	\N	\N	2026-11-16 03:06:28.031183+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e252-0340-70a7-b687-ce3d41475d98	349961808710839234	2	2026-11-16 03:06:28.033237+00	2026-11-16 03:06:28.037645+00	2026-11-16 03:06:28.041783+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 23:06:28.037645+00	\N	\N	\N	2026-11-16 03:06:28.034185+00	\N	\N	01a1e252-0345-73fd-8be5-1d2e9d851ae7	2026-11-16 23:06:28.041783+00	old	old-1	01a1e252-0341-70dd-9ff8-972d99d0528c	release	\N	old	old-1	01a1e252-0341-70dd-9ff8-972d99d0528c	initial	2026-11-16 03:06:28.034185+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	1	01a1e252-034a-7058-a0cb-57d89a4ceecf	349961808710839234	2	2026-11-16 03:06:28.042994+00	2026-11-16 03:06:29.153937+00	2026-11-16 03:06:29.153937+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:06:28.043965+00	2026-11-16 03:06:29.153937+00	\N	\N	\N	\N	\N	01a1e252-079f-71f2-85e0-1231c05531d9	complete	\N	old	old-1	01a1e252-079f-71f2-85e0-1231c05531d9	reclaim	2026-11-16 03:06:29.151692+00	\N	\N	\N	\N	2026-11-16 03:06:29.153937+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e252-07a2-73bc-abc2-003febc02e5d	349961808710839234	1	2026-11-16 03:06:29.155518+00	2026-11-16 03:06:30.260565+00	2026-11-16 03:06:30.260565+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-16 03:06:29.1569+00	\N	\N	01a1e252-07a4-738e-8b96-1353e2bb8850	2026-11-16 03:06:30.1569+00	old	old-1	\N	\N	\N	\N	\N	01a1e252-07a4-738e-8b96-1353e2bb8850	initial	2026-11-16 03:06:29.1569+00	2026-11-16 03:06:30.260565+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e252-0bf6-73c8-89b3-b7d4b12a04ae	349961808710839234	0	2026-11-16 03:06:30.265236+00	2026-11-16 03:06:30.265236+00	2026-11-16 03:06:30.265236+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e252-0bfa-732a-adc2-c0d0d127a730	349961808710839234	0	2026-11-16 03:06:30.266484+00	2026-11-16 03:06:30.266484+00	2026-11-16 03:06:30.266484+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 23:06:30.266484+00	2026-11-16 23:06:30.266484+00	\N	2026-11-17 09:06:30.266484+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	8993	0	01a1e252-0bfb-72af-a330-8e94c9a2de78	3443912107856408636	0	2026-11-16 03:06:30.269453+00	2026-11-16 03:06:30.269453+00	2026-11-16 03:06:30.269453+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e252-0bfe-7634-89af-2d428288a6b1	3443912107856408636	0	2026-11-16 03:06:30.271048+00	2026-11-16 03:06:30.271048+00	2026-11-16 03:06:30.271048+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-9aef-77e0-82a2-d0015b7f4079	349961808710839234	1	2026-11-16 03:24:35.457774+00	2026-11-16 03:24:35.469884+00	2026-11-16 03:24:35.469884+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:24:35.46205+00	2026-11-16 03:24:35.469884+00	\N	\N	\N	\N	\N	01a1e262-9b04-7426-9743-97e99b746c9f	complete	\N	old	old-1	01a1e262-9b04-7426-9743-97e99b746c9f	initial	2026-11-16 03:24:35.46205+00	\N	\N	\N	\N	2026-11-16 03:24:35.469884+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-9b0f-763f-beb0-91fc800faf83	349961808710839234	1	2026-11-16 03:24:35.485152+00	2026-11-16 03:24:35.499065+00	2026-11-16 03:24:35.499065+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-16 03:24:35.489278+00	2026-11-16 03:24:35.499065+00	\N	\N	\N	\N	\N	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	fail	\N	old	old-1	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	initial	2026-11-16 03:24:35.489278+00	\N	\N	\N	\N	2026-11-16 03:24:35.499065+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-9b2d-709e-b696-755f1663013a	349961808710839234	1	2026-11-16 03:24:35.505661+00	2026-11-16 03:24:35.510449+00	2026-11-16 03:24:35.510449+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 23:24:35.510449+00	2026-11-16 23:24:35.510449+00	\N	\N	2026-11-16 03:24:35.506865+00	\N	\N	\N	\N	\N	\N	01a1e262-9b32-7205-8229-136de08c4b10	fail	2026-11-16 23:24:35.510449+00	old	old-1	01a1e262-9b32-7205-8229-136de08c4b10	initial	2026-11-16 03:24:35.506865+00	\N	\N	\N	\N	2026-11-16 03:24:35.510449+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	1	01a1e262-9b39-73b0-8640-772ad2dc2eff	349961808710839234	2	2026-11-16 03:24:35.516526+00	2026-11-16 03:24:35.576786+00	2026-11-16 03:24:35.576786+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:24:35.517594+00	2026-11-16 03:24:35.576786+00	\N	\N	\N	\N	\N	01a1e262-9b75-71cc-89d0-578871904a4c	complete	\N	old	old-1	01a1e262-9b75-71cc-89d0-578871904a4c	retry	2026-11-16 03:24:35.573318+00	\N	\N	\N	\N	2026-11-16 03:24:35.576786+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-9b7a-7598-9b46-7ea5205d7600	349961808710839234	2	2026-11-16 03:24:35.578593+00	2026-11-16 03:24:35.58309+00	2026-11-16 03:24:35.587527+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 23:24:35.58309+00	\N	\N	\N	2026-11-16 03:24:35.579529+00	\N	\N	01a1e262-9b7e-765d-a0ac-dfd2da745d5d	2026-11-16 23:24:35.587527+00	old	old-1	01a1e262-9b7b-7032-9a32-7c978aaefe2e	release	\N	old	old-1	01a1e262-9b7b-7032-9a32-7c978aaefe2e	initial	2026-11-16 03:24:35.579529+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	1	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	349961808710839234	2	2026-11-16 03:24:35.58852+00	2026-11-16 03:24:36.696845+00	2026-11-16 03:24:36.696845+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:24:35.589322+00	2026-11-16 03:24:36.696845+00	\N	\N	\N	\N	\N	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	complete	\N	old	old-1	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	reclaim	2026-11-16 03:24:36.69526+00	\N	\N	\N	\N	2026-11-16 03:24:36.696845+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-9fd9-70da-ad55-c2f614088fb1	349961808710839234	1	2026-11-16 03:24:36.698021+00	2026-11-16 03:24:37.801942+00	2026-11-16 03:24:37.801942+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-16 03:24:36.698886+00	\N	\N	01a1e262-9fda-77f2-8585-f4672284e96e	2026-11-16 03:24:37.698886+00	old	old-1	\N	\N	\N	\N	\N	01a1e262-9fda-77f2-8585-f4672284e96e	initial	2026-11-16 03:24:36.698886+00	2026-11-16 03:24:37.801942+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-a42c-71da-bb36-99aa3bf55968	349961808710839234	0	2026-11-16 03:24:37.807096+00	2026-11-16 03:24:37.807096+00	2026-11-16 03:24:37.807096+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-a42f-703d-86a0-cdb392dc1d64	349961808710839234	0	2026-11-16 03:24:37.808491+00	2026-11-16 03:24:37.808491+00	2026-11-16 03:24:37.808491+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 23:24:37.808491+00	2026-11-16 23:24:37.808491+00	\N	2026-11-17 09:24:37.808491+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	8993	0	01a1e262-a431-70cf-aeca-a04ee0685e28	3443912107856408636	0	2026-11-16 03:24:37.811523+00	2026-11-16 03:24:37.811523+00	2026-11-16 03:24:37.811523+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e262-a434-76cf-b561-1bfebd3c424a	3443912107856408636	0	2026-11-16 03:24:37.813436+00	2026-11-16 03:24:37.813436+00	2026-11-16 03:24:37.813436+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
 \.
 
 
@@ -7166,10 +7163,10 @@ COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, e
 --
 
 COPY ff.execution_body (partition_key, execution_id, payload, policy, tags, creator) FROM stdin;
-0	01a1e252-02ee-7630-81ba-b0f375bb14bb	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
-0	01a1e252-02fc-7151-b490-b5f005291b2f	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
-0	01a1e252-0bf6-73c8-89b3-b7d4b12a04ae	\N	\N	{"team.name": "x"}	me
-0	01a1e252-0bfe-7634-89af-2d428288a6b1	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e262-9b2d-709e-b696-755f1663013a	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
+0	01a1e262-9b39-73b0-8640-772ad2dc2eff	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e262-a42c-71da-bb36-99aa3bf55968	\N	\N	{"team.name": "x"}	me
+0	01a1e262-a434-76cf-b561-1bfebd3c424a	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
 \.
 
 
@@ -7186,7 +7183,7 @@ COPY ff."grant" (partition_key, execution_id, kind, key_hash, worker_id, worker_
 --
 
 COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fingerprint, expires_at) FROM stdin;
-0	default	k	01a1e252-0bf6-73c8-89b3-b7d4b12a04ae	window	\\x66	2026-11-17 03:06:30.264286+00
+0	default	k	01a1e262-a42c-71da-bb36-99aa3bf55968	window	\\x66	2026-11-17 03:24:37.806111+00
 \.
 
 
@@ -7195,8 +7192,8 @@ COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fin
 --
 
 COPY ff.lane (lane, state, resumes_at, registered_at, registered_by, changed_at, changed_by, reason, retention) FROM stdin;
-default	active	\N	2026-11-16 03:06:27.886556+00	submit_executions	\N	\N	\N	\N
-gpu	active	\N	2026-11-16 03:06:30.267587+00	submit_executions	\N	\N	\N	\N
+default	active	\N	2026-11-16 03:24:35.443821+00	submit_executions	\N	\N	\N	\N
+gpu	active	\N	2026-11-16 03:24:37.809679+00	submit_executions	\N	\N	\N	\N
 \.
 
 
@@ -7208,7 +7205,7 @@ COPY ff.meta (name, value) FROM stdin;
 partitions	1
 instance_tag_key	\N
 library_version	1
-library_hash	83cc173f75ab8636fb4f3cd18433e2bb025ceade802d6794cbe335ef2022856c
+library_hash	0e8fca350518d4fb7597fa44de7be0dc7fc672d735614d833fe096ee9f58403c
 \.
 
 
@@ -7217,8 +7214,8 @@ library_hash	83cc173f75ab8636fb4f3cd18433e2bb025ceade802d6794cbe335ef2022856c
 --
 
 COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FROM stdin;
-349961808710839234	default	default	old.task	{}	2026-11-16 03:06:27.886556+00
-3443912107856408636	default	gpu	old.render	{gpu}	2026-11-16 03:06:30.267587+00
+349961808710839234	default	default	old.task	{}	2026-11-16 03:24:35.443821+00
+3443912107856408636	default	gpu	old.render	{gpu}	2026-11-16 03:24:37.809679+00
 \.
 
 
@@ -7227,9 +7224,9 @@ COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FRO
 --
 
 COPY ff.schema_step (step, name, checksum, breaking, applied_at) FROM stdin;
-1	execution	73ecde9b2a63e5dfe3f233ba2a9f7476458b5ce87af74188c2f72183f06c1342	f	2026-11-16 03:06:27.757969+00
-2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-16 03:06:27.792932+00
-3	operation	eff1dc2acc703e6bfd4b3e54318dae5d8f702977c5528e6e378640aba6524845	f	2026-11-16 03:06:27.79961+00
+1	execution	73ecde9b2a63e5dfe3f233ba2a9f7476458b5ce87af74188c2f72183f06c1342	f	2026-11-16 03:24:35.313567+00
+2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-16 03:24:35.355114+00
+3	operation	eff1dc2acc703e6bfd4b3e54318dae5d8f702977c5528e6e378640aba6524845	f	2026-11-16 03:24:35.362017+00
 \.
 
 

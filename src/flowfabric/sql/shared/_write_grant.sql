@@ -22,11 +22,8 @@ begin
   values (p_partition_key, p_execution_id, p_kind, sha256(p_key), p_worker_id,
           p_worker_instance_id, p_now, p_now + p_grant_ttl)
   on conflict (partition_key, execution_id) do update
-    set kind = excluded.kind,
-        key_hash = excluded.key_hash,
-        worker_id = excluded.worker_id,
-        worker_instance_id = excluded.worker_instance_id,
-        issued_at = excluded.issued_at,
-        expires_at = excluded.expires_at;
+    set (kind, key_hash, worker_id, worker_instance_id, issued_at, expires_at)
+      = (excluded.kind, excluded.key_hash, excluded.worker_id, excluded.worker_instance_id,
+         excluded.issued_at, excluded.expires_at);
 end;
 $$;
