@@ -2729,7 +2729,8 @@ declare
   v_ended   uuid[];
   v_ends_at timestamptz[];
 begin
-  v_young := ff._first_id_of(p_now - least(p_retention, (
+  -- An id tells its time in milliseconds: what was made in the last of them belongs to it.
+  v_young := ff._first_id_of(p_now + interval '2 milliseconds' - least(p_retention, (
     select min(l.retention) from ff.lane l)));
   v_foreign := ff._first_id_of(p_now + interval '1 day');
   doomed := '{}';
@@ -7079,8 +7080,8 @@ ALTER TABLE ff.worker_event ALTER COLUMN worker_event_id ADD GENERATED ALWAYS AS
 --
 
 COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type, epoch, started_at, ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id) FROM stdin;
-0	0	01a1e262-9b39-73b0-8640-772ad2dc2eff	01a1e262-9b3d-73d5-a86a-4e2bdabce508	initial	1	2026-11-16 03:24:35.517594+00	2026-11-16 03:24:35.518871+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e262-9b3d-73d5-a86a-4e2bdabce508	fail	2026-11-16 03:24:35.519871+00	old	old-1
-0	0	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	01a1e262-9b85-7263-83b7-ee3bb5852679	initial	1	2026-11-16 03:24:35.589322+00	2026-11-16 03:24:36.69526+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e262-9b85-7263-83b7-ee3bb5852679	expire_lease	\N	old	old-1
+0	0	01a1e271-a2aa-71e3-9730-ff54c00f5d98	01a1e271-a2b0-76f2-94ee-3dd78a609d2a	initial	1	2026-11-16 03:41:00.464541+00	2026-11-16 03:41:00.466424+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	01a1e271-a2b0-76f2-94ee-3dd78a609d2a	fail	2026-11-16 03:41:00.467424+00	old	old-1
+0	0	01a1e271-a300-72b9-a2b6-3fd16c5e44b4	01a1e271-a301-7682-a192-f0a425f4c4a8	initial	1	2026-11-16 03:41:00.546266+00	2026-11-16 03:41:01.655328+00	interrupted_reclaimed	\N	\N	\N	\N	\N	\N	01a1e271-a301-7682-a192-f0a425f4c4a8	expire_lease	\N	old	old-1
 \.
 
 
@@ -7089,7 +7090,7 @@ COPY ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt
 --
 
 COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, execution_ids) FROM stdin;
-0	old-1	01a1e262-9fda-77f2-8585-f4672284e96e	2026-11-16 03:24:36.698886+00	{01a1e262-9fd9-70da-ad55-c2f614088fb1}
+0	old-1	01a1e271-a75e-715f-8c0e-83bebcffb41d	2026-11-16 03:41:01.662749+00	{01a1e271-a75c-725a-8a20-807fd92d09fc}
 \.
 
 
@@ -7098,36 +7099,36 @@ COPY ff.claim_slot (partition_key, worker_instance_id, claim_id, claimed_at, exe
 --
 
 COPY ff.event (partition_key, version, attempt_index, event_id, xid, execution_id, occurred_at, route_id, epoch, kind, outcome, lease_id, flow_id, namespace, worker_instance_id, instance_tag, actor, detail) FROM stdin;
-0	1	\N	1	731	01a1e262-9aef-77e0-82a2-d0015b7f4079	2026-11-16 03:24:35.457774+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	2	732	01a1e262-9aef-77e0-82a2-d0015b7f4079	2026-11-16 03:24:35.46205+00	349961808710839234	1	claimed	\N	01a1e262-9b04-7426-9743-97e99b746c9f	\N	default	old-1	\N	\N	\N
-0	3	0	3	733	01a1e262-9aef-77e0-82a2-d0015b7f4079	2026-11-16 03:24:35.469884+00	349961808710839234	1	completed	success	01a1e262-9b04-7426-9743-97e99b746c9f	\N	default	old-1	\N	\N	\N
-0	1	\N	4	735	01a1e262-9b0f-763f-beb0-91fc800faf83	2026-11-16 03:24:35.485152+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	5	736	01a1e262-9b0f-763f-beb0-91fc800faf83	2026-11-16 03:24:35.489278+00	349961808710839234	1	claimed	\N	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	\N	default	old-1	\N	\N	\N
-0	3	0	6	737	01a1e262-9b0f-763f-beb0-91fc800faf83	2026-11-16 03:24:35.499065+00	349961808710839234	1	failed	failed	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
-0	1	\N	7	739	01a1e262-9b2d-709e-b696-755f1663013a	2026-11-16 03:24:35.505661+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	8	740	01a1e262-9b2d-709e-b696-755f1663013a	2026-11-16 03:24:35.506865+00	349961808710839234	1	claimed	\N	01a1e262-9b32-7205-8229-136de08c4b10	\N	default	old-1	\N	\N	\N
-0	3	0	9	741	01a1e262-9b2d-709e-b696-755f1663013a	2026-11-16 03:24:35.510449+00	349961808710839234	1	retry_scheduled	\N	01a1e262-9b32-7205-8229-136de08c4b10	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T23:24:35.510449+00:00"}
-0	1	\N	10	743	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.516526+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	11	744	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.517594+00	349961808710839234	1	claimed	\N	01a1e262-9b3d-73d5-a86a-4e2bdabce508	\N	default	old-1	\N	\N	\N
-0	3	0	12	745	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.518871+00	349961808710839234	1	retry_scheduled	\N	01a1e262-9b3d-73d5-a86a-4e2bdabce508	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T03:24:35.519871+00:00"}
-0	4	1	13	748	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.573318+00	349961808710839234	2	claimed	\N	01a1e262-9b75-71cc-89d0-578871904a4c	\N	default	old-1	\N	\N	\N
-0	5	1	14	749	01a1e262-9b39-73b0-8640-772ad2dc2eff	2026-11-16 03:24:35.576786+00	349961808710839234	2	completed	success	01a1e262-9b75-71cc-89d0-578871904a4c	\N	default	old-1	\N	\N	\N
-0	1	\N	15	751	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.578593+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	16	752	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.579529+00	349961808710839234	1	claimed	\N	01a1e262-9b7b-7032-9a32-7c978aaefe2e	\N	default	old-1	\N	\N	\N
-0	3	0	17	753	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.581269+00	349961808710839234	1	released	\N	01a1e262-9b7b-7032-9a32-7c978aaefe2e	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
-0	4	0	18	754	01a1e262-9b7a-7598-9b46-7ea5205d7600	2026-11-16 03:24:35.58309+00	349961808710839234	2	resumed	\N	01a1e262-9b7e-765d-a0ac-dfd2da745d5d	\N	default	old-1	\N	\N	\N
-0	1	\N	19	756	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:35.58852+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	20	757	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:35.589322+00	349961808710839234	1	claimed	\N	01a1e262-9b85-7263-83b7-ee3bb5852679	\N	default	old-1	\N	\N	\N
-0	3	0	21	758	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:36.692476+00	349961808710839234	1	lease_expired	\N	01a1e262-9b85-7263-83b7-ee3bb5852679	\N	default	old-1	\N	\N	\N
-0	4	1	22	759	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:36.69526+00	349961808710839234	2	reclaimed	\N	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	\N	default	old-1	\N	\N	\N
-0	5	1	23	760	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	2026-11-16 03:24:36.696845+00	349961808710839234	2	completed	success	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	\N	default	old-1	\N	\N	\N
-0	1	\N	24	762	01a1e262-9fd9-70da-ad55-c2f614088fb1	2026-11-16 03:24:36.698021+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	2	0	25	763	01a1e262-9fd9-70da-ad55-c2f614088fb1	2026-11-16 03:24:36.698886+00	349961808710839234	1	claimed	\N	01a1e262-9fda-77f2-8585-f4672284e96e	\N	default	old-1	\N	\N	\N
-0	3	0	26	764	01a1e262-9fd9-70da-ad55-c2f614088fb1	2026-11-16 03:24:37.801942+00	349961808710839234	1	lease_expired	\N	01a1e262-9fda-77f2-8585-f4672284e96e	\N	default	old-1	\N	\N	\N
-0	1	\N	27	765	01a1e262-a42c-71da-bb36-99aa3bf55968	2026-11-16 03:24:37.807096+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	28	766	01a1e262-a42f-703d-86a0-cdb392dc1d64	2026-11-16 03:24:37.808491+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	29	768	01a1e262-a431-70cf-aeca-a04ee0685e28	2026-11-16 03:24:37.811523+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
-0	1	\N	30	769	01a1e262-a434-76cf-b561-1bfebd3c424a	2026-11-16 03:24:37.813436+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	1	731	01a1e271-a23d-7293-ac3c-339f001adf35	2026-11-16 03:41:00.378033+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	2	732	01a1e271-a23d-7293-ac3c-339f001adf35	2026-11-16 03:41:00.384424+00	349961808710839234	1	claimed	\N	01a1e271-a25e-71a7-8c32-9d38762d2c3d	\N	default	old-1	\N	\N	\N
+0	3	0	3	733	01a1e271-a23d-7293-ac3c-339f001adf35	2026-11-16 03:41:00.397439+00	349961808710839234	1	completed	success	01a1e271-a25e-71a7-8c32-9d38762d2c3d	\N	default	old-1	\N	\N	\N
+0	1	\N	4	735	01a1e271-a26f-726b-8660-0495d242160d	2026-11-16 03:41:00.420928+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	5	736	01a1e271-a26f-726b-8660-0495d242160d	2026-11-16 03:41:00.426684+00	349961808710839234	1	claimed	\N	01a1e271-a288-7183-a583-eb1b86b3410b	\N	default	old-1	\N	\N	\N
+0	3	0	6	737	01a1e271-a26f-726b-8660-0495d242160d	2026-11-16 03:41:00.439212+00	349961808710839234	1	failed	failed	01a1e271-a288-7183-a583-eb1b86b3410b	\N	default	old-1	\N	\N	{"class": "transient", "category": "old"}
+0	1	\N	7	739	01a1e271-a29a-7127-8e93-2aed1de33ba8	2026-11-16 03:41:00.44833+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	8	740	01a1e271-a29a-7127-8e93-2aed1de33ba8	2026-11-16 03:41:00.45048+00	349961808710839234	1	claimed	\N	01a1e271-a2a2-778e-b3a8-835f46412867	\N	default	old-1	\N	\N	\N
+0	3	0	9	741	01a1e271-a29a-7127-8e93-2aed1de33ba8	2026-11-16 03:41:00.454957+00	349961808710839234	1	retry_scheduled	\N	01a1e271-a2a2-778e-b3a8-835f46412867	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T23:41:00.454957+00:00"}
+0	1	\N	10	743	01a1e271-a2aa-71e3-9730-ff54c00f5d98	2026-11-16 03:41:00.462651+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	11	744	01a1e271-a2aa-71e3-9730-ff54c00f5d98	2026-11-16 03:41:00.464541+00	349961808710839234	1	claimed	\N	01a1e271-a2b0-76f2-94ee-3dd78a609d2a	\N	default	old-1	\N	\N	\N
+0	3	0	12	745	01a1e271-a2aa-71e3-9730-ff54c00f5d98	2026-11-16 03:41:00.466424+00	349961808710839234	1	retry_scheduled	\N	01a1e271-a2b0-76f2-94ee-3dd78a609d2a	\N	default	old-1	\N	\N	{"class": "transient", "category": "old", "delayed_until": "2026-11-16T03:41:00.467424+00:00"}
+0	4	1	13	748	01a1e271-a2aa-71e3-9730-ff54c00f5d98	2026-11-16 03:41:00.523442+00	349961808710839234	2	claimed	\N	01a1e271-a2ea-72f9-8e7d-fb0a59a7efbc	\N	default	old-1	\N	\N	\N
+0	5	1	14	749	01a1e271-a2aa-71e3-9730-ff54c00f5d98	2026-11-16 03:41:00.528711+00	349961808710839234	2	completed	success	01a1e271-a2ea-72f9-8e7d-fb0a59a7efbc	\N	default	old-1	\N	\N	\N
+0	1	\N	15	751	01a1e271-a2f2-76e4-b9e0-a67a35bfbc72	2026-11-16 03:41:00.531584+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	16	752	01a1e271-a2f2-76e4-b9e0-a67a35bfbc72	2026-11-16 03:41:00.532884+00	349961808710839234	1	claimed	\N	01a1e271-a2f4-72f8-a93d-7bcadb7387ca	\N	default	old-1	\N	\N	\N
+0	3	0	17	753	01a1e271-a2f2-76e4-b9e0-a67a35bfbc72	2026-11-16 03:41:00.535547+00	349961808710839234	1	released	\N	01a1e271-a2f4-72f8-a93d-7bcadb7387ca	\N	default	old-1	\N	\N	{"cause": "worker_shutdown"}
+0	4	0	18	754	01a1e271-a2f2-76e4-b9e0-a67a35bfbc72	2026-11-16 03:41:00.5383+00	349961808710839234	2	resumed	\N	01a1e271-a2f9-713c-bb21-713fb076f47f	\N	default	old-1	\N	\N	\N
+0	1	\N	19	756	01a1e271-a300-72b9-a2b6-3fd16c5e44b4	2026-11-16 03:41:00.544994+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	20	757	01a1e271-a300-72b9-a2b6-3fd16c5e44b4	2026-11-16 03:41:00.546266+00	349961808710839234	1	claimed	\N	01a1e271-a301-7682-a192-f0a425f4c4a8	\N	default	old-1	\N	\N	\N
+0	3	0	21	758	01a1e271-a300-72b9-a2b6-3fd16c5e44b4	2026-11-16 03:41:01.650415+00	349961808710839234	1	lease_expired	\N	01a1e271-a301-7682-a192-f0a425f4c4a8	\N	default	old-1	\N	\N	\N
+0	4	1	22	759	01a1e271-a300-72b9-a2b6-3fd16c5e44b4	2026-11-16 03:41:01.655328+00	349961808710839234	2	reclaimed	\N	01a1e271-a756-70d6-846c-bfbaa29acbe8	\N	default	old-1	\N	\N	\N
+0	5	1	23	760	01a1e271-a300-72b9-a2b6-3fd16c5e44b4	2026-11-16 03:41:01.65862+00	349961808710839234	2	completed	success	01a1e271-a756-70d6-846c-bfbaa29acbe8	\N	default	old-1	\N	\N	\N
+0	1	\N	24	762	01a1e271-a75c-725a-8a20-807fd92d09fc	2026-11-16 03:41:01.661173+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	2	0	25	763	01a1e271-a75c-725a-8a20-807fd92d09fc	2026-11-16 03:41:01.662749+00	349961808710839234	1	claimed	\N	01a1e271-a75e-715f-8c0e-83bebcffb41d	\N	default	old-1	\N	\N	\N
+0	3	0	26	764	01a1e271-a75c-725a-8a20-807fd92d09fc	2026-11-16 03:41:02.769493+00	349961808710839234	1	lease_expired	\N	01a1e271-a75e-715f-8c0e-83bebcffb41d	\N	default	old-1	\N	\N	\N
+0	1	\N	27	765	01a1e271-abb5-765c-837b-2902685dc7c0	2026-11-16 03:41:02.778489+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	28	766	01a1e271-abbb-716a-9a2a-506df1217961	2026-11-16 03:41:02.780785+00	349961808710839234	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	29	768	01a1e271-abbd-7337-a2f7-66d5366dd789	2026-11-16 03:41:02.785723+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
+0	1	\N	30	769	01a1e271-abc3-7709-b427-28ca466a66eb	2026-11-16 03:41:02.788202+00	3443912107856408636	\N	submitted	\N	\N	\N	default	\N	\N	\N	\N
 \.
 
 
@@ -7144,17 +7145,17 @@ COPY ff.event_trim (partition_key, due_at, execution_id) FROM stdin;
 --
 
 COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, epoch, created_at, transitioned_at, mutated_at, version, total_attempt_count, retry_count, replay_count, reclaim_count, max_reclaims, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause, namespace, due_at, delayed_until, reclaim_at, deadline_at, started_at, terminal_at, attempt_timeout, lease_id, lease_expires_at, worker_id, worker_instance_id, last_lease_id, last_lease_end, last_lease_retry_at, last_worker_id, last_worker_instance_id, attempt_id, attempt_type, attempt_started_at, attempt_paused_at, attempt_pause_cause, attempt_deadline_at, attempt_time_left, attempt_ended_at, attempt_ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category, failure_reason, failure_detail, flow_id, instance_tag, blocking_detail, payload_encoding, payload, result_encoding, result, cancellation_reason, cancelled_by, progress_percent, progress_message, progressed_at, blocked_at, retention, trim_at) FROM stdin;
-0	9000	0	01a1e262-9aef-77e0-82a2-d0015b7f4079	349961808710839234	1	2026-11-16 03:24:35.457774+00	2026-11-16 03:24:35.469884+00	2026-11-16 03:24:35.469884+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:24:35.46205+00	2026-11-16 03:24:35.469884+00	\N	\N	\N	\N	\N	01a1e262-9b04-7426-9743-97e99b746c9f	complete	\N	old	old-1	01a1e262-9b04-7426-9743-97e99b746c9f	initial	2026-11-16 03:24:35.46205+00	\N	\N	\N	\N	2026-11-16 03:24:35.469884+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e262-9b0f-763f-beb0-91fc800faf83	349961808710839234	1	2026-11-16 03:24:35.485152+00	2026-11-16 03:24:35.499065+00	2026-11-16 03:24:35.499065+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-16 03:24:35.489278+00	2026-11-16 03:24:35.499065+00	\N	\N	\N	\N	\N	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	fail	\N	old	old-1	01a1e262-9b1f-7240-a2b7-6abc5693ed7d	initial	2026-11-16 03:24:35.489278+00	\N	\N	\N	\N	2026-11-16 03:24:35.499065+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e262-9b2d-709e-b696-755f1663013a	349961808710839234	1	2026-11-16 03:24:35.505661+00	2026-11-16 03:24:35.510449+00	2026-11-16 03:24:35.510449+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 23:24:35.510449+00	2026-11-16 23:24:35.510449+00	\N	\N	2026-11-16 03:24:35.506865+00	\N	\N	\N	\N	\N	\N	01a1e262-9b32-7205-8229-136de08c4b10	fail	2026-11-16 23:24:35.510449+00	old	old-1	01a1e262-9b32-7205-8229-136de08c4b10	initial	2026-11-16 03:24:35.506865+00	\N	\N	\N	\N	2026-11-16 03:24:35.510449+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	1	01a1e262-9b39-73b0-8640-772ad2dc2eff	349961808710839234	2	2026-11-16 03:24:35.516526+00	2026-11-16 03:24:35.576786+00	2026-11-16 03:24:35.576786+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:24:35.517594+00	2026-11-16 03:24:35.576786+00	\N	\N	\N	\N	\N	01a1e262-9b75-71cc-89d0-578871904a4c	complete	\N	old	old-1	01a1e262-9b75-71cc-89d0-578871904a4c	retry	2026-11-16 03:24:35.573318+00	\N	\N	\N	\N	2026-11-16 03:24:35.576786+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e262-9b7a-7598-9b46-7ea5205d7600	349961808710839234	2	2026-11-16 03:24:35.578593+00	2026-11-16 03:24:35.58309+00	2026-11-16 03:24:35.587527+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 23:24:35.58309+00	\N	\N	\N	2026-11-16 03:24:35.579529+00	\N	\N	01a1e262-9b7e-765d-a0ac-dfd2da745d5d	2026-11-16 23:24:35.587527+00	old	old-1	01a1e262-9b7b-7032-9a32-7c978aaefe2e	release	\N	old	old-1	01a1e262-9b7b-7032-9a32-7c978aaefe2e	initial	2026-11-16 03:24:35.579529+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	1	01a1e262-9b84-73de-bd1d-62b7bfa8b35b	349961808710839234	2	2026-11-16 03:24:35.58852+00	2026-11-16 03:24:36.696845+00	2026-11-16 03:24:36.696845+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:24:35.589322+00	2026-11-16 03:24:36.696845+00	\N	\N	\N	\N	\N	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	complete	\N	old	old-1	01a1e262-9fd6-73fd-8d65-b3ea4e16055a	reclaim	2026-11-16 03:24:36.69526+00	\N	\N	\N	\N	2026-11-16 03:24:36.696845+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e262-9fd9-70da-ad55-c2f614088fb1	349961808710839234	1	2026-11-16 03:24:36.698021+00	2026-11-16 03:24:37.801942+00	2026-11-16 03:24:37.801942+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-16 03:24:36.698886+00	\N	\N	01a1e262-9fda-77f2-8585-f4672284e96e	2026-11-16 03:24:37.698886+00	old	old-1	\N	\N	\N	\N	\N	01a1e262-9fda-77f2-8585-f4672284e96e	initial	2026-11-16 03:24:36.698886+00	2026-11-16 03:24:37.801942+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e262-a42c-71da-bb36-99aa3bf55968	349961808710839234	0	2026-11-16 03:24:37.807096+00	2026-11-16 03:24:37.807096+00	2026-11-16 03:24:37.807096+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e262-a42f-703d-86a0-cdb392dc1d64	349961808710839234	0	2026-11-16 03:24:37.808491+00	2026-11-16 03:24:37.808491+00	2026-11-16 03:24:37.808491+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 23:24:37.808491+00	2026-11-16 23:24:37.808491+00	\N	2026-11-17 09:24:37.808491+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	8993	0	01a1e262-a431-70cf-aeca-a04ee0685e28	3443912107856408636	0	2026-11-16 03:24:37.811523+00	2026-11-16 03:24:37.811523+00	2026-11-16 03:24:37.811523+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
-0	9000	0	01a1e262-a434-76cf-b561-1bfebd3c424a	3443912107856408636	0	2026-11-16 03:24:37.813436+00	2026-11-16 03:24:37.813436+00	2026-11-16 03:24:37.813436+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-a23d-7293-ac3c-339f001adf35	349961808710839234	1	2026-11-16 03:41:00.378033+00	2026-11-16 03:41:00.397439+00	2026-11-16 03:41:00.397439+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:41:00.384424+00	2026-11-16 03:41:00.397439+00	\N	\N	\N	\N	\N	01a1e271-a25e-71a7-8c32-9d38762d2c3d	complete	\N	old	old-1	01a1e271-a25e-71a7-8c32-9d38762d2c3d	initial	2026-11-16 03:41:00.384424+00	\N	\N	\N	\N	2026-11-16 03:41:00.397439+00	ended_success	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x22646f6e6522	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-a26f-726b-8660-0495d242160d	349961808710839234	1	2026-11-16 03:41:00.420928+00	2026-11-16 03:41:00.439212+00	2026-11-16 03:41:00.439212+00	3	1	0	0	0	100	terminal	unowned	not_applicable	none	failed	attempt_terminal	fail	default	\N	\N	\N	\N	2026-11-16 03:41:00.426684+00	2026-11-16 03:41:00.439212+00	\N	\N	\N	\N	\N	01a1e271-a288-7183-a583-eb1b86b3410b	fail	\N	old	old-1	01a1e271-a288-7183-a583-eb1b86b3410b	initial	2026-11-16 03:41:00.426684+00	\N	\N	\N	\N	2026-11-16 03:41:00.439212+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-a29a-7127-8e93-2aed1de33ba8	349961808710839234	1	2026-11-16 03:41:00.44833+00	2026-11-16 03:41:00.454957+00	2026-11-16 03:41:00.454957+00	3	1	1	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_retry_backoff	none	pending_retry_attempt	schedule_retry	default	2026-11-16 23:41:00.454957+00	2026-11-16 23:41:00.454957+00	\N	\N	2026-11-16 03:41:00.45048+00	\N	\N	\N	\N	\N	\N	01a1e271-a2a2-778e-b3a8-835f46412867	fail	2026-11-16 23:41:00.454957+00	old	old-1	01a1e271-a2a2-778e-b3a8-835f46412867	initial	2026-11-16 03:41:00.45048+00	\N	\N	\N	\N	2026-11-16 03:41:00.454957+00	ended_failure	\N	\N	transient	old	broken	\\x7472616365	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	1	01a1e271-a2aa-71e3-9730-ff54c00f5d98	349961808710839234	2	2026-11-16 03:41:00.462651+00	2026-11-16 03:41:00.528711+00	2026-11-16 03:41:00.528711+00	5	2	1	0	0	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:41:00.464541+00	2026-11-16 03:41:00.528711+00	\N	\N	\N	\N	\N	01a1e271-a2ea-72f9-8e7d-fb0a59a7efbc	complete	\N	old	old-1	01a1e271-a2ea-72f9-8e7d-fb0a59a7efbc	retry	2026-11-16 03:41:00.523442+00	\N	\N	\N	\N	2026-11-16 03:41:00.528711+00	ended_success	0	old	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227365636f6e6422	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-a2f2-76e4-b9e0-a67a35bfbc72	349961808710839234	2	2026-11-16 03:41:00.531584+00	2026-11-16 03:41:00.5383+00	2026-11-16 03:41:00.54357+00	4	1	0	0	0	100	active	leased	not_applicable	none	none	running_attempt	resume	default	2026-11-16 23:41:00.5383+00	\N	\N	\N	2026-11-16 03:41:00.532884+00	\N	\N	01a1e271-a2f9-713c-bb21-713fb076f47f	2026-11-16 23:41:00.54357+00	old	old-1	01a1e271-a2f4-72f8-a93d-7bcadb7387ca	release	\N	old	old-1	01a1e271-a2f4-72f8-a93d-7bcadb7387ca	initial	2026-11-16 03:41:00.532884+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	1	01a1e271-a300-72b9-a2b6-3fd16c5e44b4	349961808710839234	2	2026-11-16 03:41:00.544994+00	2026-11-16 03:41:01.65862+00	2026-11-16 03:41:01.65862+00	5	2	0	0	1	100	terminal	unowned	not_applicable	none	success	attempt_terminal	complete	default	\N	\N	\N	\N	2026-11-16 03:41:00.546266+00	2026-11-16 03:41:01.65862+00	\N	\N	\N	\N	\N	01a1e271-a756-70d6-846c-bfbaa29acbe8	complete	\N	old	old-1	01a1e271-a756-70d6-846c-bfbaa29acbe8	reclaim	2026-11-16 03:41:01.655328+00	\N	\N	\N	\N	2026-11-16 03:41:01.65862+00	ended_success	0	lease_expired_reclaimable	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\\x227265636c61696d656422	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-a75c-725a-8a20-807fd92d09fc	349961808710839234	1	2026-11-16 03:41:01.661173+00	2026-11-16 03:41:02.769493+00	2026-11-16 03:41:02.769493+00	3	1	0	0	0	100	active	lease_expired_reclaimable	not_applicable	waiting_for_worker	none	attempt_interrupted	expire_lease	default	\N	\N	\N	\N	2026-11-16 03:41:01.662749+00	\N	\N	01a1e271-a75e-715f-8c0e-83bebcffb41d	2026-11-16 03:41:02.662749+00	old	old-1	\N	\N	\N	\N	\N	01a1e271-a75e-715f-8c0e-83bebcffb41d	initial	2026-11-16 03:41:01.662749+00	2026-11-16 03:41:02.769493+00	lease_expired	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-abb5-765c-837b-2902685dc7c0	349961808710839234	0	2026-11-16 03:41:02.778489+00	2026-11-16 03:41:02.778489+00	2026-11-16 03:41:02.778489+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-abbb-716a-9a2a-506df1217961	349961808710839234	0	2026-11-16 03:41:02.780785+00	2026-11-16 03:41:02.780785+00	2026-11-16 03:41:02.780785+00	1	0	0	0	0	100	runnable	unowned	not_eligible_until_time	waiting_for_delay	none	pending_first_attempt	submit	default	2026-11-16 23:41:02.780785+00	2026-11-16 23:41:02.780785+00	\N	2026-11-17 09:41:02.780785+00	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	8993	0	01a1e271-abbd-7337-a2f7-66d5366dd789	3443912107856408636	0	2026-11-16 03:41:02.785723+00	2026-11-16 03:41:02.785723+00	2026-11-16 03:41:02.785723+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
+0	9000	0	01a1e271-abc3-7709-b427-28ca466a66eb	3443912107856408636	0	2026-11-16 03:41:02.788202+00	2026-11-16 03:41:02.788202+00	2026-11-16 03:41:02.788202+00	1	0	0	0	0	100	runnable	unowned	eligible_now	waiting_for_worker	none	pending_first_attempt	submit	default	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N	\\x5b315d	\N	\N	\N	\N	\N	\N	\N	\N	\N	\N
 \.
 
 
@@ -7163,10 +7164,10 @@ COPY ff.execution (partition_key, rank, attempt_index, execution_id, route_id, e
 --
 
 COPY ff.execution_body (partition_key, execution_id, payload, policy, tags, creator) FROM stdin;
-0	01a1e262-9b2d-709e-b696-755f1663013a	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
-0	01a1e262-9b39-73b0-8640-772ad2dc2eff	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
-0	01a1e262-a42c-71da-bb36-99aa3bf55968	\N	\N	{"team.name": "x"}	me
-0	01a1e262-a434-76cf-b561-1bfebd3c424a	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e271-a29a-7127-8e93-2aed1de33ba8	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 72000000.0}, "max_retries": 3}}	\N	\N
+0	01a1e271-a2aa-71e3-9730-ff54c00f5d98	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
+0	01a1e271-abb5-765c-837b-2902685dc7c0	\N	\N	{"team.name": "x"}	me
+0	01a1e271-abc3-7709-b427-28ca466a66eb	\N	{"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 1.0}, "max_retries": 3}}	\N	\N
 \.
 
 
@@ -7183,7 +7184,7 @@ COPY ff."grant" (partition_key, execution_id, kind, key_hash, worker_id, worker_
 --
 
 COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fingerprint, expires_at) FROM stdin;
-0	default	k	01a1e262-a42c-71da-bb36-99aa3bf55968	window	\\x66	2026-11-17 03:24:37.806111+00
+0	default	k	01a1e271-abb5-765c-837b-2902685dc7c0	window	\\x66	2026-11-17 03:41:02.776776+00
 \.
 
 
@@ -7192,8 +7193,8 @@ COPY ff.idempotency_key (partition_key, namespace, key, execution_id, scope, fin
 --
 
 COPY ff.lane (lane, state, resumes_at, registered_at, registered_by, changed_at, changed_by, reason, retention) FROM stdin;
-default	active	\N	2026-11-16 03:24:35.443821+00	submit_executions	\N	\N	\N	\N
-gpu	active	\N	2026-11-16 03:24:37.809679+00	submit_executions	\N	\N	\N	\N
+default	active	\N	2026-11-16 03:41:00.356501+00	submit_executions	\N	\N	\N	\N
+gpu	active	\N	2026-11-16 03:41:02.782613+00	submit_executions	\N	\N	\N	\N
 \.
 
 
@@ -7205,7 +7206,7 @@ COPY ff.meta (name, value) FROM stdin;
 partitions	1
 instance_tag_key	\N
 library_version	1
-library_hash	0e8fca350518d4fb7597fa44de7be0dc7fc672d735614d833fe096ee9f58403c
+library_hash	89093c6023093de095592d6bdf0f93baac9aedf7cc406330116033d939300c9f
 \.
 
 
@@ -7214,8 +7215,8 @@ library_hash	0e8fca350518d4fb7597fa44de7be0dc7fc672d735614d833fe096ee9f58403c
 --
 
 COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FROM stdin;
-349961808710839234	default	default	old.task	{}	2026-11-16 03:24:35.443821+00
-3443912107856408636	default	gpu	old.render	{gpu}	2026-11-16 03:24:37.809679+00
+349961808710839234	default	default	old.task	{}	2026-11-16 03:41:00.356501+00
+3443912107856408636	default	gpu	old.render	{gpu}	2026-11-16 03:41:02.782613+00
 \.
 
 
@@ -7224,9 +7225,9 @@ COPY ff.route (route_id, namespace, lane, task, capabilities, registered_at) FRO
 --
 
 COPY ff.schema_step (step, name, checksum, breaking, applied_at) FROM stdin;
-1	execution	73ecde9b2a63e5dfe3f233ba2a9f7476458b5ce87af74188c2f72183f06c1342	f	2026-11-16 03:24:35.313567+00
-2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-16 03:24:35.355114+00
-3	operation	eff1dc2acc703e6bfd4b3e54318dae5d8f702977c5528e6e378640aba6524845	f	2026-11-16 03:24:35.362017+00
+1	execution	73ecde9b2a63e5dfe3f233ba2a9f7476458b5ce87af74188c2f72183f06c1342	f	2026-11-16 03:41:00.193758+00
+2	transition	3516e899433e883535337175d8ee8ecd60ed265a16bd24687c230f00210962ab	f	2026-11-16 03:41:00.227321+00
+3	operation	eff1dc2acc703e6bfd4b3e54318dae5d8f702977c5528e6e378640aba6524845	f	2026-11-16 03:41:00.234402+00
 \.
 
 

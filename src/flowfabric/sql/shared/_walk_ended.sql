@@ -33,7 +33,8 @@ declare
   v_ended   uuid[];
   v_ends_at timestamptz[];
 begin
-  v_young := ff._first_id_of(p_now - least(p_retention, (
+  -- An id tells its time in milliseconds: what was made in the last of them belongs to it.
+  v_young := ff._first_id_of(p_now + interval '2 milliseconds' - least(p_retention, (
     select min(l.retention) from ff.lane l)));
   v_foreign := ff._first_id_of(p_now + interval '1 day');
   doomed := '{}';
