@@ -73,9 +73,9 @@ def test_starting_again_takes_a_moment_and_joining_takes_none(new_project):
         embedded.start(project).release()
 
     assert seconds(restart) < 5
-    assert min(seconds(restart) for _ in range(3)) < 0.3
+    assert min(seconds(restart) for _ in range(3)) < 0.6
     with embedded.start(project):
-        assert min(seconds(restart) for _ in range(3)) < 0.02
+        assert min(seconds(restart) for _ in range(3)) < 0.1
 
 
 def test_a_project_may_have_any_name(folder, query):
