@@ -17,12 +17,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
 
+from support.processes import kill_family
 from support.programs import as_server, programs, server_user
 
 from .log import Log, prepare
@@ -96,13 +97,9 @@ class Server:
     def kill(self) -> None:
         """`kill -9` of the postmaster and of every process it started."""
         assert self._process
-        children = list(_children(self._process.pid))
-        for pid in (self._process.pid, *children):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_family(self._process.pid, within=_BOUND)
         self._process.wait(_BOUND)
         self._process = None
-        _until(lambda: not any(map(_is_alive, children)), "children outlive their postmaster")
 
     def back_up(self, *, standby: bool = False) -> Server:
         """A base backup of the running server, as a server that has not been started."""
@@ -203,21 +200,6 @@ def _run_as_server(*command: object) -> None:
         **as_server(),
     )
     assert done.returncode == 0, done.stdout.decode(errors="replace")
-
-
-def _children(parent: int) -> Iterator[int]:
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            with suppress(OSError):
-                fields = (process / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) == parent:
-                    yield int(process.name)
-
-
-def _is_alive(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
 
 
 def _until(condition: Callable[[], bool], problem: str) -> None:

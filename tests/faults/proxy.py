@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from random import Random
 from urllib.parse import parse_qs, urlsplit
 
 _SSL_REQUEST = 80877103
@@ -46,6 +48,8 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.cut: Cut | None = None
         self.cuts = 0
+        # Round trips, by the backend that answered and the statement it had been sent last.
+        self.answers: Counter[tuple[int, bytes]] = Counter()
         self._links: set[_Link] = set()
         # Whether to turn everybody away who comes now.
         self.is_closed = False
@@ -54,6 +58,26 @@ class Proxy:
         """Lose everything on the connections of now, and tell nobody; new ones work."""
         for link in self._links:
             link.is_lost = True
+
+    def sever(self, random: Random, *, silently: bool = False) -> bool:
+        """Break one of the connections of now, whatever goes over it; False if there is none.
+
+        Silently, nobody is told, as in a black hole.
+        """
+        if not self._links:
+            return False
+        link = random.choice(sorted(self._links, key=id))
+        if silently:
+            link.is_lost = True
+        else:
+            link.sever()
+        return True
+
+    def say_good_bye(self) -> None:
+        """What a server says that shuts down, on every connection of now, and does not hang up."""
+        fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0"
+        for link in self._links:
+            link.tell(b"E" + struct.pack("!i", len(fields) + 4) + fields)
 
     @property
     def url(self) -> str:
@@ -106,10 +130,17 @@ class _Link:
         self._client, self._to_client = reader, writer
         self._statements: dict[bytes, bytes] = {}
         self._backend = 0
+        self._asked = b""
         self.is_lost = False
         # Set while a call's answer is held back: what to do with it.
         self._holding: Cut | None = None
         self._answered = asyncio.Event()
+
+    def sever(self) -> None:
+        self._to_client.transport.abort()
+
+    def tell(self, message: bytes) -> None:
+        self._to_client.write(message)
 
     async def run(self) -> None:
         startup = await self._startup()
@@ -146,10 +177,13 @@ class _Link:
                 continue
             if kind == b"P":
                 name, text = message[5:].split(b"\0", 2)[:2]
-                self._statements[name] = text
+                self._statements[name] = self._asked = text
+            elif kind == b"Q":
+                self._asked = message[5:-1]
             elif kind == b"B":
                 statement = message[5:].split(b"\0", 2)[1]
-                self._holding = self._called(self._statements.get(statement, b""))
+                self._asked = self._statements.get(statement, b"")
+                self._holding = self._called(self._asked)
                 if self._holding is not None and self._holding.before is not None:
                     await self._holding.before(self._backend)
             self._to_server.write(message)
@@ -185,6 +219,8 @@ class _Link:
             kind, message = await _message(self._server)
             if kind == b"K":
                 self._backend = struct.unpack("!i", message[5:9])[0]
+            elif kind == b"Z":
+                self._proxy.answers[self._backend, self._asked] += 1
             if self._holding is None and not self.is_lost:
                 self._to_client.write(message)
             elif kind == b"Z":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -24,6 +25,17 @@ import asyncpg
 from flowfabric import embedded
 from flowfabric.db.migrate import migrate
 from support.invariants import invariants_function
+from support.processes import kill_family
+
+_AWAY = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    # The server has said good-bye and not hung up yet.
+    asyncpg.InternalClientError,
+)
+# What a completion is asked before it counts.
+_FENCE = re.compile(r"x\.ownership = 'leased'\s.*?greatest\(v_now, x\.transitioned_at\)", re.DOTALL)
 
 
 class Server:
@@ -49,6 +61,10 @@ class Server:
             assert time.monotonic() < deadline, "the server does not end"
             time.sleep(0.005)
 
+    def kill(self) -> None:
+        """`kill -9` of the server and of all its processes."""
+        kill_family(self.pid)
+
     def start(self) -> None:
         self._uses.append(embedded.start(self._project, options=self._options))
         assert self._uses[-1].url == self._root
@@ -56,7 +72,10 @@ class Server:
     async def restart(self, number: signal.Signals, down: float = 0.0) -> float:
         """End it, leave it down for a while, start it; returns for how long it was away."""
         began = time.monotonic()
-        await asyncio.to_thread(self.end, number)
+        if number == signal.SIGKILL:
+            await asyncio.to_thread(self.kill)
+        else:
+            await asyncio.to_thread(self.end, number)
         await asyncio.sleep(down)
         await asyncio.to_thread(self.start)
         return time.monotonic() - began
@@ -93,13 +112,29 @@ class Server:
                     return await connection.fetch(query, *arguments)
                 finally:
                     connection.terminate()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except _AWAY:
                 assert time.monotonic() < deadline, "the server does not come back"
                 await asyncio.sleep(0.05)
+
+    async def run(self, script: str) -> None:
+        """Run statements, as the owner of the schema."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(script)
+        finally:
+            await connection.close()
 
     async def check_invariants(self) -> None:
         broken = await self.fetch("select * from ff_test.broken_invariants()")
         assert not broken, "\n".join(str(row) for row in broken)
+
+    async def remove_fence(self) -> None:
+        """Make an engine that takes a result for a running execution from anybody."""
+        definition = "select pg_get_functiondef('ff.complete_executions'::regproc)"
+        ((text,),) = await self.fetch(definition)
+        mutant, count = _FENCE.subn("x.phase = 'active'", text)
+        assert count == 1
+        await self.fetch(mutant)
 
     def close(self) -> None:
         for use in reversed(self._uses):

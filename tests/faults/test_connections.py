@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from flowfabric import App
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ConnectionLost
-from flowfabric.db import call
+from flowfabric.db import call, migrate, session
+from flowfabric.db.connection import open_connection
 from flowfabric.db.functions import LIST_LANES
 from flowfabric.worker import worker as workers
 from support.database import Database
 from worker.apps import working
 
-from .proxy import Cut, proxied
+from .proxy import Cut, Proxy, proxied
 
 ANSWER_SECONDS = 1.5
 
@@ -35,6 +37,34 @@ async def test_a_caller_on_a_dead_connection_gets_his_answer_over_another(db: Da
         began = monotonic()
         assert await asyncio.wait_for(client.lanes.list(), 30) == []
         assert ANSWER_SECONDS <= monotonic() - began < 10
+
+
+async def test_a_good_bye_between_two_statements_is_a_lost_connection(db: Database) -> None:
+    """The driver has read it and takes no more statements, but the connection is still open."""
+
+    async def look(proxy: Proxy) -> None:
+        async with open_connection(proxy.url) as connection:
+            proxy.say_good_bye()
+            await asyncio.sleep(0.1)
+            await connection.fetchval("select 1")
+
+    async with proxied(db.url) as proxy:
+        with pytest.raises(ConnectionLost):
+            await look(proxy)
+
+
+async def test_a_client_that_opens_over_a_dead_connection_is_told(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(db.url) as proxy:
+
+        async def verify(connection: Any) -> None:
+            proxy.black_hole()
+            await migrate.verify(connection)
+
+        monkeypatch.setattr(session, "verify", verify)
+        with pytest.raises(ConnectionLost):
+            await asyncio.wait_for(FlowFabric(proxy.url).open(), 30)
 
 
 async def test_a_caller_without_patience_is_told_what_happened(db: Database) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # A result names the attempt that gave it, so that a result of a stale holder would show.
@@ -55,20 +56,23 @@ async def doomed(n: int) -> None:
 MODULE = "shop"
 
 
-class Fleet:
-    """A number of worker processes; one that was killed has been replaced when `kill` returns."""
+class Crew:
+    """Processes by position; one that was killed has been replaced when `kill` returns."""
 
     def __init__(
-        self, folder: Path, url: str, size: int, *, concurrency: int, lease: float
+        self, folder: Path, commands: Sequence[Sequence[str]], environment: Mapping[str, str]
     ) -> None:
-        (folder / f"{MODULE}.py").write_text(TASKS)
         self._folder = folder
-        self._url = url
-        self._concurrency = concurrency
-        self._lease = lease
+        self._commands = commands
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment,
+        }
         self._count = 0
         self._all: list[subprocess.Popen[bytes]] = []
-        self.workers = [self._start() for _ in range(size)]
+        self.workers = [self._start(position) for position in range(len(commands))]
 
     async def until_started(self, within: float = 60.0) -> None:
         deadline = time.monotonic() + within
@@ -81,7 +85,7 @@ class Fleet:
         """`kill -9`, and another one in its place."""
         self.workers[position].kill()
         self.workers[position].wait()
-        self.workers[position] = self._start()
+        self.workers[position] = self._start(position)
 
     def stop(self, position: int) -> None:
         self.workers[position].send_signal(signal.SIGSTOP)
@@ -94,7 +98,7 @@ class Fleet:
         for position, worker in enumerate(self.workers):
             if worker.poll() is not None:
                 assert worker.returncode == 5, f"exit code {worker.returncode}\n{self.log()}"
-                self.workers[position] = self._start()
+                self.workers[position] = self._start(position)
 
     def log(self) -> str:
         """What all of them wrote, dead ones too."""
@@ -113,25 +117,31 @@ class Fleet:
                 worker.kill()
             worker.wait()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, position: int) -> subprocess.Popen[bytes]:
         self._count += 1
         with (self._folder / f"worker-{self._count}.log").open("wb") as log:
             worker = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "flowfabric", "worker", f"{MODULE}:app"),
-                    *("--concurrency", str(self._concurrency)),
-                ],
+                self._commands[position],
                 cwd=self._folder,
-                env={
-                    "PATH": os.environ["PATH"],
-                    "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                    "FLOWFABRIC_DATABASE_URL": self._url,
-                    "FLOWFABRIC_LEASE_TTL": str(self._lease),
-                },
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
         self._all.append(worker)
         return worker
+
+
+class Fleet(Crew):
+    """Worker processes of the command line, all alike."""
+
+    def __init__(
+        self, folder: Path, url: str, size: int, *, concurrency: int, lease: float
+    ) -> None:
+        (folder / f"{MODULE}.py").write_text(TASKS)
+        command = [
+            *(sys.executable, "-m", "flowfabric", "worker", f"{MODULE}:app"),
+            *("--concurrency", str(concurrency)),
+        ]
+        environment = {"FLOWFABRIC_DATABASE_URL": url, "FLOWFABRIC_LEASE_TTL": str(lease)}
+        super().__init__(folder, [command] * size, environment)

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
+# The server is going, but the connection is not closed yet. The last: the driver has read the
+# good-bye between two statements, and takes no other.
+_GOOD_BYES = (
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.InternalClientError,
+)
 
 
 @asynccontextmanager
@@ -33,23 +40,27 @@ async def open_connection(
         # The URL itself is wrong: trying again will not help. It may hold a password: not shown.
         raise InvalidInput(field="database_url", problem=str(error)) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        raise Unavailable(
-            f"Cannot reach the database at {_place(url)}: {_reason(error)}"
-        ) from error
+        raise Unavailable(f"Cannot reach the database at {place(url)}: {_reason(error)}") from error
     try:
         yield connection
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        if not connection.is_closed():
+    except (
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+        OSError,
+    ) as error:
+        if not connection.is_closed() and not isinstance(error, _GOOD_BYES):
             raise
+        connection.terminate()
         raise ConnectionLost(
-            f"Lost the connection to the database at {_place(url)}: {_reason(error)}"
+            f"Lost the connection to the database at {place(url)}: {_reason(error)}"
         ) from error
     finally:
         if not connection.is_closed():
             await connection.close(timeout=timeout)
 
 
-def _place(url: str) -> str:
+def place(url: str) -> str:
     """Where a URL points to, without the user and the password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["localhost"])[0]

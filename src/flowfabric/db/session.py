@@ -19,6 +19,7 @@ from flowfabric.db.migrate import verify
 from flowfabric.telemetry import ENGINE_LOGGER, Meter
 
 if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
     from flowfabric.db.functions import Statement
 
     _Plain = asyncpg.Connection[Any]
@@ -63,7 +64,10 @@ class Database:
 
     async def open(self) -> Self:
         """Verify the schema and connect."""
-        async with open_connection(self.url, statement_cache_size=0) as connection:
+        async with (
+            open_connection(self.url, statement_cache_size=0) as connection,
+            _answering(connection),
+        ):
             await verify(connection)
             # A pooler invents the process number of the connection it hands out. Behind one,
             # prepared statements may be gone with the next transaction.
@@ -265,7 +269,7 @@ class Session:
 
 
 @contextlib.asynccontextmanager
-async def _answering(connection: asyncpg.Connection[Any]) -> AsyncIterator[None]:
+async def _answering(connection: Connection) -> AsyncIterator[None]:
     """Give a connection up that does not answer what the block asks it."""
     try:
         async with asyncio.timeout(call.ANSWER_SECONDS):

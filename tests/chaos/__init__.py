@@ -1,0 +1,3 @@
+"""Chaos: everything goes wrong at once, and what everybody was told must fit together."""
+
+from __future__ import annotations

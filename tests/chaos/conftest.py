@@ -1,0 +1,7 @@
+"""The durable server of the tests of faults."""
+
+from __future__ import annotations
+
+from faults.conftest import durable, durable_process
+
+__all__ = ["durable", "durable_process"]
