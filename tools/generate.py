@@ -154,7 +154,7 @@ def _function(path: str, text: str) -> FunctionText:
     assert signature, path
     arguments = [_argument(part) for part in _split(signature[2])]
     returns = (
-        [(part.split()[0], " ".join(part.split()[1:])) for part in _split(signature[4])]
+        [(part.split()[0].strip('"'), " ".join(part.split()[1:])) for part in _split(signature[4])]
         if signature[4]
         else [(signature[1], signature[3])]
     )

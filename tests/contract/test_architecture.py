@@ -11,9 +11,28 @@ import pytest
 
 from .sources import PACKAGE, ROOT, python_files
 
-PACKAGES = ("core", "db", "client", "doctor", "worker", "reconcilers", "embedded", "app", "cli")
+PACKAGES = (
+    "core",
+    "db",
+    "client",
+    "doctor",
+    "worker",
+    "reconcilers",
+    "embedded",
+    "app",
+    "cli",
+    "testing",
+)
 EDGES = {"worker", "reconcilers", "embedded"}
-LAYERS = ({"core"}, {"telemetry", "config"}, {"db"}, {"client", "doctor"}, EDGES, {"app"}, {"cli"})
+LAYERS = (
+    {"core"},
+    {"telemetry", "tracing", "config"},
+    {"db"},
+    {"client", "doctor"},
+    EDGES,
+    {"app"},
+    {"cli", "testing"},
+)
 
 # Imports every module of one package in a fresh interpreter, without the face of the whole
 # (`flowfabric/__init__.py`), and prints what came along. The terminal alone uses that face.
@@ -48,7 +67,7 @@ def test_the_import_contracts_hold():
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
-@pytest.mark.parametrize("name", [*PACKAGES, "config", "telemetry"])
+@pytest.mark.parametrize("name", [*PACKAGES, "config", "telemetry", "tracing"])
 def test_a_part_imports_alone(name):
     """With what is below it, and nothing from beside or above."""
     parts = {

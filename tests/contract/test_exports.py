@@ -6,6 +6,7 @@ import flowfabric
 
 PUBLIC = [
     "App",
+    "CallNext",
     "Context",
     "ExecutionCancelled",
     "ExecutionExpired",
@@ -28,6 +29,7 @@ PUBLIC = [
     "Task",
     "Unavailable",
     "current",
+    "provided",
 ]
 
 
@@ -48,7 +50,9 @@ def test_they_say_what_they_are():
 
 def test_nothing_else_looks_public():
     """What is reachable beside them are the packages themselves."""
-    loose = {name for name in vars(flowfabric) if not name.startswith("_")} - set(PUBLIC)
+    # Under pytest the module has names such as @py_builtins, which nobody can write.
+    names = {name for name in vars(flowfabric) if name.isidentifier()}
+    loose = {name for name in names if not name.startswith("_")} - set(PUBLIC)
     packages = {
         "annotations",
         "app",
@@ -61,6 +65,8 @@ def test_nothing_else_looks_public():
         "embedded",
         "reconcilers",
         "telemetry",
+        "testing",
+        "tracing",
         "worker",
     }
     assert loose <= packages

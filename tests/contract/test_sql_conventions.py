@@ -24,9 +24,21 @@ PARTITIONED = {
     "idempotency_key",
     "grant",
     "event_trim",
+    "step",
+    "run_wait",
 }
 # Small tables that exist whole on every node, and what the migration itself keeps.
-GLOBAL = {"lane", "route", "transition", "meta", "schema_step", "worker", "worker_event"}
+GLOBAL = {
+    "lane",
+    "route",
+    "transition",
+    "meta",
+    "schema_step",
+    "worker",
+    "worker_event",
+    "schedule",
+    "schedule_app",
+}
 
 
 def each(files):
@@ -208,6 +220,7 @@ HOT = (
     "release_leases",
     "expire_leases",
     "promote_delayed",
+    "read_journals",
     "read_results",
     "_claimed",
     "_exceed_reclaims",
@@ -327,7 +340,8 @@ def test_rows_are_never_awaited_in_a_batch(file):
     for lock in re.finditer(r"\bfor (?:no key update|update|share|key share)\b[^;)]*", body(file)):
         if "skip locked" not in lock[0]:
             before = body(file)[max(0, lock.start() - 400) : lock.start()]
-            alone = file.name in ("_take_keys", "_lock_execution")
+            # several rows are waited for in one place, in id order
+            alone = file.name in ("_take_keys", "_lock_execution", "_lock_executions")
             assert alone or "if p_wait then" in before, lock[0]
 
 
@@ -389,6 +403,9 @@ async def test_the_indexes_of_the_hot_tables_are_few(catalogue):
         "execution_due",
         "execution_attention",
         "execution_trim",
+        # partial: only children, and only what ended with somebody left to tell
+        "execution_parent",
+        "execution_wakes",
         "event_pkey",
         "event_history",
     }

@@ -108,7 +108,7 @@ def causes_written(file: SqlFile) -> set[str]:
     if re.search(r"insert into ff\.execution \(", file.statements):
         found.add("submit")
     # a call of a helper that moves rows for whatever cause it is told
-    for match in re.finditer(r"perform ff\.(_\w+)\((.*?)\);", file.statements, re.DOTALL):
+    for match in re.finditer(r"(?:perform|:=) ff\.(_\w+)\((.*?)\);", file.statements, re.DOTALL):
         if match[1] in GENERIC_MOVERS:
             found.add(re.findall(r"'(\w+)'", match[2])[GENERIC_MOVERS[match[1]]])
     return found
@@ -137,6 +137,7 @@ def test_all_movers_are_recognised():
         "_expire_leases",
         "_lease_executions",
         "_replay_execution",
+        "_wake_runs",
         "block_execution_for_admission",
         "change_priority",
         "complete_executions",

@@ -33,6 +33,14 @@ PLANT_WORKER = (
     "registered_at, heartbeat_at) values ('', 'w-1', 'w', '{{}}', '{ttl}', ff.now(), {heartbeat})"
 )
 
+# A good schedule of the execution's route; what is wrong with it comes behind.
+PLANT_SCHEDULE = (
+    "insert into ff.schedule_app (namespace, app, version) values ('test', 'shop', '{1}'); "
+    "insert into ff.schedule (namespace, app, name, schedule_id, route_id, cron, time_zone, "
+    "misfire, next_at, declared_at) select 'test', 'shop', 'tick', gen_random_uuid(), route_id, "
+    "'* * * * *', 'UTC', 'once', ff.now(), ff.now() from ff.execution; "
+)
+
 
 def history(
     *,
@@ -152,6 +160,42 @@ CORRUPTIONS = [
     ("R01", "completed", PLANT_GRANT.format(id="execution_id", seconds=10)),
     ("R03", "waiting", PLANT_GRANT.format(id="execution_id", seconds=61)),
     ("R03", "waiting", PLANT_GRANT.format(id="execution_id", seconds=0)),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set next_at = null"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set is_paused = true"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set orphaned_at = ff.now()"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set cron = null"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set every = '1 h'"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set cron = null, every = '1 h'"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set route_id = 1"),
+    ("P01", "waiting", PLANT_SCHEDULE + "delete from ff.schedule_app"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set fired_count = 1"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set last_at = next_at, "
+                       "fired_count = 1"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set fired_count = 1, "
+                       "last_at = next_at, last_id = (select execution_id from ff.execution); "
+                       "update ff.execution set namespace = 'another'"),
+    ("J01", "asleep", "update ff.step set execution_id = gen_random_uuid()"),
+    ("J01", "asleep", "update ff.step set epoch = 5"),
+    ("J01", "asleep", "update ff.step set attempt_index = 1"),
+    ("J01", "asleep", "update ff.step set recorded_at = recorded_at - interval '1 day'"),
+    ("J01", "asleep", "update ff.step set until_at = null"),
+    ("J01", "asleep", "update ff.step set value = 'x'"),
+    ("J01", "asleep", "insert into ff.step select partition_key, execution_id, 'twin', 0, position,"
+                      " true, 'step', attempt_index, epoch, recorded_at from ff.step"),
+    ("C01", "awaiting", "delete from ff.run_wait"),
+    ("C01", "awaiting", "update ff.run_wait set wait_no = 7"),
+    ("C01", "awaiting", "update ff.run_wait set ended_at = ff.now()"),
+    ("C01", "awaiting", "update ff.execution set wait_left = 2 where wait_left is not null"),
+    ("C01", "awaiting", "update ff.execution set wait_left = null"),
+    ("C01", "asleep", "insert into ff.run_wait select partition_key, execution_id, execution_id, 1 "
+                      "from ff.execution"),
+    ("C02", "awaiting", "update ff.run_wait set target_id = gen_random_uuid()"),
+    ("C02", "awaiting", "update ff.execution set is_awaited = false"),
+    ("C02", "awaiting", "update ff.execution set phase = 'terminal' where is_awaited"),
+    ("C03", "waiting", "update ff.execution set ends_with_parent = true, "
+                       "parent_id = gen_random_uuid()"),
+    ("C03", "waiting", "update ff.execution set ends_with_parent = true, "
+                       "parent_id = execution_id"),
 ]  # fmt: skip
 
 

@@ -10,6 +10,12 @@ import pytest
 from flowfabric.doctor import find_check, invariants
 
 KEEP_NO_LONGER = "update ff.execution set retention = '0', trim_at = terminal_at"
+BE_DUE = (
+    "insert into ff.schedule_app (namespace, app, version) values ('test', 'shop', '{1}'); "
+    "insert into ff.schedule (namespace, app, name, schedule_id, route_id, cron, time_zone, "
+    "misfire, next_at, declared_at) select 'test', 'shop', 'tick', gen_random_uuid(), route_id, "
+    "'* * * * *', 'UTC', 'once', ff.now(), ff.now() from ff.execution"
+)
 
 # The name, the state to start from, what else to plant, how late is late, how late is stuck.
 LATE = [
@@ -19,6 +25,8 @@ LATE = [
     ("R02", "waiting", "grant", 31, 211),
     ("K02", "completed", KEEP_NO_LONGER, 301, 3601),
     ("W02", "waiting", "worker", 156, 1021),
+    ("C04", "completed", "update ff.execution set wakes_pending = true", 16, 151),
+    ("P02", "waiting", BE_DUE, 61, 601),
     ("L10", "expired_lease", "worker for days", 601, None),
 ]  # fmt: skip
 

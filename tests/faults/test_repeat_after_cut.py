@@ -16,11 +16,16 @@ from typing import Any
 import pytest
 
 from flowfabric.client import FlowFabric
+from flowfabric.client.joining import read_answer
+from flowfabric.client.schedules import Declaration
 from flowfabric.core.errors import FlowFabricError
-from flowfabric.core.execution import Claimed, Failure, Route, Submission
-from flowfabric.core.ids import ExecutionId, mint
+from flowfabric.core.execution import Claimed, Failure, Route, Submission, Submitted
+from flowfabric.core.ids import ExecutionId, child_id, mint
 from flowfabric.core.policy import Fixed, Retry, policy_json
+from flowfabric.core.schedule import every_rule
 from flowfabric.core.states import FailureClass
+from flowfabric.core.step import Step
+from flowfabric.db import functions
 from support.clock import Clock
 from support.database import Database
 from worker.waiting import eventually
@@ -63,6 +68,14 @@ create trigger gate after insert or update or delete on ff.worker
   for each statement execute function ff_test.gate();
 create trigger gate after insert on ff.worker_event
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update or delete on ff.schedule
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.schedule_app
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.step
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update or delete on ff.run_wait
+  for each statement execute function ff_test.gate();
 create trigger gate after delete on ff.attempt
   for each statement execute function ff_test.gate();
 create trigger gate after insert or delete on ff.event_trim
@@ -76,6 +89,9 @@ union all select 'event ' || v.kind, count(*) from ff.event v group by 1
 union all select 'attempts in the history', count(*) from ff.attempt
 union all select 'bodies', count(*) from ff.execution_body
 union all select 'keys', count(*) from ff.idempotency_key
+union all select 'steps', count(*) from ff.step
+union all select 'waits', count(*) from ff.run_wait
+union all select 'wakes that are owed', count(*) from ff.execution where wakes_pending
 union all select 'lanes', count(*) from ff.lane
 union all select 'routes', count(*) from ff.route
 union all select 'claim slots', count(*) from ff.claim_slot
@@ -83,6 +99,9 @@ union all select 'worker event ' || w.kind, count(*) from ff.worker_event w grou
 union all select 'workers', count(*) from ff.worker
 union all select 'lanes ' || l.state, count(*) from ff.lane l group by 1
 union all select 'events to be trimmed', count(*) from ff.event_trim
+union all select 'schedules ' || s.state, count(*) from ff.schedule s group by 1
+union all select 'times fired', coalesce(sum(s.fired_count), 0) from ff.schedule s
+union all select 'declarations that changed', coalesce(sum(a.generation), 0) from ff.schedule_app a
 union all select 'grants of kind ' || g.kind, count(*) from ff.grant g group by 1
 union all select 'sum of ' || n.name, n.value from (
   select sum(version) as versions, sum(epoch) as epochs, sum(total_attempt_count) as attempts,
@@ -180,6 +199,16 @@ async def _submit_keyed(stage: Stage) -> Any:
         "select execution_id from ff.idempotency_key where key = $1", submission.key
     )
     assert named == submission.id.uuid
+    return answer.is_duplicate
+
+
+async def _submit_json(stage: Stage) -> Any:
+    submission = stage.submission(tags={"team.name": "x"})
+    place = await stage.client.joining.place([submission])
+    rows = await stage.client.database.call(functions.SUBMIT_JSON, *place.arguments([submission]))
+    (answer,) = read_answer(rows[0][0], [submission])
+    assert isinstance(answer, Submitted)
+    assert answer.id == submission.id
     return answer.is_duplicate
 
 
@@ -305,6 +334,95 @@ def _by_holder(operation: str, *args: Any, **options: Any) -> Callable[[Stage], 
         return row["public_state"], row["version"], row["cause"], row["progress_percent"]
 
     return act
+
+
+async def _record(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    names = ("load", "load", "send")
+    steps = [
+        Step(name=name, occurrence=names[:at].count(name), position=at, value=name.encode())
+        for at, name in enumerate(names)
+    ]
+    found = await asyncio.gather(*(stage.client.steps.record(claimed, one) for one in steps))
+    stored = await stage.client.steps.list(claimed.id)
+    return [one.value for one in found], [one.value for one in stored], found == stored
+
+
+async def _with_children(stage: Stage) -> None:
+    await stage.claimed()
+    (parent,) = stage.state["claimed"]
+    stage.state["children"] = [child_id(parent.id, 0, "child", number) for number in range(2)]
+    for id in stage.state["children"]:
+        await stage.client.executions.submit(
+            Submission(
+                id=id, route=stage.route, payload=b"null", parent_id=parent.id, with_parent=True
+            )
+        )
+
+
+async def _submit_child(stage: Stage) -> Any:
+    (parent,) = stage.state["claimed"]
+    answer = await stage.client.executions.submit(
+        Submission(
+            id=child_id(parent.id, 0, "late", 0),
+            route=stage.route,
+            payload=b"",
+            parent_id=parent.id,
+            with_parent=True,
+            trace_context="{}",
+        )
+    )
+    return answer.is_duplicate
+
+
+async def _wait_for_runs(stage: Stage) -> Any:
+    (parent,) = stage.state["claimed"]
+    open_ = await stage.client.executions.wait_for_runs(parent, stage.state["children"])
+    row = await stage.row(parent.execution_id)
+    return open_, row["public_state"], row["version"], row["wait_no"], row["wait_left"]
+
+
+async def _cancel_parent(stage: Stage) -> Any:
+    (parent,) = stage.state["claimed"]
+    await stage.client.executions.cancel(parent.id)
+    return [await stage.client.executions.state(id) for id in stage.state["children"]]
+
+
+async def _replay_fresh(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    answer = await stage.client.executions.replay(claimed.id, fresh=True)
+    return answer.public_state, answer.version, await stage.client.steps.list(claimed.id)
+
+
+async def _ended_with_steps(stage: Stage) -> None:
+    await stage.claimed()
+    await _record(stage)
+    await stage.client.executions.complete(stage.state["claimed"][0])
+
+
+async def _owing(stage: Stage) -> None:
+    """Three targets have ended, and whoever waits for them was locked."""
+    await stage.claimed(4)
+    waiter, *targets = stage.state["claimed"]
+    await stage.client.executions.wait_for_runs(waiter, [one.id for one in targets])
+    other = await stage.db.connect()
+    async with other.transaction():
+        await other.execute(
+            "select from ff.execution where execution_id = $1 for no key update",
+            waiter.execution_id,
+        )
+        await stage.db.fetch(
+            "select * from ff.complete_executions(0::smallint, null, $1::uuid[], $2::uuid[], "
+            "$3::bigint[], $4::uuid[], null)",
+            [one.execution_id for one in targets],
+            [one.lease_id for one in targets],
+            [one.epoch for one in targets],
+            [one.attempt_id for one in targets],
+        )
+
+
+async def _resolve(stage: Stage) -> Any:
+    return (await stage.client.executions.resolve_wakes())[0]
 
 
 async def _cancel_held(stage: Stage) -> Any:
@@ -504,6 +622,70 @@ async def _trim_keys(stage: Stage) -> Any:
     return (await stage.client.retention.trim_keys())[0]
 
 
+def _declaration(stage: Stage) -> Declaration:
+    return Declaration(
+        name=f"tick-{stage.number}", route=stage.route, rule=every_rule(timedelta(hours=1))
+    )
+
+
+async def _declare(stage: Stage) -> Any:
+    app = f"app-{stage.number}"
+    declared = await stage.client.schedules.declare(app, [1], [_declaration(stage)])
+    return declared.outcome, declared.generation
+
+
+async def _scheduled(stage: Stage) -> None:
+    await _nothing(stage)
+    await _declare(stage)
+
+
+async def _schedule_due(stage: Stage) -> None:
+    """Its times are moved, not the clock: the leases of others stay."""
+    await _scheduled(stage)
+    await stage.db.execute(
+        "update ff.schedule set anchor_at = anchor_at - interval '5 h', misfire = 'all', "
+        "next_at = next_at - interval '5 h' where app = $1",
+        f"app-{stage.number}",
+    )
+    due, now, _ = await stage.client.schedules.due(f"app-{stage.number}")
+    stage.state["due"] = due[0], now
+
+
+async def _fire(stage: Stage) -> Any:
+    due, now = stage.state["due"]
+    answer = await stage.client.schedules.fire(f"app-{stage.number}", due, now)
+    return answer.outcome, answer.count
+
+
+async def _run_schedule(stage: Stage) -> Any:
+    id = await stage.client.schedules.run(f"tick-{stage.number}", actor="ann")
+    return await stage.client.executions.state(id)
+
+
+async def _pause_schedule(stage: Stage) -> Any:
+    info = await stage.client.schedules.pause(f"tick-{stage.number}", actor="ann")
+    return info.state, info.changed_by
+
+
+async def _paused_schedule(stage: Stage) -> None:
+    await _scheduled(stage)
+    await _pause_schedule(stage)
+
+
+async def _resume_schedule(stage: Stage) -> Any:
+    info = await stage.client.schedules.resume(f"tick-{stage.number}", actor="bob")
+    return info.state, info.changed_by
+
+
+async def _orphaned(stage: Stage) -> None:
+    await _scheduled(stage)
+    await stage.client.schedules.declare(f"app-{stage.number}", [1], [])
+
+
+async def _forget_schedule(stage: Stage) -> Any:
+    return await stage.client.schedules.forget(f"tick-{stage.number}")
+
+
 def _retrying(retries: int) -> str | None:
     return policy_json(retry=Retry(max_retries=retries, backoff=Fixed(LONG)))
 
@@ -518,6 +700,7 @@ SCENARIOS = (
         ("idempotency_key", "execution", "event"),
     ),
     Scenario("submit many", "submit_executions", _nothing, _submit_many, ("event",)),
+    Scenario("submit as JSON", "submit_json", _nothing, _submit_json, ("execution", "event")),
     Scenario(
         "claim all",
         "claim_executions",
@@ -634,6 +817,36 @@ SCENARIOS = (
         _by_holder("wait_children"),
         ("execution", "event"),
     ),
+    Scenario("record steps", "record_steps", lambda stage: stage.claimed(), _record, ("step",)),
+    Scenario(
+        "submit a child",
+        "submit_executions",
+        lambda stage: stage.claimed(),
+        _submit_child,
+        ("execution", "event", "execution_body"),
+    ),
+    Scenario(
+        "wait for runs",
+        "wait_for_runs",
+        _with_children,
+        _wait_for_runs,
+        ("run_wait", "execution", "event"),
+    ),
+    Scenario(
+        "cancel a parent",
+        "cancel_execution",
+        _with_children,
+        _cancel_parent,
+        ("execution", "event"),
+    ),
+    Scenario(
+        "replay afresh",
+        "replay_execution",
+        _ended_with_steps,
+        _replay_fresh,
+        ("execution", "event"),
+    ),
+    Scenario("resolve", "resolve_wakes", _owing, _resolve, ("run_wait",), is_sweep=True),
     Scenario(
         "hold",
         "hold_execution",
@@ -710,6 +923,18 @@ SCENARIOS = (
         ("execution", "event"),
     ),
     Scenario("pause a lane", "set_lane", _nothing, _pause, ("lane",)),
+    Scenario(
+        "declare schedules",
+        "declare_schedules",
+        _nothing,
+        _declare,
+        ("schedule", "schedule_app"),
+    ),
+    Scenario("fire", "fire_schedule", _schedule_due, _fire, ("schedule", "execution", "event")),
+    Scenario("run a schedule", "run_schedule", _scheduled, _run_schedule, ("execution", "event")),
+    Scenario("pause a schedule", "set_schedule", _scheduled, _pause_schedule, ("schedule",)),
+    Scenario("resume one", "set_schedule", _paused_schedule, _resume_schedule, ("schedule",)),
+    Scenario("forget one", "forget_schedule", _orphaned, _forget_schedule, ("schedule",)),
     Scenario("trim", "trim_retention", _ended, _trim, ("attempt", "event_trim"), is_sweep=True),
     Scenario("trim events", "trim_events", _trimmed, _trim_events, ("event_trim",), is_sweep=True),
     Scenario("trim keys", "trim_keys", _over, _trim_keys, ("idempotency_key",), is_sweep=True),
@@ -758,12 +983,16 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "open_cursor": "ff.open_cursor(0::smallint)",
         "read_events": "ff.read_events(0::smallint, null, ff.open_cursor(0::smallint))",
         "list_workers": "ff.list_workers()",
+        "read_traffic": "ff.read_traffic(0::smallint)",
         "list_executions": "ff.list_executions(0::smallint, null)",
         "count_executions": "ff.count_executions(0::smallint, null)",
         "list_execution_ids": "ff.list_execution_ids(0::smallint, null)",
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
+        "list_steps": f"ff.list_steps(0::smallint, null, '{known}')",
+        "read_journals": f"ff.read_journals(0::smallint, null, array['{known}'::uuid])",
         "explain_execution": f"ff.explain_execution(0::smallint, null, '{known}')",
         "server_time": "ff.server_time()",
+        "due_schedules": "ff.due_schedules('default', 'shop')",
     }
     assert public - writing == reads.keys()
     for call in reads.values():

@@ -49,6 +49,15 @@ async def _delayed(engine: Engine, clock: Clock) -> None:
     await clock.advance(2 * HOUR)
 
 
+async def _owing(engine: Engine, clock: Clock) -> None:
+    """A hundred who waited for it were told when it ended, N were not."""
+    await engine.submit_many([Item() for _ in range(101 + N)])
+    target, *waiters = await engine.claim(101 + N)
+    for waiter in waiters:
+        await engine.wait_for(waiter, [target.execution_id])
+    await engine.complete(target)
+
+
 async def _granted(engine: Engine, clock: Clock) -> None:
     await _submitted(engine)
     for row in await engine.rows():
@@ -96,6 +105,10 @@ WORK: dict[str, tuple[Prepare, str]] = {
     "delayed_promoter": (
         _delayed,
         "select count(*) from ff.execution where eligibility = 'eligible_now'",
+    ),
+    "wake_resolver": (
+        _owing,
+        "select count(*) - 100 from ff.execution where eligibility = 'eligible_now'",
     ),
     "grant_reaper": (_granted, f"select {N} - count(*) from ff.grant"),
     "retention_trimmer": (_ended_long_ago, f"select {N} - count(*) from ff.execution"),

@@ -16,7 +16,8 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.execution import Route
 from flowfabric.core.ids import ExecutionId, mint
-from flowfabric.core.states import FailureClass
+from flowfabric.core.states import FailureClass, StepKind
+from flowfabric.core.step import Step
 from flowfabric.core.why import SENTENCES, Dimension, Why
 from support.sabotage import unwitnessed
 
@@ -552,6 +553,35 @@ async def _(stage: Stage) -> ExecutionId:
     id = await stage.submit(needs={"gpu"})
     await stage.executions.block_for_admission(id, "waiting_for_capable_worker")
     return id
+
+
+@situation(
+    "it waits for runs", "dependency", "waiting_for_runs", "for all of its runs", "(1 ended)"
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held, *others = [await stage.claimed() for _ in range(4)]
+    await stage.executions.wait_for_runs(held, [other.id for other in others])
+    await stage.executions.complete(others[1])
+    return held.id
+
+
+@situation("it waits for some of several", "dependency", "waiting_for_runs", "for 2 of 3 runs")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held, *others = [await stage.claimed() for _ in range(4)]
+    await stage.executions.wait_for_runs(held, [other.id for other in others], 2)
+    return held.id
+
+
+@situation("it sleeps", "time", "sleeping", "It sleeps until", "(step nap #2)", after=HOUR)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    nap = Step(name="nap", occurrence=2, position=0, kind=StepKind.SLEEP, delay=HOUR)
+    record = await stage.client.steps.record(held, nap)
+    await stage.executions.delay(held, until=record.until_at)
+    return held.id
 
 
 @situation("it depends on others", "dependency", "waiting_for_children", "what it depends on")

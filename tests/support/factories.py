@@ -56,6 +56,8 @@ State: TypeAlias = Literal[
     "over_the_cap",
     "delayed_by_worker",
     "waited",
+    "awaiting",
+    "asleep",
     "held",
     "blocked",
     "revoked",
@@ -98,6 +100,10 @@ class Item:
     fingerprint: bytes | None = None
     scope: str | None = None
     window: timedelta | None = None
+    parent: UUID | None = None
+    with_parent: bool | None = None
+    trace: str | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +137,8 @@ class Lease:
     retry_count: int
     payload_encoding: str | None
     payload: bytes | None
+    replay_count: int
+    trace_context: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +157,34 @@ _CLAIMED = [field.name for field in fields(Lease) if field.name != "lease_id"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step to record; `kind` sleep wants a delay or an end."""
+
+    name: str | None = "load"
+    occurrence: int | None = 0
+    position: int | None = 0
+    sequential: bool | None = True
+    kind: str | None = "step"
+    value: bytes | None = None
+    encoding: str | None = None
+    delay: timedelta | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The answer to one step."""
+
+    word: str
+    recorded_at: datetime | None
+    until_at: datetime | None
+    value: bytes | None
+    encoding: str | None
+    attempt_index: int | None
+    detail: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The answer to one item of a fenced call."""
 
@@ -158,6 +194,7 @@ class Outcome:
     next_attempt_index: int | None = None
     public_state: str | None = None
     version: int | None = None
+    open: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +299,9 @@ class Engine:
             "p_policies => $12::text[], p_max_reclaims => $13::integer[], p_tags => $14::text[], "
             "p_creators => $15::text[], p_keys => $16::text[], "
             "p_key_fingerprints => $17::bytea[], p_key_scopes => $18::text[], "
-            "p_key_windows => $19::interval[], p_hint => $20)",
+            "p_key_windows => $19::interval[], p_hint => $20, p_parent_ids => $21::uuid[], "
+            "p_with_parents => $22::boolean[], p_trace_contexts => $23::text[], "
+            "p_task_versions => $24::text[])",
             self.partition_key,
             self.namespace,
             ids,
@@ -283,6 +322,10 @@ class Engine:
             _column(items, "scope"),
             _column(items, "window"),
             hint,
+            _column(items, "parent"),
+            _column(items, "with_parent"),
+            _column(items, "trace"),
+            _column(items, "version"),
         )
         answers = [Submitted(word="created", id=id_) for id_ in ids]
         for row in rows:
@@ -599,6 +642,64 @@ class Engine:
     async def wait_children(self, lease: Lease) -> Outcome:
         return await self._fenced("wait_children", lease)
 
+    async def wait_for(
+        self, lease: Lease, targets: Sequence[UUID | None] | None, k: int | None = None
+    ) -> Outcome:
+        """Wait until k of the targets have ended; without k, all."""
+        return await self._fenced("wait_for_runs", lease, p_targets=targets, p_k=k)
+
+    async def record(self, lease: Lease, step: Step | None = None, **changes: Any) -> Recorded:
+        """Record one step."""
+        (answer,) = await self.record_many([(lease, replace(step or Step(), **changes))])
+        return answer
+
+    async def record_many(
+        self, items: Sequence[tuple[Lease, Step]], *, wait: bool = False
+    ) -> list[Recorded]:
+        rows = await self.connection.fetch(
+            "select item, outcome, recorded_at, until_at, value, encoding, attempt_index, detail "
+            "from ff.record_steps("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
+            "p_names => $7::text[], p_occurrences => $8::integer[], p_positions => $9::integer[], "
+            "p_sequentials => $10::boolean[], p_kinds => $11::text[], p_values => $12::bytea[], "
+            "p_encodings => $13::text[], p_delays => $14::interval[], "
+            "p_untils => $15::timestamptz[], p_wait => $16)",
+            *self._fences([lease for lease, _ in items]),
+            *([getattr(step, field.name) for _, step in items] for field in fields(Step)),
+            wait,
+        )
+        assert [row["item"] for row in rows] == list(range(1, len(items) + 1))
+        return [
+            Recorded(
+                word=row["outcome"],
+                detail=_json(row["detail"]),
+                **{
+                    name: row[name]
+                    for name in ("recorded_at", "until_at", "value", "encoding", "attempt_index")
+                },
+            )
+            for row in rows
+        ]
+
+    async def steps(self, execution_id: UUID) -> list[Record]:
+        """The journal, as list_steps shows it."""
+        return await self.connection.fetch(
+            "select s.* from ff.list_steps($1, $2, $3) s",
+            self.partition_key,
+            self.namespace,
+            execution_id,
+        )
+
+    async def waits(self, execution_id: UUID) -> list[Record]:
+        """What an execution waits for: the rows of its present wait."""
+        return await self.connection.fetch(
+            "select * from ff.run_wait where partition_key = $1 and waiter_id = $2 "
+            "order by target_id",
+            self.partition_key,
+            execution_id,
+        )
+
     async def hold(
         self, lease: Lease, reason: str | None = "the code changed", step: str | None = None
     ) -> Outcome:
@@ -679,6 +780,7 @@ class Engine:
             delayed_until=row.get("delayed_until"),
             public_state=row.get("public_state"),
             version=row.get("version"),
+            open=row.get("open"),
         )
 
     # Time
@@ -686,6 +788,10 @@ class Engine:
     async def expire_executions(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
         """How many expire_executions handled, and the time to the next due row."""
         return await self._tick("ff.expire_executions", limit)
+
+    async def resolve(self, limit: int | None = 100) -> tuple[int, timedelta | None]:
+        """How many resolve_wakes told, and how soon there is more to do."""
+        return await self._tick("ff.resolve_wakes", limit)
 
     async def promote(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
         """How many promote_delayed handled, and the time to the next due row."""
@@ -765,6 +871,8 @@ class Engine:
             "idempotency_key",
             "claim_slot",
             '"grant"',
+            "step",
+            "run_wait",
         )
         return [
             (table, tuple(row))
@@ -859,6 +967,15 @@ class Factory:
                 assert (await engine.delay(lease)).word == "delayed"
             case "waited":
                 assert (await engine.wait_children(lease)).word == "waiting"
+            case "awaiting":
+                # for another that never ends
+                other = await engine.submit(
+                    route=await engine.register(lane=f"{lane}-awaited"), delay=timedelta(days=1)
+                )
+                assert (await engine.wait_for(lease, [other.id])).word == "waiting"
+            case "asleep":
+                nap = await engine.record(lease, name="nap", kind="sleep", delay=timedelta(hours=1))
+                assert (await engine.delay(lease, None, until=nap.until_at)).word == "delayed"
             case "held":
                 assert (await engine.hold(lease)).word == "held"
             case "revoked":

@@ -214,6 +214,10 @@ begin
   where b.partition_key = p_partition_key and b.execution_id = p_execution_id;
   delete from ff.attempt a
   where a.partition_key = p_partition_key and a.execution_id = p_execution_id;
+  delete from ff.step s
+  where s.partition_key = p_partition_key and s.execution_id = p_execution_id;
+  delete from ff.run_wait w
+  where w.partition_key = p_partition_key and w.waiter_id = p_execution_id;
   insert into ff.event_trim (partition_key, due_at, execution_id)
   values (p_partition_key, ff.now() + interval '100 years', p_execution_id);
 end;

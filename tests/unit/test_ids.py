@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from flowfabric.core import ids
 from flowfabric.core.errors import InvalidId, InvalidPartitionIndex, InvalidUuid, MissingTag
-from flowfabric.core.ids import ExecutionId, mint, mint_for_key, partition_of, uuid7
+from flowfabric.core.ids import (
+    ExecutionId,
+    child_id,
+    firing_id,
+    mint,
+    mint_for_key,
+    partition_of,
+    uuid7,
+)
 
 UUID_TEXT = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -173,3 +182,49 @@ def test_uuids_of_threads_are_distinct_and_rise_in_each():
         thread.join()
     assert all(own == sorted(own) for own in made)
     assert len({uuid for own in made for uuid in own}) == 16_000
+
+
+# Derived ids
+
+PARENT = ExecutionId.of(3, UUID("01906d5e-7a3e-7c11-9d2e-3f5a6b7c8d9e"))
+SCHEDULE = UUID("0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e")
+NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
+
+
+def test_a_child_has_the_time_and_the_partition_of_its_parent():
+    child = child_id(PARENT, 0, "send", 0)
+    assert (child.partition_key, child.uuid.int >> 80) == (3, PARENT.uuid.int >> 80)
+    assert (child.uuid.version, child.uuid.variant) == (8, PARENT.uuid.variant)
+    assert ExecutionId.parse(str(child)) == child
+
+
+def test_a_child_is_found_again_and_every_other_is_another():
+    assert child_id(PARENT, 0, "send", 0) == child_id(PARENT, 0, "send", 0)
+    others = {
+        child_id(PARENT, 0, "send", 0),
+        child_id(PARENT, 1, "send", 0),
+        child_id(PARENT, 0, "send", 1),
+        child_id(PARENT, 0, "sent", 0),
+        child_id(ExecutionId.of(3, UUID(int=PARENT.uuid.int + 1)), 0, "send", 0),
+    }
+    assert len(others) == 5
+
+
+def test_the_ids_of_children_do_not_change_between_releases():
+    """A handler that starts over under a new release must find its children."""
+    assert child_id(PARENT, 2, "grüße", 7).uuid == UUID("01906d5e-7a3e-8c13-9535-ede76c5134dd")
+    assert firing_id(SCHEDULE, NOON).uuid == UUID("01c2ae78-4200-86f0-914c-2a5fcc875613")
+
+
+def test_a_firing_has_the_time_it_is_for():
+    fired = firing_id(SCHEDULE, NOON)
+    assert fired.partition_key == 0
+    assert fired.uuid.int >> 80 == NOON.timestamp() * 1000
+    assert fired.uuid.version == 8
+    assert fired == firing_id(SCHEDULE, NOON.astimezone())
+    assert fired != firing_id(SCHEDULE, NOON + timedelta(microseconds=1))
+    assert firing_id(SCHEDULE, NOON, 256).partition_key == partition_of(SCHEDULE.bytes, 256)
+
+
+def test_a_firing_before_the_epoch_has_an_id_too():
+    assert firing_id(SCHEDULE, datetime(1960, 1, 1, tzinfo=UTC)).uuid.int >> 80 == 0

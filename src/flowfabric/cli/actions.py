@@ -213,6 +213,13 @@ def priority(
 def replay(
     ids: list[str] | None = OPTIONAL_IDS_ARGUMENT,
     where: list[str] | None = WHERE_OPTION,
+    from_step: str | None = typer.Option(
+        None,
+        "--from-step",
+        metavar="NAME[#N]",
+        help="Forget this step (its N-th occurrence, from 0) and all that were started after it.",
+    ),
+    fresh: bool = typer.Option(False, "--fresh", help="Forget all steps."),
     reason: str | None = REASON_OPTION,
     actor: str | None = ACTOR_OPTION,
     dry_run: bool = DRY_RUN_OPTION,
@@ -225,16 +232,29 @@ def replay(
 ) -> None:
     """Run ended executions again, with a new attempt.
 
-    --where must name a state.
+    Steps they have recorded are not done again, unless --from-step or --fresh says so. With one
+    of these, an execution that is held because its steps do not fit goes on. --where must name a
+    state.
 
     Exit codes: 3 not found, 4 not ended or replayed too often, 5 no database.
     """
     who = actor or default_actor()
+    with failures_as_exit_codes():
+        step, occurrence = _step(from_step)
+        if step is not None and fresh:
+            raise InvalidInput(field="--fresh", problem="does not go together with --from-step")
+    forgets = fresh or step is not None
     action = Action(
         "replay",
-        _ENDED,
+        (*_ENDED, PublicState.WAITING) if forgets else _ENDED,
         lambda ff, id, version: ff.executions.replay(
-            id, reason=reason, actor=who, if_version=version
+            id,
+            reason=reason,
+            actor=who,
+            from_step=step,
+            from_occurrence=occurrence,
+            fresh=fresh,
+            if_version=version,
         ),
         is_careful=True,
     )
@@ -271,6 +291,18 @@ def retry(
         is_careful=True,
     )
     _run(action, **_choice(locals()))
+
+
+def _step(text: str | None) -> tuple[str | None, int]:
+    """A step and its occurrence; `load#1` is the second one named load."""
+    if text is None:
+        return None, 0
+    name, mark, number = text.rpartition("#")
+    if not mark or not (number.isascii() and number.isdecimal()):
+        return text, 0
+    if not name or len(number) > 9:
+        raise InvalidInput(field="--from-step", problem=f"{text[:40]!r} is not NAME or NAME#N")
+    return name, int(number)
 
 
 def _priority(text: str) -> int:
@@ -506,8 +538,11 @@ class _Run:
             try:
                 answer = await self.action.do(self.client, id, version)
             except (InvalidInput, SchemaError) as error:
-                # Wrong for one, wrong for all.
-                self.stopped_by = error
+                # Wrong for one, wrong for all; but each has steps of its own.
+                if isinstance(error, InvalidInput) and error.field == "from_step":
+                    self._refused(id, error)
+                else:
+                    self.stopped_by = error
             except FlowFabricError as error:
                 if isinstance(error, Unavailable) and not isinstance(error, RetryExhausted):
                     self.stopped_by = error

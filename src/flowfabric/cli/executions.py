@@ -53,11 +53,13 @@ from flowfabric.core.execution import (
 )
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import BlockingReason, PublicState
+from flowfabric.core.step import StepRecord
 from flowfabric.core.why import Why
 
 PAGE = 500
 EVENTS_SHOWN = 10
 ATTEMPTS_SHOWN = 5
+STEPS_SHOWN = 20
 PARTITION_OPTION = typer.Option(
     0, "--partition", min=0, max=32_767, help="The partition to search.", hidden=True
 )
@@ -124,8 +126,8 @@ def show(
 ) -> None:
     """Show all about an execution.
 
-    State, why, lease, attempts, progress, deadline, failure, tags and the last ten events. Exit
-    code 3 if it is not there.
+    State, why, lease, attempts, progress, deadline, failure, tags, the steps it has recorded and
+    the last ten events. Exit code 3 if it is not there.
     """
     as_json = is_json(output)
 
@@ -136,11 +138,12 @@ def show(
         why = await client.executions.why(id)
         attempts = await client.executions.attempts(id)
         events = await client.executions.events(id)
+        steps = await client.steps.list(id) if info.step_count else []
         if as_json:
-            say(json_line(_facts(info, why, attempts, events, payload)))
+            say(json_line(_facts(info, why, attempts, steps, events, payload)))
             return
         now = await client.executions.server_time()
-        for line in _portrait(info, why, attempts, events, now, payload):
+        for line in _portrait(info, why, attempts, steps, events, now, payload):
             say(line)
 
     _each(one, ids, namespace, all_namespaces, database_url, blank_between=not as_json)
@@ -409,6 +412,7 @@ def _facts(
     info: ExecutionInfo,
     why: Why,
     attempts: Sequence[AttemptInfo],
+    steps: Sequence[StepRecord],
     events: Sequence[Event],
     with_payload: bool,
 ) -> dict[str, Any]:
@@ -425,14 +429,30 @@ def _facts(
             )
     facts["why"] = _reason_facts(why)
     facts["attempts"] = [_without_null(asdict(attempt)) for attempt in attempts]
+    if steps:
+        facts["steps"] = [_step_facts(step, with_payload) for step in steps]
     facts["events"] = [_without_null(asdict(event)) for event in events[-EVENTS_SHOWN:]]
     return facts
+
+
+def _step_facts(step: StepRecord, with_payload: bool) -> dict[str, Any]:
+    facts = asdict(step)
+    value: bytes | None = facts.pop("value")
+    if value is not None:
+        facts["value_bytes"] = len(value)
+        if with_payload:
+            text = _decoded(value)
+            facts["value" if text is not None else "value_base64"] = (
+                base64.b64encode(value).decode() if text is None else text
+            )
+    return _without_null(facts)
 
 
 def _portrait(
     info: ExecutionInfo,
     why: Why,
     attempts: Sequence[AttemptInfo],
+    steps: Sequence[StepRecord],
     events: Sequence[Event],
     now: datetime,
     with_payload: bool,
@@ -464,6 +484,11 @@ def _portrait(
     add("needs", ", ".join(sorted(info.capabilities)))
     at("created", info.created_at)
     add("creator", info.creator)
+    if info.parent_id is not None:
+        add("parent", f"{info.parent_id}{', ends with it' if info.ends_with_parent else ''}")
+    if info.child_count:
+        add("children", str(info.child_count))
+    add("version", info.task_version)
     at("started", info.started_at)
     at("ended", info.terminal_at)
     if info.terminal_at is None:
@@ -503,6 +528,10 @@ def _portrait(
         left_out = len(attempts) - ATTEMPTS_SHOWN
         lines += ["", "  attempts" + (f" (the last {ATTEMPTS_SHOWN})" if left_out > 0 else "")]
         lines += ["  " + line for line in _attempts_table(attempts[-ATTEMPTS_SHOWN:], now, 2)]
+    if steps:
+        left_out = len(steps) - STEPS_SHOWN
+        lines += ["", "  steps" + (f" (the last {STEPS_SHOWN})" if left_out > 0 else "")]
+        lines += ["  " + line for line in _steps_table(steps[-STEPS_SHOWN:], now, with_payload)]
     if events:
         left_out = len(events) - EVENTS_SHOWN
         lines += ["", "  events" + (f" (the last {EVENTS_SHOWN})" if left_out > 0 else "")]
@@ -553,6 +582,40 @@ def _attempts_table(attempts: Sequence[AttemptInfo], now: datetime, indent: int 
         for one in attempts
     ]
     return table(columns, rows, _room(indent))
+
+
+def _steps_table(steps: Sequence[StepRecord], now: datetime, with_values: bool) -> list[str]:
+    columns = [
+        Column("#", is_number=True),
+        Column("STEP", least=10),
+        Column("KIND"),
+        Column("RECORDED", drop=2),
+        Column("ATTEMPT", is_number=True, drop=1),
+        Column("VALUE", least=10),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            str(step.position),
+            step.name + (f"#{step.occurrence}" if step.occurrence else ""),
+            step.kind,
+            exact(step.recorded_at),
+            str(step.attempt_index),
+            _step_value(step, now, with_values),
+        ]
+        for step in steps
+    ]
+    return table(columns, rows, _room(2))
+
+
+def _step_value(step: StepRecord, now: datetime, with_values: bool) -> str:
+    if step.until_at is not None:
+        return f"until {relative(step.until_at, now)}"
+    if step.value is None:
+        return ""
+    if not with_values:
+        return f"{len(step.value)} bytes"
+    text = _decoded(step.value)
+    return base64.b64encode(step.value).decode() if text is None else text
 
 
 def _events_table(events: Sequence[Event], indent: int) -> list[str]:

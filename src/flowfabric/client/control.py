@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from flowfabric.client.refusals import refusal
-from flowfabric.client.steering import address, steer, steered
+from flowfabric.client.steering import address, place, steer, steered
+from flowfabric.client.wakes import Wakes
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import CancelSource, Claimed, Steered
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import BlockingReason, EventKind
+from flowfabric.core.step import check_step_name
 from flowfabric.db import functions
 from flowfabric.db.functions import Function
 from flowfabric.db.session import Database
@@ -27,6 +30,7 @@ class ExecutionControl:
     def __init__(self, database: Database, namespace: str | None) -> None:
         self._database = database
         self._namespace = namespace
+        self._wakes = Wakes(database)
 
     async def cancel(
         self,
@@ -54,7 +58,11 @@ class ExecutionControl:
             held.attempt_id if held else None,
             if_version,
         )
-        return steered(id, rows[0])
+        answer = steered(id, rows[0])
+        if answer.detail.get("wakes_pending"):
+            await self._wakes.resolve(id.partition_key)
+            answer = replace(answer, detail={})
+        return answer
 
     async def change_priority(
         self,
@@ -86,17 +94,36 @@ class ExecutionControl:
         *,
         reason: str | None = None,
         actor: str | None = None,
+        from_step: str | None = None,
+        from_occurrence: int = 0,
+        fresh: bool = False,
         if_version: int | None = None,
     ) -> Steered:
-        """Run an ended execution again, with a new attempt; its history stays."""
+        """Run an ended execution again, with a new attempt; its history stays, and so do its steps.
+
+        `from_step` forgets that step and all that were started after it, `fresh` all of them. An
+        execution that is held because its steps do not fit goes on then, instead.
+        """
+        if from_step is not None:
+            check_step_name(from_step, field="from_step")
+        if isinstance(from_occurrence, bool) or not isinstance(from_occurrence, int):
+            raise InvalidInput(field="from_occurrence", problem="must be a whole number from 0 on")
         return await self._steer(
             functions.REPLAY_EXECUTION,
             id,
-            (EventKind.REPLAYED,),
+            (EventKind.REPLAYED, EventKind.UNBLOCKED),
             reason,
             actor,
+            from_step,
+            from_occurrence,
+            bool(fresh),
             if_version=if_version,
-            wrote={"reason": reason},
+            wrote={
+                "reason": reason,
+                "from_step": from_step,
+                "from_occurrence": None if from_step is None else from_occurrence,
+                "fresh": True if fresh else None,
+            },
             actor=actor,
         )
 
@@ -199,6 +226,25 @@ class ExecutionControl:
         """Let a running execution wait for what it depends on; the same attempt goes on then."""
         await self._fenced(functions.WAIT_CHILDREN, held, done="waiting")
 
+    async def wait_for_runs(
+        self, held: Claimed, targets: Sequence[ExecutionId], k: int | None = None
+    ) -> int:
+        """Let a running execution wait until `k` of the others have ended, or all; the same attempt
+        goes on then. Returns how many have yet to end."""
+        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+            raise InvalidInput(field="k", problem="must be a whole number from 1 on")
+        uuids = []
+        for target in targets:
+            partition, uuid = place(target)
+            if partition != held.partition_key:
+                raise InvalidInput(
+                    field="targets", problem=f"{target} is in another partition than {held.id}"
+                )
+            uuids.append(uuid)
+        row = await self._fenced(functions.WAIT_FOR_RUNS, held, uuids, k, done="waiting")
+        found: int = row["open"]
+        return found
+
     async def hold(self, held: Claimed, reason: str, *, step: str | None = None) -> None:
         """Stop a running execution until an operator has looked; `retry` lets it go on."""
         await self._fenced(functions.HOLD_EXECUTION, held, reason, step, done="held")
@@ -208,6 +254,13 @@ class ExecutionControl:
         until the next timer."""
         row = (await self._database.call(functions.EXPIRE_EXECUTIONS, partition, limit))[0]
         return row["handled"], row["due_in"]
+
+    async def resolve_wakes(
+        self, *, partition: int = 0, limit: int = 100
+    ) -> tuple[int, timedelta | None]:
+        """Tell those whom an end concerns and who could not be told; returns how many, and how soon
+        there is more to do."""
+        return await self._wakes.resolve_once(partition, limit)
 
     async def _fenced(self, operation: Function, held: Claimed, *args: object, done: str) -> Any:
         row = (

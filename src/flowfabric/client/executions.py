@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
+from flowfabric import tracing
 from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy
 from flowfabric.client.control import ExecutionControl
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
@@ -18,6 +19,7 @@ from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
 from flowfabric.client.reads import ExecutionReads
 from flowfabric.client.refusals import answers, refusal
+from flowfabric.client.wakes import Wakes, is_pending
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.execution import (
     Claimed,
@@ -56,6 +58,7 @@ class Executions(ExecutionReads, ExecutionControl):
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
         self._ended_hint = EndedHint(database)
+        self._wakes = Wakes(database)
 
     async def close(self) -> None:
         for submits in list(self._submits.values()):
@@ -65,13 +68,19 @@ class Executions(ExecutionReads, ExecutionControl):
         for fails in list(self._fails.values()):
             await fails.close()
         await self._ended_hint.close()
+        await self._wakes.close()
 
     async def submit(self, submission: Submission) -> Submitted:
         """Store one execution; concurrent calls share a transaction."""
         submission.check()
         if submission.route not in self._lanes.known:
             await self._lanes.register(submission.route)
-        return await self._submit_batcher(submission).put(submission)
+        if tracing.tracer() is None:
+            return await self._submit_batcher(submission).put(submission)
+        with tracing.send_span([submission]) as span:
+            submitted = await self._submit_batcher(submission).put(submission)
+            tracing.sent(span, submitted.id)
+            return submitted
 
     async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store many executions, 500 in a transaction. What can be seen to be bad raises before
@@ -81,6 +90,10 @@ class Executions(ExecutionReads, ExecutionControl):
             submission.check()
         for route in {submission.route for submission in submissions}:
             await self._lanes.register(route)
+        with tracing.send_span(submissions):
+            return await self._submit_many(submissions)
+
+    async def _submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
         found: list[Submitted | None] = [None] * len(submissions)
         groups: dict[tuple[int, str, bool], list[int]] = {}
         for index, submission in enumerate(submissions):
@@ -259,6 +272,10 @@ class Executions(ExecutionReads, ExecutionControl):
             [item.key_scope.value for item in batch] if keyed else None,
             [item.key_window for item in batch] if keyed else None,
             True,
+            _column([item.parent_id and item.parent_id.uuid for item in batch]),
+            _column([item.with_parent for item in batch], False),
+            _column([item.trace_context for item in batch]),
+            _column([item.task_version for item in batch]),
         )
         found: list[Submitted | Exception | Busy] = [Submitted(item.id) for item in batch]
         for position, outcome, execution_id, detail in rows:
@@ -280,6 +297,12 @@ class Executions(ExecutionReads, ExecutionControl):
                 raise answer
             if not isinstance(answer, Busy):
                 return answer
+        if submission.with_parent and submission.key is None:
+            raise RetryExhausted(
+                f"The parent {submission.parent_id} is held by another transaction; try again "
+                "later.",
+                field="parent_id",
+            )
         raise RetryExhausted(
             f"The key {submission.key!r} is held by another transaction; try again later.",
             field="key",
@@ -303,6 +326,8 @@ class Executions(ExecutionReads, ExecutionControl):
             patience=SETTLE_PATIENCE_SECONDS,
         )
         self._ended_hint.send(batch[0][0].partition_key)
+        if rows and any(outcome == "completed" and is_pending(told) for _, outcome, told in rows):
+            self._wakes.send(batch[0][0].partition_key)
         return answers(len(batch), None, [tuple(row) for row in rows], same="completed")
 
     async def _complete_alone(self, item: tuple[Claimed, bytes | None]) -> None:
@@ -338,6 +363,8 @@ class Executions(ExecutionReads, ExecutionControl):
                 found[item - 1] = FailAnswer(delayed_until, next_index)
             elif outcome == "failed":
                 found[item - 1] = FailAnswer()
+                if is_pending(detail):
+                    self._wakes.send(batch[0][0].partition_key)
             elif outcome not in ("busy", "duplicate"):
                 found[item - 1] = refusal(outcome, detail)
         return found

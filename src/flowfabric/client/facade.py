@@ -8,10 +8,13 @@ from typing import Self
 from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
 from flowfabric.client.grants import Grants
+from flowfabric.client.joining import Joining
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
 from flowfabric.client.results import Results
 from flowfabric.client.retention import Retention
+from flowfabric.client.schedules import Schedules
+from flowfabric.client.steps import Steps
 from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.db.session import Database
@@ -28,14 +31,17 @@ class FlowFabric:
     ) -> None:
         self.database = Database(url, size=pool_size)
         self.namespace = namespace
-        self.lanes = Lanes(self.database)
+        self.lanes = Lanes(self.database, namespace)
         self.leases = Leases(self.database, namespace)
         self.executions = Executions(self.database, self.lanes, namespace)
+        self.joining = Joining(self.database, self.lanes)
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
         self.results = Results(self.database, self.executions)
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)
+        self.schedules = Schedules(self.database, self.lanes, namespace)
+        self.steps = Steps(self.database, namespace)
 
     async def open(self) -> Self:
         await self.database.open()
@@ -43,6 +49,7 @@ class FlowFabric:
 
     async def close(self) -> None:
         """Send what was handed in, stop waiting, and close every connection."""
+        await self.steps.close()
         await self.executions.close()
         await self.results.close()
         await self.database.close()

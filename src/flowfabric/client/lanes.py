@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from flowfabric.client.refusals import refusal
 from flowfabric.core.errors import InvalidInput, LaneNotFound
 from flowfabric.core.execution import LaneInfo, Route, check_lane
+from flowfabric.core.lane import LaneTraffic
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 
@@ -15,8 +17,9 @@ from flowfabric.db.session import Database
 class Lanes:
     """What can be asked and said about lanes."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, namespace: str | None = None) -> None:
         self._database = database
+        self._namespace = namespace
         # The ids of the routes this client has registered.
         self.known: dict[Route, int] = {}
         self._registering: dict[Route, asyncio.Future[int]] = {}
@@ -50,6 +53,15 @@ class Lanes:
         if not rows:
             raise LaneNotFound.explained({"lane": lane})
         return LaneInfo(*rows[0])
+
+    async def traffic(
+        self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000, partition: int = 0
+    ) -> Sequence[LaneTraffic]:
+        """How busy the lanes are. Looks at a bounded number of rows; may be asked every second."""
+        rows = await self._database.call(
+            functions.READ_TRAFFIC, partition, self._namespace, window, limit
+        )
+        return [LaneTraffic(*row) for row in rows]
 
     async def pause(
         self,

@@ -27,6 +27,7 @@ from flowfabric.core.execution import (
     ExecutionSummary,
     ExpiredLease,
     IdPage,
+    Progress,
     StateInfo,
     check_tags,
 )
@@ -141,7 +142,14 @@ class ExecutionReads:
         row["capabilities"] = frozenset(row["capabilities"])
         row["tags"] = _tags(row["tags"])
         row["policy"] = json.loads(row["policy"]) if row["policy"] else None
+        if row["parent_id"] is not None:
+            row["parent_id"] = ExecutionId.of(id.partition_key, row["parent_id"])
         return ExecutionInfo(id=id, **row)
+
+    async def progress(self, id: ExecutionId) -> Progress | None:
+        """How far the handler said it is; None if there is no such execution."""
+        rows = await self._database.call(functions.READ_PROGRESS, *place(id), self._namespace)
+        return Progress(*rows[0]) if rows else None
 
     async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
         """The attempts of an execution, first to latest."""

@@ -8,7 +8,8 @@ FlowFabricError
 ├── NotFound                 it is not there, or not yours to see
 │   ├── ExecutionNotFound
 │   ├── UnknownRoute
-│   └── LaneNotFound
+│   ├── LaneNotFound
+│   └── ScheduleNotFound
 ├── Conflict                 look, then decide
 │   ├── KeyReused
 │   ├── RouteCollision
@@ -20,6 +21,8 @@ FlowFabricError
 │   ├── ExecutionTerminal · ExecutionNotTerminal
 │   ├── UseClaimResumedExecution · NotAResumedExecution · ExecutionNotReclaimable
 │   ├── MaxReplaysExhausted · ReclaimCapExceeded
+│   ├── ParentEnded
+│   ├── ScheduleOrphaned
 │   ├── LaneClosed
 │   └── ReadOnlyServer
 ├── LeaseLost                stop working on it: somebody else may have it
@@ -143,6 +146,10 @@ class LaneNotFound(NotFound, code="WF303", name="lane_not_found"):
     """There is no such lane; it appears with its first submission."""
 
 
+class ScheduleNotFound(NotFound, code="WF304", name="schedule_not_found"):
+    """There is no such schedule; it appears when a worker of its app starts."""
+
+
 class Conflict(FlowFabricError):
     """It collides with something that is already there."""
 
@@ -233,6 +240,14 @@ class MaxReplaysExhausted(Refused, code="WF212", name="max_replays_exhausted"):
     """The execution was replayed as often as its policy allows; submit a new one."""
 
 
+class ParentEnded(Refused, code="WF213", name="parent_ended"):
+    """The parent has ended; a child that ends with its parent cannot be started any more."""
+
+
+class ScheduleOrphaned(Refused, code="WF214", name="schedule_orphaned"):
+    """The newest version of the app does not declare this schedule any more; it does not run."""
+
+
 class LeaseLost(FlowFabricError):
     """The lease is gone; stop working on the execution, somebody else may have it."""
 
@@ -306,7 +321,15 @@ class ExecutionFailed(ExecutionEnded):
 
 
 class ExecutionCancelled(ExecutionEnded):
-    """The execution was cancelled."""
+    """The execution was cancelled; `reason` and `actor` say why and by whom, if they did."""
+
+    @property
+    def reason(self) -> str | None:
+        return self.facts.get("reason")
+
+    @property
+    def actor(self) -> str | None:
+        return self.facts.get("actor")
 
 
 class ExecutionExpired(ExecutionEnded):

@@ -30,6 +30,7 @@ from flowfabric.core.states import (
 MAX_PAYLOAD_BYTES = 1_048_576
 MAX_LANE_BYTES = 64
 MAX_NAME_BYTES = 256
+MAX_TRACE_BYTES = 4096
 DEFAULT_LANE = "default"
 DEFAULT_NAMESPACE = "default"
 DEFAULT_KEY_WINDOW = timedelta(days=1)
@@ -74,6 +75,12 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
+    # The execution whose handler submits this one, and whether it ends when that one does.
+    parent_id: ExecutionId | None = None
+    with_parent: bool = False
+    # W3C traceparent and tracestate, as JSON.
+    trace_context: str | None = None
+    task_version: str | None = None
 
     def check(self) -> None:
         """Refuse what the engine would refuse, naming the field, before anything is sent.
@@ -114,6 +121,22 @@ class Submission:
             check_text("key", self.key, 512)
         if self.creator is not None:
             check_text("creator", self.creator, MAX_NAME_BYTES)
+        if self.parent_id is not None or self.with_parent:
+            self._check_parent()
+        if self.trace_context is not None:
+            check_text("trace_context", self.trace_context, MAX_TRACE_BYTES)
+        if self.task_version is not None:
+            check_text("task_version", self.task_version, MAX_NAME_BYTES)
+
+    def _check_parent(self) -> None:
+        if self.parent_id is None:
+            raise InvalidInput(
+                field="parent_id", problem="is needed for a child that ends with its parent"
+            )
+        if self.parent_id.partition_key != self.id.partition_key:
+            raise InvalidInput(field="parent_id", problem="must be in the partition of the child")
+        if self.parent_id.uuid == self.id.uuid:
+            raise InvalidInput(field="parent_id", problem="must be another execution")
 
     def _check_times(self) -> None:
         for name in ("delay", "deadline"):
@@ -171,6 +194,8 @@ class Claimed:
     retry_count: int
     payload_encoding: str | None
     payload: bytes | None
+    replay_count: int
+    trace_context: str | None
     partition_key: int
     lease_id: UUID
 
@@ -312,6 +337,22 @@ class ExecutionInfo:
     trim_at: datetime | None = None
     instance_tag: str | None = None
     policy: Mapping[str, object] | None = None
+    task_version: str | None = None
+    parent_id: ExecutionId | None = None
+    ends_with_parent: bool = False
+    # Of how many runs it waits for the end.
+    wait_left: int | None = None
+    child_count: int = 0
+    step_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a handler says it is; None is what it never said."""
+
+    percent: int | None
+    message: str | None
+    at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

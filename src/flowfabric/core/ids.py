@@ -8,6 +8,8 @@ import re
 import threading
 import time
 from binascii import crc_hqx
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, Self
 from uuid import UUID
 
@@ -17,6 +19,8 @@ _UUID = re.compile(
     r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
 )
 MAX_PARTITION = 65535
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ExecutionId(str):
@@ -78,6 +82,40 @@ def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
     """A new id in the partition of its idempotency key, where its duplicates can be seen."""
     partition = partition_of(f"{namespace}\x00{key}".encode(), partitions)
     return ExecutionId.of(partition, uuid7())
+
+
+def child_id(parent: ExecutionId, replay_count: int, name: str, occurrence: int) -> ExecutionId:
+    """The id of a child, always the same for the same step of the same run of its parent.
+
+    A handler that starts over finds the children it had; replayed, it has others.
+    """
+    told = b"".join(
+        (parent.uuid.bytes, replay_count.to_bytes(8), occurrence.to_bytes(8), name.encode())
+    )
+    millisecond = parent.uuid.int >> 80
+    return ExecutionId.of(parent.partition_key, _derived(millisecond, b"child", told))
+
+
+def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> ExecutionId:
+    """The id of what a schedule submits at one of its times: whoever fires it, it is one."""
+    partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
+    microsecond = (at - _EPOCH) // timedelta(microseconds=1)
+    told = schedule_id.bytes + microsecond.to_bytes(8, signed=True)
+    millisecond = min(max(microsecond // 1000, 0), (1 << 48) - 1)
+    return ExecutionId.of(partition, _derived(millisecond, b"firing", told))
+
+
+def mint_for_schedule(schedule_id: UUID, partitions: int = 1) -> ExecutionId:
+    """A new id for what a schedule submits beside its times, in the partition of its firings."""
+    partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
+    return ExecutionId.of(partition, uuid7())
+
+
+def _derived(millisecond: int, kind: bytes, told: bytes) -> UUID:
+    """A UUIDv8 (RFC 9562): a time in front, as in all our ids, then a digest of what it is for."""
+    digest = int.from_bytes(sha256(kind + b"\x00" + told).digest()[:10])
+    middle, tail = digest >> 68, digest & ((1 << 62) - 1)
+    return UUID(int=millisecond << 80 | 0x8 << 76 | middle << 64 | 0x2 << 62 | tail)
 
 
 # Ids have to be different, not secret: a generator of our own is ten times cheaper than the

@@ -51,12 +51,41 @@ class Exponential:
 Backoff = Fixed | Exponential
 
 
+ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try a failed execution again, up to `max_retries` times after the first attempt."""
+    """Try a failed execution again, up to `max_retries` times after the first attempt.
+
+    `retry_on` are the exceptions that are worth it, all by default; `never_on` are those that are
+    not, and wins. A group of exceptions is worth it if each of its own is.
+    """
 
     max_retries: int = 3
     backoff: Backoff = field(default_factory=Exponential)
+    retry_on: ExceptionTypes = BaseException
+    never_on: ExceptionTypes = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.backoff, Fixed | Exponential):
+            raise InvalidInput(field="retry.backoff", problem="must be a Fixed or an Exponential")
+        for name in ("retry_on", "never_on"):
+            given = getattr(self, name)
+            for kind in given if isinstance(given, tuple) else (given,):
+                if not isinstance(kind, type) or not issubclass(kind, BaseException):
+                    raise InvalidInput(
+                        field=f"retry.{name}",
+                        problem=f"must be an exception class or a tuple of them, not {kind!r:.60}",
+                    )
+
+    def allows(self, error: BaseException) -> bool:
+        """Whether what was raised is worth another attempt."""
+        if isinstance(error, self.never_on):
+            return False
+        if isinstance(error, BaseExceptionGroup) and not _names_groups(self.retry_on):
+            return all(self.allows(one) for one in error.exceptions)
+        return isinstance(error, self.retry_on)
 
     def to_json(self) -> dict[str, Any]:
         if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int):
@@ -64,6 +93,11 @@ class Retry:
         if not 0 <= self.max_retries <= 1_000_000:
             raise InvalidInput(field="retry.max_retries", problem="must be from 0 to 1000000")
         return {"max_retries": self.max_retries, "backoff": self.backoff.to_json()}
+
+
+def _names_groups(kinds: ExceptionTypes) -> bool:
+    several = kinds if isinstance(kinds, tuple) else (kinds,)
+    return any(issubclass(kind, BaseExceptionGroup) for kind in several)
 
 
 def policy_json(

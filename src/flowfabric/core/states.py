@@ -32,6 +32,13 @@ class Eligibility(StrEnum):
     NOT_APPLICABLE = "not_applicable"
 
 
+class StepKind(StrEnum):
+    STEP = "step"
+    FAILURE = "failure"
+    SLEEP = "sleep"
+    NOW = "now"
+
+
 class BlockingReason(StrEnum):
     NONE = "none"
     WAITING_FOR_WORKER = "waiting_for_worker"
@@ -171,6 +178,22 @@ class EventKind(StrEnum):
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
     PROMOTED = "promoted"
+
+
+class Misfire(StrEnum):
+    """What a schedule does about times that passed while nobody was there to fire."""
+
+    ONCE = "once"
+    SKIP = "skip"
+    ALL = "all"
+
+
+class ScheduleState(StrEnum):
+    """Orphaned is a schedule that the newest version of its app does not declare."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    ORPHANED = "orphaned"
 
 
 class GrantKind(StrEnum):

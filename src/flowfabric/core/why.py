@@ -219,6 +219,18 @@ def _waiting_for_children(e: Evidence) -> str:
     return f"It waits for what it depends on since {_at(e, 'since')}{_told(e, 'detail', ': ')}."
 
 
+def _waiting_for_runs(e: Evidence) -> str:
+    many = f"{e['needed']} of {e['runs']} runs" if e["needed"] < e["runs"] else "all of its runs"
+    if e["runs"] == 1:
+        many = "a run"
+    ended = f"{e['ended']} ended" if e["ended"] else "none has ended"
+    more = " and more" if e["is_more"] else ""
+    return (
+        f"It waits since {_at(e, 'since')} for {many} to end ({ended}); open: "
+        f"{', '.join(e['open'])}{more}."
+    )
+
+
 def _expires_before_it_starts(e: Evidence) -> str:
     return (
         f"Its deadline, {_at(e, 'deadline_at')}, comes before the time it is delayed until, "
@@ -247,6 +259,11 @@ def _delayed_by_submit(e: Evidence) -> str:
 def _delayed_by_worker(e: Evidence) -> str:
     who = e.get("worker_instance_id") or "its worker"
     return f"It put itself off until {_at(e, 'delayed_until')} (last held by {who})."
+
+
+def _sleeping(e: Evidence) -> str:
+    nth = f" #{e['occurrence']}" if e["occurrence"] else ""
+    return f"It sleeps until {_at(e, 'delayed_until')} (step {e['sleep']}{nth})."
 
 
 def _resume_delayed(e: Evidence) -> str:
@@ -368,11 +385,13 @@ SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "blocked_by_route": _blocked("no worker could run it"),
     "blocked_by_lane_state": _blocked("its lane is not worked"),
     "waiting_for_children": _waiting_for_children,
+    "waiting_for_runs": _waiting_for_runs,
     "expires_before_it_starts": _expires_before_it_starts,
     "promotion_due": _promotion_due,
     "retry_backoff": _retry_backoff,
     "delayed_by_submit": _delayed_by_submit,
     "delayed_by_worker": _delayed_by_worker,
+    "sleeping": _sleeping,
     "resume_delayed": _resume_delayed,
     "granted": _granted,
     "lane_paused": _lane_paused,

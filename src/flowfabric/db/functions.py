@@ -47,8 +47,18 @@ SUBMIT_EXECUTIONS = _function(
     "submit_executions",
     "partition_key namespace execution_ids route_ids payloads priorities payload_encodings delays "
     "delayed_untils deadlines deadline_ats policies max_reclaims tags creators keys "
-    "key_fingerprints key_scopes key_windows hint",
+    "key_fingerprints key_scopes key_windows hint parent_ids with_parents trace_contexts "
+    "task_versions",
     "item outcome execution_id detail",
+)
+# With its casts it can be sent by any driver, whatever that makes of a number or a text.
+SUBMIT_JSON = Function(
+    "submit_json",
+    ("partition_key", "namespace", "items", "database"),
+    ("submit_json",),
+    "select cast(submit_json as text) as submit_json from ff.submit_json("
+    "p_partition_key => cast($1 as smallint), p_namespace => cast($2 as text), "
+    "p_items => cast(cast($3 as text) as jsonb), p_database => cast($4 as text))",
 )
 CLAIM_EXECUTIONS = _function(
     "claim_executions",
@@ -56,7 +66,7 @@ CLAIM_EXECUTIONS = _function(
     "lease_ttl first_lane floor_rank floor_at floor_id",
     "execution_id namespace lane task claim_kind rank created_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload",
+    "payload replay_count trace_context",
 )
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
@@ -101,7 +111,7 @@ CHANGE_PRIORITY = _function(
 )
 REPLAY_EXECUTION = _function(
     "replay_execution",
-    "partition_key namespace execution_id reason actor if_version",
+    "partition_key namespace execution_id reason actor from_step from_occurrence fresh if_version",
     "outcome public_state version detail",
 )
 RETRY_EXECUTION = _function(
@@ -119,6 +129,7 @@ UNBLOCK_EXECUTION = _function(
     "partition_key namespace execution_id expected_reason reason actor if_version",
     "outcome public_state version detail",
 )
+RESOLVE_WAKES = _function("resolve_wakes", "partition_key limit", "handled due_in")
 EXPIRE_EXECUTIONS = _function("expire_executions", "partition_key limit", "handled due_in")
 
 _FENCE = "partition_key namespace execution_id lease_id epoch attempt_id"
@@ -127,12 +138,30 @@ DELAY_EXECUTION = _function(
     "delay_execution", f"{_FENCE} delay delayed_until", "outcome delayed_until detail"
 )
 WAIT_CHILDREN = _function("wait_children", _FENCE, "outcome detail")
+WAIT_FOR_RUNS = _function("wait_for_runs", f"{_FENCE} targets k", "outcome open detail")
 HOLD_EXECUTION = _function("hold_execution", f"{_FENCE} reason step", "outcome detail")
 REVOKE_LEASE = _function(
     "revoke_lease",
     "partition_key namespace execution_id expected_lease_id worker_instance_id reason actor "
     "if_version",
     "outcome public_state version detail",
+)
+RECORD_STEPS = _function(
+    "record_steps",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
+    "positions sequentials kinds values encodings delays untils wait",
+    "item outcome recorded_at until_at value encoding attempt_index detail",
+)
+LIST_STEPS = _function(
+    "list_steps",
+    "partition_key namespace execution_id",
+    "name occurrence position is_sequential kind value encoding recorded_at until_at attempt_index",
+)
+READ_JOURNALS = _function(
+    "read_journals",
+    "partition_key namespace execution_ids",
+    "execution_id name occurrence position is_sequential kind value encoding recorded_at until_at "
+    "attempt_index",
 )
 
 EXPIRE_WORKER_LEASES = _function(
@@ -156,6 +185,12 @@ LIST_WORKERS = _function(
     "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
     "heartbeat_at expires_at is_alive",
 )
+READ_TRAFFIC = _function(
+    "read_traffic",
+    "partition_key namespace window limit",
+    "lane state resumes_at waiting is_more_waiting waiting_since delayed active is_more_timed "
+    "submitted completed retried failed seconds workers running",
+)
 SWEEP_WORKERS = _function("sweep_workers", "limit", "handled due_in")
 
 SET_LANE = _function(
@@ -163,6 +198,36 @@ SET_LANE = _function(
     "lane state resumes_at retention clear_retention reason actor",
     "outcome lane state resumes_at retention reason changed_by changed_at",
 )
+
+DECLARE_SCHEDULES = _function(
+    "declare_schedules",
+    "namespace app version generation names schedule_ids route_ids crons everys time_zones "
+    "anchor_ats are_anchored misfires next_ats payloads payload_encodings priorities deadlines "
+    "max_reclaims policies tags task_versions",
+    "outcome generation version",
+)
+DUE_SCHEDULES = _function(
+    "due_schedules",
+    "namespace app names limit",
+    "name schedule_id rule_no cron every time_zone anchor_at misfire next_at read_at due_in",
+)
+FIRE_SCHEDULE = _function(
+    "fire_schedule",
+    "partition_key namespace app name call_id rule_no expected_next_at fire_ats next_at "
+    "execution_ids",
+    "outcome fired next_at",
+)
+SET_SCHEDULE = _function(
+    "set_schedule",
+    "namespace app name is_paused next_at rule_no reason actor",
+    "outcome state next_at",
+)
+RUN_SCHEDULE = _function(
+    "run_schedule",
+    "partition_key namespace app name execution_id actor",
+    "outcome execution_id",
+)
+FORGET_SCHEDULE = _function("forget_schedule", "namespace app name", "outcome")
 
 TRIM_RETENTION = _function(
     "trim_retention", "partition_key limit retention event_floor", "handled due_in"
@@ -205,7 +270,7 @@ SERVER_TIME = _function("server_time", "", "server_time")
 _CLAIM = (
     "execution_id namespace lane task claim_kind rank created_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload"
+    "payload replay_count trace_context"
 )
 _GRANT = "partition_key namespace execution_id key worker_id worker_instance_id"
 ISSUE_CLAIM_GRANT = _function(
@@ -242,6 +307,7 @@ READ_EVENTS = _function(
 FUNCTIONS: tuple[Function, ...] = (
     REGISTER_ROUTES,
     SUBMIT_EXECUTIONS,
+    SUBMIT_JSON,
     CLAIM_EXECUTIONS,
     COMPLETE_EXECUTIONS,
     FAIL_EXECUTIONS,
@@ -257,9 +323,14 @@ FUNCTIONS: tuple[Function, ...] = (
     BLOCK_EXECUTION_FOR_ADMISSION,
     UNBLOCK_EXECUTION,
     EXPIRE_EXECUTIONS,
+    RESOLVE_WAKES,
     REPORT_PROGRESS,
     DELAY_EXECUTION,
     WAIT_CHILDREN,
+    WAIT_FOR_RUNS,
+    RECORD_STEPS,
+    LIST_STEPS,
+    READ_JOURNALS,
     HOLD_EXECUTION,
     REVOKE_LEASE,
     SET_TAGS,
@@ -283,8 +354,15 @@ FUNCTIONS: tuple[Function, ...] = (
     HEARTBEAT_WORKERS,
     MARK_WORKER_DEAD,
     LIST_WORKERS,
+    READ_TRAFFIC,
     SWEEP_WORKERS,
     SET_LANE,
+    DECLARE_SCHEDULES,
+    DUE_SCHEDULES,
+    FIRE_SCHEDULE,
+    SET_SCHEDULE,
+    RUN_SCHEDULE,
+    FORGET_SCHEDULE,
     TRIM_RETENTION,
     TRIM_EVENTS,
     TRIM_KEYS,
@@ -304,7 +382,8 @@ DESCRIBE_EXECUTION = Read(
            tags, creator, flow_id, is_crash_loop, reclaim_at, attempt_deadline_at,
            attempt_started_at, attempt_paused_at, attempt_pause_cause, due_at, blocked_at,
            cancellation_reason, cancelled_by, progress_percent, progress_message, progressed_at,
-           retention, trim_at, instance_tag, policy
+           retention, trim_at, instance_tag, policy, task_version, parent_id, ends_with_parent,
+           wait_left, child_count, step_count
     from ff.execution_view
     where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
     """,
@@ -350,6 +429,15 @@ LIST_ATTEMPTS = Read(
     order by attempt_index
     """,
 )
+READ_PROGRESS = Read(
+    "read_progress",
+    "execution_view",
+    """
+    select progress_percent, progress_message, progressed_at
+    from ff.execution_view
+    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
+    """,
+)
 LIST_EVENTS = Read(
     "list_events",
     "event_view",
@@ -381,6 +469,19 @@ READ_LANE = Read(
     where lane = $1
     """,
 )
+LIST_SCHEDULES = Read(
+    "list_schedules",
+    "schedule_view",
+    """
+    select namespace, app, name, schedule_id, state, version, task, lane, cron, every, time_zone,
+           anchor_at, rule_no, misfire, priority, is_paused, orphaned_at, next_at, last_at, last_id,
+           fired_count, declared_at, changed_at, changed_by, reason
+    from ff.schedule_view
+    where ($1::text is null or namespace = $1) and ($2::text is null or app = $2)
+      and ($3::text is null or name = $3)
+    order by namespace, app, name
+    """,
+)
 READ_VERSION = Read(
     "read_version",
     "execution_view",
@@ -408,9 +509,11 @@ READS: tuple[Read, ...] = (
     READ_INFO,
     READ_CONTEXT,
     LIST_ATTEMPTS,
+    READ_PROGRESS,
     LIST_EVENTS,
     LIST_LANES,
     READ_LANE,
+    LIST_SCHEDULES,
     READ_VERSION,
     READ_EVENT,
 )

@@ -24,7 +24,7 @@ PAGE = 10_000
 
 # The tables of which an execution owns rows. In their place a narrowed query reads the rows of the
 # executions in question; everything else it reads whole.
-_OWNED = re.compile(r"\bff\.(execution|execution_body|attempt|event|grant)\b")
+_OWNED = re.compile(r"\bff\.(execution|execution_body|attempt|step|event|grant)\b")
 _NARROW = """\
 with {tables}
 select * from (

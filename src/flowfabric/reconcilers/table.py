@@ -51,6 +51,13 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.executions.promote_delayed(limit=batch),
     ),
+    # Those whom an end concerns, where whoever ended it could not tell them all and then died.
+    Reconciler(
+        "wake_resolver",
+        timedelta(seconds=1),
+        500,
+        lambda client, batch: client.executions.resolve_wakes(limit=batch),
+    ),
     Reconciler(
         "grant_reaper",
         timedelta(seconds=5),

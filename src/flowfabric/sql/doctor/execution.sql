@@ -31,7 +31,16 @@ from (
   from ff.attempt a
   where a.partition_key = $1::smallint and a.execution_id = $2::uuid
   union all
-  select 7, 'event', v.event_id, to_jsonb(v)
+  select 7, 'step', s.position, to_jsonb(s) - 'value' || jsonb_build_object(
+           'value_bytes', octet_length(s.value))
+  from ff.step s
+  where s.partition_key = $1::smallint and s.execution_id = $2::uuid
+  union all
+  select 8, 'run_wait', 0, to_jsonb(w)
+  from ff.run_wait w
+  where w.partition_key = $1::smallint and w.waiter_id = $2::uuid
+  union all
+  select 9, 'event', v.event_id, to_jsonb(v)
   from ff.event v
   where v.partition_key = $1::smallint and v.execution_id = $2::uuid
 ) x

@@ -18,7 +18,9 @@ returns table (
   deadline_at         timestamptz,
   retry_count         integer,
   payload_encoding    text,
-  payload             bytea
+  payload             bytea,
+  replay_count        integer,
+  trace_context       text
 )
 language plpgsql
 set search_path = ''
@@ -36,7 +38,7 @@ begin
          case e.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
          e.rank, e.created_at, e.epoch, e.attempt_index, e.attempt_id, e.attempt_type::text,
          e.lease_expires_at, e.attempt_deadline_at, e.deadline_at, e.retry_count,
-         e.payload_encoding, coalesce(e.payload, b.payload)
+         e.payload_encoding, coalesce(e.payload, b.payload), e.replay_count, b.trace_context
   from unnest(p_execution_ids) with ordinality i(execution_id, n)
   cross join lateral (
     select x.* from ff.execution x
@@ -46,7 +48,7 @@ begin
   cross join lateral (
     select x.lane, x.task from ff.route x where x.route_id = e.route_id offset 0) r
   left join lateral (
-    select x.payload from ff.execution_body x
+    select x.payload, x.trace_context from ff.execution_body x
     where e.payload is null
       and x.partition_key = p_partition_key and x.execution_id = e.execution_id
     offset 0) b on true

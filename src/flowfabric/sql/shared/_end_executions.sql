@@ -2,7 +2,9 @@
 --
 -- A live lease is taken away: the epoch rises, so that its holder is told off whatever it tries,
 -- and a hint tells it at once. An open attempt ends as p_ended_as; one that had ended keeps how it
--- did, and so keeps its failure. Without any attempt the execution keeps pending_first_attempt.
+-- did, and so keeps its failure. Without any attempt the execution keeps pending_first_attempt. What
+-- it waited for is forgotten, and those whom its end concerns are told. Returns whether some of them
+-- could not be told at once.
 drop function if exists ff._end_executions;
 create function ff._end_executions(
   p_partition_key smallint,
@@ -18,9 +20,10 @@ create function ff._end_executions(
   p_reason        text default null,
   p_cancelled_by  text default null,
   p_actor         text default null,
-  p_detail        jsonb default null
+  p_detail        jsonb default null,
+  p_wake          boolean default true
 )
-returns void
+returns boolean
 language plpgsql
 set search_path = ''
 set plan_cache_mode = force_generic_plan
@@ -31,16 +34,19 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid    constant xid8 := pg_current_xact_id();
-  v_losers uuid[];
+  v_xid     constant xid8 := pg_current_xact_id();
+  v_losers  uuid[];
+  v_idlers  uuid[];
+  v_awaited uuid[];
+  v_wakes   record;
 begin
   with item as materialized (
     select p_partition_key as pk, u.execution_id, x.lease_id, x.worker_instance_id, x.ownership,
-           p_class is not null and x.attempt_ended_as is null as is_failing
+           x.wait_left, p_class is not null and x.attempt_ended_as is null as is_failing
     from unnest(p_execution_ids) u(execution_id)
     cross join lateral (
       -- as it was: the event tells which lease ended
-      select e.lease_id, e.worker_instance_id, e.ownership, e.attempt_ended_as
+      select e.lease_id, e.worker_instance_id, e.ownership, e.attempt_ended_as, e.wait_left
       from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.execution_id
       offset 0
@@ -78,6 +84,7 @@ begin
       trim_at = greatest(p_now, e.transitioned_at) + e.retention,
       attempt_deadline_at = null,
       attempt_time_left = null,
+      wait_left = null,
       attempt_ended_at = case when e.total_attempt_count > 0
         then coalesce(e.attempt_ended_at, greatest(p_now, e.transitioned_at)) end,
       attempt_ended_as = case when e.total_attempt_count > 0
@@ -95,7 +102,7 @@ begin
     where e.partition_key = i.pk and e.execution_id = i.execution_id
     returning e.execution_id, e.version, e.attempt_index, e.total_attempt_count, e.epoch,
               e.route_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at,
-              i.lease_id, i.worker_instance_id, i.ownership
+              e.is_awaited, i.lease_id, i.worker_instance_id, i.ownership, i.wait_left
   ),
   logged as (
     insert into ff.event (
@@ -108,12 +115,27 @@ begin
            d.transitioned_at, p_actor, p_detail
     from ended d
   )
-  select array_agg(d.execution_id) filter (where d.ownership = 'leased') into v_losers from ended d;
+  select array_agg(d.execution_id) filter (where d.ownership = 'leased'),
+         array_agg(d.execution_id) filter (where d.wait_left is not null),
+         array_agg(d.execution_id) filter (where d.is_awaited)
+    into v_losers, v_idlers, v_awaited
+  from ended d;
+
+  if v_idlers is not null then
+    delete from ff.run_wait w
+    using (select p_partition_key as pk, u.id from unnest(v_idlers) u(id) offset 0) i
+    where w.partition_key = i.pk and w.waiter_id = i.id;
+  end if;
 
   delete from ff.grant g
   using (select p_partition_key as pk, u.id from unnest(p_execution_ids) u(id) offset 0) i
   where g.partition_key = i.pk and g.execution_id = i.id;
   perform ff._hint_lost(p_partition_key, v_losers);
   perform pg_notify('ff_ended', p_partition_key::text);
+  if not p_wake or v_awaited is null then
+    return false;
+  end if;
+  v_wakes := ff._wake_runs(p_partition_key, v_awaited, p_now);
+  return v_wakes.pending_ids is not null;
 end;
 $$;

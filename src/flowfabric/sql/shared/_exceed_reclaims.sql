@@ -1,4 +1,5 @@
--- End executions that lost their lease too often (T22). The caller holds the row locks.
+-- End executions that lost their lease too often (T22). The caller holds the row locks. One that ended
+-- with its parent, which stood before it, is left alone.
 drop function if exists ff._exceed_reclaims;
 create function ff._exceed_reclaims(
   p_partition_key smallint,
@@ -27,6 +28,10 @@ begin
       where x.partition_key = p_partition_key and x.execution_id = u.id
       offset 0) e
   loop
+    continue when not exists (
+      select from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = v_row.id
+        and case when e.phase = 'active' then true else false end);
     perform ff._end_executions(
       p_partition_key, array[v_row.id], 'failed', 'exceed_reclaims', 'failed', 'expire_lease',
       'interrupted_reclaimed', p_now,

@@ -15,7 +15,8 @@ create function ff._interrupt_executions(
   p_now             timestamptz,
   p_until_at        timestamptz default null,
   p_blocking_detail text default null,
-  p_detail          jsonb default null
+  p_detail          jsonb default null,
+  p_wait_left       integer default null
 )
 returns void
 language plpgsql
@@ -64,6 +65,8 @@ begin
       attempt_time_left = case when e.attempt_deadline_at is not null then greatest(
         e.attempt_deadline_at - greatest(p_now, e.transitioned_at), interval '0') end,
       attempt_deadline_at = null,
+      wait_no = e.wait_no + (p_cause = 'wait_for_runs')::integer,
+      wait_left = p_wait_left,
       transitioned_at = greatest(p_now, e.transitioned_at),
       mutated_at = greatest(p_now, e.transitioned_at)
     from item i

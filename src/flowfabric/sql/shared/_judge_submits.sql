@@ -19,7 +19,11 @@ create function ff._judge_submits(
   p_keys              text[],
   p_key_fingerprints  bytea[],
   p_key_scopes        text[],
-  p_key_windows       interval[]
+  p_key_windows       interval[],
+  p_parent_ids        uuid[],
+  p_with_parents      boolean[],
+  p_trace_contexts    text[],
+  p_task_versions     text[]
 )
 returns ff.verdict[]
 language plpgsql
@@ -41,10 +45,11 @@ begin
                as detail
       from unnest(p_execution_ids, p_route_ids, p_payloads, p_payload_encodings, p_delays,
                   p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags,
-                  p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows)
+                  p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows, p_parent_ids,
+                  p_with_parents, p_trace_contexts, p_task_versions)
         with ordinality u(id, route_id, payload, encoding, delay, delayed_until, deadline,
                           deadline_at, policy, max_reclaims, tags, creator, key, fingerprint, scope,
-                          wnd, n)
+                          wnd, parent_id, with_parent, trace_context, task_version, n)
       cross join lateral (
         select case
             when u.id is null then array['execution_id', 'must be a uuid']
@@ -79,6 +84,14 @@ begin
             when u.key is not null
               and coalesce(u.wnd, interval '0') not between interval '0' and interval '10 years'
               then array['key_window', 'must be between nothing and ten years']
+            when u.with_parent and u.parent_id is null
+              then array['parent_id', 'is needed for a child that ends with its parent']
+            when u.with_parent and u.parent_id = u.id
+              then array['parent_id', 'must be another execution']
+            when octet_length(u.trace_context) > 4096
+              then array['trace_context', 'must be at most 4096 bytes']
+            when u.task_version = '' or octet_length(u.task_version) > 256
+              then array['task_version', 'must be 1 to 256 bytes']
           end as words) w
       cross join lateral (select w.words[1] as field, w.words[2] as problem) p
       left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace

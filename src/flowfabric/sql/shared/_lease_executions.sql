@@ -30,7 +30,9 @@ returns table (
   deadline_at         timestamptz,
   retry_count         integer,
   payload_encoding    text,
-  payload             bytea
+  payload             bytea,
+  replay_count        integer,
+  trace_context       text
 )
 language plpgsql
 set search_path = ''
@@ -82,7 +84,7 @@ begin
       where e.partition_key = i.pk and e.execution_id = i.execution_id
       returning e.execution_id, e.version, e.attempt_type, e.epoch, e.route_id, e.rank,
                 e.created_at, e.lease_expires_at, e.attempt_deadline_at, e.deadline_at,
-                e.retry_count, e.payload_encoding, e.payload, e.namespace, e.flow_id,
+                e.retry_count, e.replay_count, e.payload_encoding, e.payload, e.namespace, e.flow_id,
                 e.instance_tag, e.transitioned_at, i.n
     ),
     logged as (
@@ -96,12 +98,13 @@ begin
     )
     select l.execution_id, l.namespace, r.lane, r.task, 'fresh', l.rank, l.created_at, l.epoch, 0,
            p_claim_id, l.attempt_type::text, l.lease_expires_at, l.attempt_deadline_at,
-           l.deadline_at, l.retry_count, l.payload_encoding, coalesce(l.payload, b.payload)
+           l.deadline_at, l.retry_count, l.payload_encoding, coalesce(l.payload, b.payload),
+           l.replay_count, b.trace_context
     from leased l
     cross join lateral (
       select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r
     left join lateral (
-      select x.payload from ff.execution_body x
+      select x.payload, x.trace_context from ff.execution_body x
       where l.payload is null
         and x.partition_key = p_partition_key and x.execution_id = l.execution_id
       offset 0) b on true
@@ -211,7 +214,7 @@ begin
     where e.partition_key = i.pk and e.execution_id = i.execution_id
     returning e.execution_id, e.version, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
               e.route_id, e.rank, e.created_at, e.lease_expires_at, e.attempt_deadline_at,
-              e.deadline_at, e.retry_count, e.payload_encoding, e.payload, e.cause, e.namespace,
+              e.deadline_at, e.retry_count, e.replay_count, e.payload_encoding, e.payload, e.cause, e.namespace,
               e.flow_id, e.instance_tag, e.transitioned_at, i.n
   ),
   logged as (
@@ -229,12 +232,12 @@ begin
          case l.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
          l.rank, l.created_at, l.epoch, l.attempt_index, l.attempt_id, l.attempt_type::text,
          l.lease_expires_at, l.attempt_deadline_at, l.deadline_at, l.retry_count,
-         l.payload_encoding, coalesce(l.payload, b.payload)
+         l.payload_encoding, coalesce(l.payload, b.payload), l.replay_count, b.trace_context
   from leased l
   cross join lateral (
     select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r
   left join lateral (
-    select x.payload from ff.execution_body x
+    select x.payload, x.trace_context from ff.execution_body x
     where l.payload is null
       and x.partition_key = p_partition_key and x.execution_id = l.execution_id
     offset 0) b on true

@@ -43,6 +43,16 @@ begin
     using item i
     where a.partition_key = i.pk and a.execution_id = i.execution_id
   ),
+  steps as (
+    delete from ff.step s
+    using item i
+    where s.partition_key = i.pk and s.execution_id = i.execution_id
+  ),
+  waits as (
+    delete from ff.run_wait w
+    using item i
+    where w.partition_key = i.pk and w.waiter_id = i.execution_id
+  ),
   grants as (
     delete from ff.grant g
     using item i

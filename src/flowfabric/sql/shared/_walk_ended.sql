@@ -46,7 +46,7 @@ begin
       v_end := v_last;
     end if;
     with seen as materialized (
-      select e.execution_id, e.route_id, e.phase, e.terminal_at, e.retention
+      select e.execution_id, e.route_id, e.phase, e.terminal_at, e.retention, e.wakes_pending
       from ff.execution e
       where e.partition_key = p_partition_key
         and e.execution_id > v_at and e.execution_id <= v_end
@@ -62,7 +62,7 @@ begin
         where r.route_id = s.route_id
         offset 0
       ) l on true
-      where s.phase = 'terminal' and s.retention is null
+      where s.phase = 'terminal' and s.retention is null and not s.wakes_pending
         and s.terminal_at + coalesce(l.retention, p_retention) <= p_now
       order by s.execution_id
       limit p_limit - cardinality(doomed)
@@ -84,6 +84,7 @@ begin
         from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = u.execution_id
           and e.phase = 'terminal' and e.retention is null and e.terminal_at = u.terminal_at
+          and not e.wakes_pending
         for update skip locked
       ) w);
     exit when next_id is not null or v_end = v_last;

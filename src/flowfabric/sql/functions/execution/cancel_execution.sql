@@ -3,9 +3,11 @@
 -- An operator (source operator_override) may always. The lease holder must show its fence, and so
 -- must any other source while the execution runs; a fence that is not good is answered, not raised,
 -- because the lease may have been marked expired on the way. Grants go, timers stop, and the holder's
--- process is told at once by a hint.
+-- process is told at once by a hint. Those whom its end concerns are told as in
+-- ff.complete_executions.
 --
--- Moves:    any unfinished state -> terminal cancelled (T23); a lease found expired is marked so (T19)
+-- Moves:    any unfinished state -> terminal cancelled (T23); a lease found expired is marked so
+--           (T19); those it concerns: runnable blocked -> eligible (T4)
 -- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s
@@ -32,9 +34,10 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  v_row     ff.execution;
-  v_now     timestamptz;
-  v_verdict ff.verdict;
+  v_row        ff.execution;
+  v_now        timestamptz;
+  v_verdict    ff.verdict;
+  v_is_pending boolean;
 begin
   perform ff._check_words(p_actor, p_reason);
   if p_source is null or p_source = '' or octet_length(p_source) > 256
@@ -78,13 +81,15 @@ begin
   end if;
 
   v_now := ff.now();
-  perform ff._end_executions(
+  v_is_pending := ff._end_executions(
     p_partition_key, array[p_execution_id], 'cancelled', 'cancel', 'cancelled', 'cancel',
     'ended_cancelled', v_now,
     p_reason => p_reason,
     p_cancelled_by => p_source,
     p_actor => p_actor,
     p_detail => jsonb_strip_nulls(jsonb_build_object('source', p_source, 'reason', p_reason)));
-  return query select 'cancelled', 'cancelled', v_row.version + 1, null::jsonb;
+  return query
+  select 'cancelled', 'cancelled', v_row.version + 1,
+         case when v_is_pending then jsonb_build_object('wakes_pending', true) end;
 end;
 $$;

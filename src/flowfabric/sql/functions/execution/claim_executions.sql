@@ -8,7 +8,8 @@
 -- granted to another worker is passed over; what is claimed loses its grant.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
---           active -> terminal failed (T22 over the limit of reclaims)
+--           active -> terminal failed (T22 over the limit of reclaims); those this concerns:
+--           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, in claim order, skipping those that are locked; then their grants
 -- Replay:   the same p_claim_id returns the executions it leased and still holds
@@ -46,7 +47,9 @@ returns table (
   deadline_at         timestamptz,
   retry_count         integer,
   payload_encoding    text,
-  payload             bytea
+  payload             bytea,
+  replay_count        integer,
+  trace_context       text
 )
 language plpgsql
 security definer
@@ -179,6 +182,15 @@ begin
 
   if cardinality(v_capped) > 0 then
     perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
+    -- Their children may be among those to be leased, and have ended with them.
+    v_picked := array(
+      select u.id from unnest(v_picked) with ordinality u(id, n)
+      cross join lateral (
+        select e.phase from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = u.id
+        offset 0) x
+      where x.phase <> 'terminal'
+      order by u.n);
   end if;
   if v_seen = 0 then
     -- Nothing there, unless the original of this call has taken it since the slot was read.

@@ -1,8 +1,11 @@
 -- Settle running executions with their results.
 --
--- Returns a row for every item that was not plainly completed; no row means all of them were.
+-- Those who wait for what was completed are told, and children that end with it are cancelled; with
+-- `wakes_pending` some of them could not be, and ff.resolve_wakes is to be called. Returns a row for
+-- every item that was not plainly completed; no row means all of them were.
 --
--- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19)
+-- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19); those it
+--           concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -34,11 +37,13 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now    timestamptz;
-  v_xid    xid8;
-  v_done   bigint[];
-  v_rest   bigint[];
-  v_judged ff.verdict[];
+  v_now     timestamptz;
+  v_xid     xid8;
+  v_done    bigint[];
+  v_awaited uuid[];
+  v_wakes   record;
+  v_rest    bigint[];
+  v_judged  ff.verdict[];
 begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
@@ -111,7 +116,8 @@ begin
     from held h
     where e.partition_key = h.pk and e.execution_id = h.id
     returning h.n, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
-              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at,
+              e.is_awaited
   ),
   logged as (
     insert into ff.event (
@@ -122,10 +128,19 @@ begin
            d.flow_id, d.namespace, d.instance_tag, d.transitioned_at
     from done d
   )
-  select array_agg(d.n) into v_done from done d;
+  select array_agg(d.n), array_agg(d.execution_id) filter (where d.is_awaited)
+    into v_done, v_awaited
+  from done d;
 
   if p_hint and v_done is not null then
     perform pg_notify('ff_ended', p_partition_key::text);
+  end if;
+  if v_awaited is not null then
+    v_wakes := ff._wake_runs(p_partition_key, v_awaited, v_now);
+    return query
+    select u.n::integer, 'completed', jsonb_build_object('wakes_pending', true)
+    from unnest(p_execution_ids) with ordinality u(id, n)
+    where u.n = any (v_done) and u.id = any (v_wakes.pending_ids);
   end if;
   if cardinality(v_done) = cardinality(p_execution_ids) then
     return;

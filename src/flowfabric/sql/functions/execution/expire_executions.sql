@@ -4,7 +4,9 @@
 -- failure of class timeout: tried again if the stored policy allows, else expired. Both take a live
 -- lease away. due_in is the time to the next due row.
 --
--- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24)
+-- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24);
+--           those an end concerns: runnable blocked -> eligible (T4), unfinished -> terminal
+--           cancelled (T23)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping those that are locked
 -- Replay:   nothing left to do the second time
@@ -53,9 +55,17 @@ begin
       p_class => 'timeout', p_category => 'execution_deadline',
       p_reason => 'its deadline has passed',
       p_detail => jsonb_build_object('category', 'execution_deadline'));
+    -- What ended with its parent just now has no attempt any more.
+    v_late := array(
+      select u.id from unnest(v_late) u(id)
+      cross join lateral (
+        select e.phase from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = u.id
+        offset 0) x
+      where x.phase = 'active');
   end if;
 
-  if v_late is not null then
+  if cardinality(v_late) > 0 then
     v_xid := pg_current_xact_id();
     with item as materialized (
       select p_partition_key as pk, x.execution_id, x.lease_id, x.worker_instance_id, x.wait

@@ -37,6 +37,7 @@ declare
   v_policy jsonb;
   v_event  record;
   v_holder record;
+  v_sleep  ff.step;
   v_live   record;
   v_able   bigint;
   v_routes bigint[];
@@ -145,6 +146,22 @@ begin
         'capabilities', case when v_row.eligibility = 'blocked_by_route' then v_route.capabilities end,
         'actor', case when v_event.kind = 'blocked' then v_event.actor end)),
       null::timestamptz;
+  elsif v_row.wait_left is not null then
+    return query
+    select 'dependency', 'waiting_for_runs',
+      jsonb_build_object(
+        'since', v_row.transitioned_at, 'runs', count(*), 'ended', count(w.ended_at),
+        'needed', count(w.ended_at) + v_row.wait_left,
+        'open', coalesce(jsonb_agg(format('{fp:%s}:%s', p_partition_key, w.target_id)
+                                   order by w.target_id)
+                         filter (where w.ended_at is null and w.nth <= 10), '[]'),
+        'is_more', count(*) filter (where w.ended_at is null) > 10),
+      null::timestamptz
+    from (
+      select x.target_id, x.ended_at,
+             row_number() over (partition by x.ended_at is null order by x.target_id) as nth
+      from ff.run_wait x
+      where x.partition_key = p_partition_key and x.waiter_id = p_execution_id) w;
   elsif v_row.eligibility = 'blocked_by_dependencies' then
     return query select 'dependency', 'waiting_for_children',
       jsonb_strip_nulls(jsonb_build_object(
@@ -170,12 +187,24 @@ begin
           'failure_reason', v_row.failure_reason, 'failed_at', v_row.attempt_ended_at)),
         v_row.delayed_until;
     else
+      -- The sleep it is in: the first of its journal that ends when the delay does.
+      if v_row.attempt_state = 'attempt_interrupted' then
+        select s.* into v_sleep
+        from ff.step s
+        where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+          and case when s.kind = 'sleep' and s.until_at = v_row.delayed_until
+                then true else false end
+        order by s.position
+        limit 1;
+      end if;
       return query select 'time',
         case when v_row.blocking_reason = 'waiting_for_resume_delay' then 'resume_delayed'
+             when v_sleep.name is not null then 'sleeping'
              when v_row.attempt_state = 'attempt_interrupted' then 'delayed_by_worker'
              else 'delayed_by_submit' end,
         jsonb_strip_nulls(jsonb_build_object(
-          'delayed_until', v_row.delayed_until,
+          'delayed_until', v_row.delayed_until, 'sleep', v_sleep.name,
+          'occurrence', v_sleep.occurrence,
           'worker_instance_id', case when v_row.attempt_state = 'attempt_interrupted'
                                   then v_row.last_worker_instance_id end)),
         v_row.delayed_until;

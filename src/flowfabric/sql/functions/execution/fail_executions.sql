@@ -1,9 +1,11 @@
 -- Settle the running attempts of executions as failed: to be tried again, or for good.
 --
--- The policy stored with the execution decides (_retry_wait). Returns a row for every item.
+-- The policy stored with the execution decides (_retry_wait). Those whom an end concerns are told as
+-- in ff.complete_executions. Returns a row for every item.
 --
 -- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14); a lease found
---           expired is marked so (T19)
+--           expired is marked so (T19); those an end concerns: runnable blocked -> eligible (T4),
+--           unfinished -> terminal cancelled (T23)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -43,9 +45,13 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now    timestamptz;
-  v_xid    xid8;
-  v_judged ff.verdict[];
+  v_now     timestamptz;
+  v_xid     xid8;
+  v_judged  ff.verdict[];
+  v_settled ff.verdict[];
+  v_awaited uuid[];
+  v_wakes   record;
+  v_pending uuid[];
 begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
@@ -56,7 +62,6 @@ begin
   v_now := ff.now();
   v_xid := pg_current_xact_id();
 
-  return query
   with item as materialized (
     select p_partition_key as pk, j.item, j.execution_id, p_reasons[j.item] as reason,
            p_categories[j.item] as category, p_details[j.item] as detail,
@@ -131,7 +136,7 @@ begin
     returning d.item, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch,
               e.route_id, e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag,
               e.transitioned_at, e.delayed_until, e.failure_class, e.failure_category,
-              e.total_attempt_count
+              e.total_attempt_count, e.is_awaited
   ),
   logged as (
     insert into ff.event (
@@ -148,22 +153,39 @@ begin
              'delayed_until', f.delayed_until))
     from failed f
   )
-  select f.item,
-         case when f.delayed_until is null then 'failed' else 'retry_scheduled' end,
-         f.delayed_until,
-         case when f.delayed_until is not null then f.total_attempt_count end,
-         null::jsonb
-  from failed f
-  union all
-  select i.item, 'invalid', null, null, jsonb_build_object(
-           'field', i.bad_field,
-           'problem', case i.bad_field
-             when 'class' then 'must be transient, permanent, infra_crash, timeout or cancelled'
-             when 'reason' then 'must be at most 256 bytes without control characters'
-             when 'category' then 'must be at most 256 bytes'
-             else 'must be at most 64 KiB' end)
-  from item i
-  where i.bad_field is not null
+  select array_agg(row(
+           a.item, a.execution_id, a.word, a.delayed_until, a.attempt_index, a.detail)::ff.verdict),
+         array_agg(a.execution_id) filter (where a.is_awaited)
+    into v_settled, v_awaited
+  from (
+    select f.item, f.execution_id,
+           case when f.delayed_until is null then 'failed' else 'retry_scheduled' end as word,
+           f.delayed_until,
+           case when f.delayed_until is not null then f.total_attempt_count end as attempt_index,
+           null::jsonb as detail, f.is_awaited and f.delayed_until is null as is_awaited
+    from failed f
+    union all
+    select i.item, i.execution_id, 'invalid', null, null, jsonb_build_object(
+             'field', i.bad_field,
+             'problem', case i.bad_field
+               when 'class' then 'must be transient, permanent, infra_crash, timeout or cancelled'
+               when 'reason' then 'must be at most 256 bytes without control characters'
+               when 'category' then 'must be at most 256 bytes'
+               else 'must be at most 64 KiB' end), false
+    from item i
+    where i.bad_field is not null
+  ) a;
+  if v_awaited is not null then
+    v_wakes := ff._wake_runs(p_partition_key, v_awaited, v_now);
+    v_pending := v_wakes.pending_ids;
+  end if;
+
+  return query
+  select s.item, s.word, s.until_at, s.attempt_index,
+         case when s.execution_id = any (v_pending)
+                then jsonb_build_object('wakes_pending', true)
+              else s.detail end
+  from unnest(v_settled) s
   union all
   select j.item,
          case when j.word <> 'repeat' then j.word

@@ -1,17 +1,27 @@
 -- Run an ended execution again. Its history stays; the next claim starts a new attempt.
 --
--- Moves:    terminal -> runnable eligible, attempt pending replay (T28)
--- Refuses:  WF001 invalid_input · WF206 not_terminal · WF212 max_replays_exhausted · WF301 not_found
--- Locks:    the execution, waiting up to 2 s
+-- Its steps stay as well, and are not done again, unless p_from_step names one: then that step and
+-- all that were started after it are forgotten; with p_fresh all of them are. So can an execution be
+-- treated that is held because its steps do not fit: it is then unblocked, and its attempt goes on.
+--
+-- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · runnable held -> runnable
+--           eligible (T7); those whom its end concerned and who were not told yet: runnable
+--           blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+-- Refuses:  WF001 invalid_input (also a step that is not there) · WF206 not_terminal
+--           · WF212 max_replays_exhausted · WF301 not_found
+-- Locks:    the execution, waiting up to 2 s; those its end concerned, skipping those that are locked
 -- Replay:   already_applied when the version has moved
 drop function if exists ff.replay_execution;
 create function ff.replay_execution(
-  p_partition_key smallint,
-  p_namespace     text,
-  p_execution_id  uuid,
-  p_reason        text default null,
-  p_actor         text default null,
-  p_if_version    integer default null
+  p_partition_key   smallint,
+  p_namespace       text,
+  p_execution_id    uuid,
+  p_reason          text default null,
+  p_actor           text default null,
+  p_from_step       text default null,
+  p_from_occurrence integer default 0,
+  p_fresh           boolean default false,
+  p_if_version      integer default null
 )
 returns table (outcome text, public_state text, version integer, detail jsonb)
 language plpgsql
@@ -21,20 +31,46 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  v_row ff.execution;
+  v_row     ff.execution;
+  v_now     timestamptz;
+  v_is_held boolean;
+  v_detail  jsonb;
 begin
   perform ff._check_words(p_actor, p_reason);
+  if p_fresh is null or (p_fresh and p_from_step is not null) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'fresh', 'problem', 'give a step to go on from, or fresh, or neither'));
+  end if;
+  if p_from_occurrence is null or p_from_occurrence < 0
+     or (p_from_occurrence > 0 and p_from_step is null) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'from_occurrence', 'problem', 'must be a number from 0 on, of a step'));
+  end if;
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
     return;
   end if;
-  if v_row.phase <> 'terminal' then
+  v_is_held := v_row.eligibility = 'blocked_by_operator'
+    and v_row.blocking_reason = 'paused_by_policy' and (p_fresh or p_from_step is not null);
+  if v_row.phase <> 'terminal' and not v_is_held then
     perform ff._refuse('WF206', 'not_terminal', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
       'hint', 'only an ended execution can be replayed; cancel it first'));
   end if;
-  perform ff._replay_execution(p_partition_key, v_row, p_reason, p_actor);
-  return query select 'replayed', 'waiting', v_row.version + 1, null::jsonb;
+
+  v_now := ff.now();
+  v_detail := ff._forget_steps(
+    p_partition_key, p_execution_id, p_from_step, p_from_occurrence, p_fresh);
+  if v_is_held then
+    perform ff._make_eligible(
+      p_partition_key, p_execution_id, 'unblock', 'unblocked', v_now, p_actor,
+      jsonb_strip_nulls(jsonb_build_object(
+        'blocking_reason', v_row.blocking_reason, 'reason', p_reason)) || v_detail);
+    return query select 'unblocked', 'waiting', v_row.version + 1, null::jsonb;
+  else
+    perform ff._replay_execution(p_partition_key, v_row, p_reason, p_actor, v_detail);
+    return query select 'replayed', 'waiting', v_row.version + 1, null::jsonb;
+  end if;
 end;
 $$;

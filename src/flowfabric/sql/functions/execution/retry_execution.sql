@@ -1,8 +1,9 @@
 -- Let an execution go on now, whatever it waits for: ended, it is replayed; in back-off or delayed,
--- it is due at once; held, paused or blocked for admission, it is unblocked.
+-- it is due at once, its sleep over; held, paused or blocked for admission, it is unblocked.
 --
 -- Moves:    terminal -> runnable eligible (T28) · runnable delayed -> eligible (T8) · runnable blocked
---           -> eligible (T7)
+--           -> eligible (T7); those whom its end concerned and who were not told yet: runnable
+--           blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   already_applied when the version has moved
@@ -39,6 +40,12 @@ begin
     perform ff._replay_execution(p_partition_key, v_row, p_reason, p_actor);
   elsif v_row.eligibility = 'not_eligible_until_time' then
     v_word := 'promoted';
+    if v_row.attempt_state = 'attempt_interrupted' then
+      -- else it would find its sleep in the journal and sleep on
+      update ff.step s set until_at = greatest(v_now, s.recorded_at)
+      where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+        and case when s.kind = 'sleep' and s.until_at > v_now then true else false end;
+    end if;
     perform ff._make_eligible(
       p_partition_key, p_execution_id, 'promote', 'promoted', v_now, p_actor,
       jsonb_strip_nulls(jsonb_build_object('delayed_until', v_row.delayed_until, 'reason', p_reason)));

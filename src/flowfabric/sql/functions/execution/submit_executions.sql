@@ -3,12 +3,15 @@
 -- A route names where an execution belongs; it must have been registered in p_namespace. The caller
 -- mints the ids, so a call may be repeated. With a key, the first execution that used it within its
 -- window (or while it is unfinished) is the answer; the same key with another fingerprint is
--- refused. Arrays that no item needs may be null. Returns a row for every item that was not created;
+-- refused. A child that ends with its parent is stored only while the parent has not ended. Arrays
+-- that no item needs may be null. Returns a row for every item that was not created;
 -- no row means all of them were.
 --
 -- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
--- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused · busy
--- Locks:    none waited for; keys are tried, not awaited
+-- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused
+--           · parent_ended · busy
+-- Locks:    none waited for; parents that children end with, in id order, and keys are tried, not
+--           awaited
 -- Replay:   duplicate, with the id of the first
 drop function if exists ff.submit_executions;
 create function ff.submit_executions(
@@ -31,7 +34,11 @@ create function ff.submit_executions(
   p_key_fingerprints  bytea[] default null,
   p_key_scopes        text[] default null,
   p_key_windows       interval[] default null,
-  p_hint              boolean default true
+  p_hint              boolean default true,
+  p_parent_ids        uuid[] default null,
+  p_with_parents      boolean[] default null,
+  p_trace_contexts    text[] default null,
+  p_task_versions     text[] default null
 )
 returns table (item integer, outcome text, execution_id uuid, detail jsonb)
 language plpgsql
@@ -64,7 +71,9 @@ begin
     cardinality(p_payload_encodings), cardinality(p_delays), cardinality(p_delayed_untils),
     cardinality(p_deadlines), cardinality(p_deadline_ats), cardinality(p_policies),
     cardinality(p_max_reclaims), cardinality(p_tags), cardinality(p_creators), cardinality(p_keys),
-    cardinality(p_key_fingerprints), cardinality(p_key_scopes), cardinality(p_key_windows)]);
+    cardinality(p_key_fingerprints), cardinality(p_key_scopes), cardinality(p_key_windows),
+    cardinality(p_parent_ids), cardinality(p_with_parents), cardinality(p_trace_contexts),
+    cardinality(p_task_versions)]);
 
   if p_partition_key is distinct from 0 then
     -- Nobody would ever look into a partition that is not there.
@@ -89,17 +98,25 @@ begin
     into v_is_suspect, v_has_body
   from unnest(p_execution_ids, p_payloads, p_max_reclaims) u(id, payload, max_reclaims);
   v_has_body := v_has_body or p_policies is not null or p_tags is not null
-                or p_creators is not null;
+                or p_creators is not null or p_trace_contexts is not null
+                or p_task_versions is not null;
   if v_is_suspect or v_closed is not null or array_position(p_route_ids, null) is not null
      or num_nonnulls(p_route_ids) = 0
      or num_nonnulls(p_payload_encodings, p_delays, p_delayed_untils, p_deadlines, p_deadline_ats,
-                     p_policies, p_tags, p_creators, p_keys) > 0 then
+                     p_policies, p_tags, p_creators, p_keys, p_with_parents, p_trace_contexts,
+                     p_task_versions) > 0 then
     v_refused := ff._judge_submits(
       p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads, p_payload_encodings,
       p_delays, p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags,
-      p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows);
+      p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows, p_parent_ids,
+      p_with_parents, p_trace_contexts, p_task_versions);
   end if;
   if cardinality(v_refused) > 0 then
+    v_skip := array(select r.item from unnest(v_refused) r);
+  end if;
+  if p_with_parents is not null then
+    v_refused := v_refused || ff._take_parents(
+      p_partition_key, p_namespace, v_skip, p_execution_ids, p_parent_ids, p_with_parents);
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
   if p_keys is not null then
@@ -119,7 +136,7 @@ begin
       partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
       mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
       cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
-      instance_tag, payload_encoding, payload)
+      instance_tag, payload_encoding, payload, parent_id, ends_with_parent)
     select p_partition_key, u.id, u.route_id, p_namespace,
            9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
            v_now, v_now, v_now, 1, 'runnable', 'unowned',
@@ -137,12 +154,15 @@ begin
            coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::numeric, 100),
            case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
            u.encoding,
-           case when octet_length(u.payload) <= 256 then u.payload end
+           -- a trace context rides with the payload: the claim looks for both in one place
+           case when octet_length(u.payload) <= 256 and u.trace_context is null then u.payload end,
+           u.parent_id, coalesce(u.with_parent, false)
     from unnest(p_execution_ids, p_route_ids, p_payloads, p_priorities, p_payload_encodings,
                 p_delays, p_delayed_untils, p_deadlines, p_deadline_ats, p_policies,
-                p_max_reclaims, p_tags)
+                p_max_reclaims, p_tags, p_parent_ids, p_with_parents, p_trace_contexts)
       with ordinality u(id, route_id, payload, priority, encoding, delay, delayed_until, deadline,
-                        deadline_at, policy, max_reclaims, tags, n)
+                        deadline_at, policy, max_reclaims, tags, parent_id, with_parent,
+                        trace_context, n)
     cross join lateral (
       select case when coalesce(u.delayed_until, v_now + u.delay) > v_now
                then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
@@ -171,13 +191,17 @@ begin
       where s.nth > 1);
   end if;
   if v_has_body then
-    insert into ff.execution_body (partition_key, execution_id, payload, policy, tags, creator)
-    select p_partition_key, u.id, case when octet_length(u.payload) > 256 then u.payload end,
-           u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator
-    from unnest(p_execution_ids, p_payloads, p_policies, p_tags, p_creators)
-      with ordinality u(id, payload, policy, tags, creator, n)
+    insert into ff.execution_body (
+      partition_key, execution_id, payload, policy, tags, creator, trace_context, task_version)
+    select p_partition_key, u.id,
+           case when octet_length(u.payload) > 256 or u.trace_context is not null
+             then u.payload end,
+           u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator, u.trace_context, u.task_version
+    from unnest(p_execution_ids, p_payloads, p_policies, p_tags, p_creators, p_trace_contexts,
+                p_task_versions)
+      with ordinality u(id, payload, policy, tags, creator, trace_context, task_version, n)
     where (octet_length(u.payload) > 256 or u.policy is not null or u.tags is not null
-           or u.creator is not null)
+           or u.creator is not null or u.trace_context is not null or u.task_version is not null)
       and u.id = any (v_created) and u.n <> all (v_skip) and u.n <> all (v_second);
   end if;
 
@@ -189,13 +213,13 @@ begin
     return;
   end if;
   return query
-  -- A lane that was closed since does not take back what it had accepted.
+  -- A lane that was closed since, or a parent that ended, does not take back what was accepted.
   select r.item, case when x.is_there then 'duplicate' else r.word end, r.execution_id,
          case when x.is_there then null else r.detail end
   from unnest(v_refused) r
   left join lateral (
     select true as is_there from ff.execution e
-    where r.word = 'lane_closed' and e.partition_key = p_partition_key
+    where r.word in ('lane_closed', 'parent_ended') and e.partition_key = p_partition_key
       and e.execution_id = r.execution_id and e.namespace = p_namespace
     offset 0) x on true
   union all

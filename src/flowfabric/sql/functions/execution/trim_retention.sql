@@ -53,6 +53,7 @@ begin
     select e.execution_id
     from ff.execution e
     where e.partition_key = p_partition_key and e.trim_at <= v_now and e.phase = 'terminal'
+      and case when e.wakes_pending then false else true end
     order by e.trim_at
     limit p_limit
     for update skip locked);

@@ -37,7 +37,9 @@ returns table (
   deadline_at         timestamptz,
   retry_count         integer,
   payload_encoding    text,
-  payload             bytea
+  payload             bytea,
+  replay_count        integer,
+  trace_context       text
 )
 language plpgsql
 security definer

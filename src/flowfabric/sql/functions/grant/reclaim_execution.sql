@@ -5,7 +5,8 @@
 -- as the outcome, so that what was noticed on the way (T19, T22) is kept; else it is `reclaimed`.
 --
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19),
---           active -> terminal failed (T22 over the limit of reclaims)
+--           active -> terminal failed (T22 over the limit of reclaims); those this concerns:
+--           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
 -- Refuses:  WF001 invalid_input (also a grant of another worker) · WF207 not_leaseable (its
 --           lane is paused or disabled) · WF301 not_found
 --           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
@@ -40,6 +41,8 @@ returns table (
   retry_count         integer,
   payload_encoding    text,
   payload             bytea,
+  replay_count        integer,
+  trace_context       text,
   outcome             text,
   detail              jsonb
 )

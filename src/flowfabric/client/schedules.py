@@ -1,0 +1,374 @@
+"""Schedules: declared and fired by workers, looked at and steered by operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from flowfabric.client.lanes import Lanes
+from flowfabric.core.errors import InvalidInput, RetryExhausted, ScheduleNotFound
+from flowfabric.core.execution import Route, check_name, check_tags
+from flowfabric.core.ids import ExecutionId, firing_id, mint_for_schedule, uuid7
+from flowfabric.core.schedule import (
+    DueSchedule,
+    Plan,
+    Rule,
+    ScheduleInfo,
+    near,
+    plan,
+)
+from flowfabric.core.states import Misfire, ScheduleState
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+
+# How often a resume is tried while an app changes the rule at the same time.
+_TRIES = 5
+MAX_NEXT = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One schedule as an app declares it; an anchor in the rule is one that the app fixed."""
+
+    name: str
+    route: Route
+    rule: Rule
+    misfire: Misfire = Misfire.ONCE
+    payload: bytes = b"{}"
+    payload_encoding: str | None = None
+    priority: int = 0
+    deadline: timedelta | None = None
+    max_reclaims: int | None = None
+    policy: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    task_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What became of a declaration.
+
+    `outcome` is `declared`, `older` (a newer version of the app has spoken) or `superseded`
+    (another worker of this version has said something else since).
+    """
+
+    outcome: str
+    generation: int
+    version: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """How many executions a call submitted, and when the schedule is due next, None if never.
+
+    `outcome` is `fired`, or `already_fired`, `inactive` or `gone`: then none were.
+    """
+
+    outcome: str
+    count: int
+    next_at: datetime | None
+
+
+class Schedules:
+    """What can be asked and said about schedules."""
+
+    def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
+        self._database = database
+        self._lanes = lanes
+        self._namespace = namespace
+
+    # Operators
+
+    async def get(
+        self, name: str, *, app: str | None = None, namespace: str | None = None
+    ) -> ScheduleInfo:
+        """One schedule; ScheduleNotFound, or InvalidInput if several apps have one of that name."""
+        check_name("name", name)
+        found = [
+            one
+            for one in await self._read(app, name)
+            if namespace is None or one.namespace == namespace
+        ]
+        if not found:
+            known = {one.name for one in await self._read(app, None)}
+            raise ScheduleNotFound(
+                f"There is no schedule named {name!r} here{near(name, known)}", name=name, app=app
+            )
+        if len(found) > 1:
+            where = sorted({one.app for one in found})
+            if len(where) > 1:
+                raise InvalidInput(
+                    field="app", problem=f"must be given: {name} is of {', '.join(where)}"
+                )
+            spaces = ", ".join(sorted(one.namespace for one in found))
+            raise InvalidInput(field="namespace", problem=f"must be given: {name} is in {spaces}")
+        return found[0]
+
+    async def pause(
+        self,
+        name: str,
+        *,
+        app: str | None = None,
+        namespace: str | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> ScheduleInfo:
+        """Let it not fire until `resume`. Times that pass meanwhile are gone."""
+        found = await self.get(name, app=app, namespace=namespace)
+        await self._set(found, True, None, reason, actor)
+        return await self.get(name, app=found.app, namespace=found.namespace)
+
+    async def resume(
+        self,
+        name: str,
+        *,
+        app: str | None = None,
+        namespace: str | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> ScheduleInfo:
+        """Let it fire again, from its next time on."""
+        for _ in range(_TRIES):
+            found = await self.get(name, app=app, namespace=namespace)
+            next_at = found.rule.after(await self._now())
+            if await self._set(found, False, next_at, reason, actor) != "rule_changed":
+                return await self.get(name, app=found.app, namespace=found.namespace)
+        raise RetryExhausted(operation="set_schedule")
+
+    async def run(
+        self,
+        name: str,
+        *,
+        app: str | None = None,
+        namespace: str | None = None,
+        actor: str | None = None,
+    ) -> ExecutionId:
+        """Submit it now, beside its times; ScheduleOrphaned if no worker declares it any more."""
+        found = await self.get(name, app=app, namespace=namespace)
+        id = mint_for_schedule(found.schedule_id)
+        await self._database.call(
+            functions.RUN_SCHEDULE,
+            id.partition_key,
+            found.namespace,
+            found.app,
+            found.name,
+            id.uuid,
+            actor,
+        )
+        return id
+
+    async def next(
+        self,
+        name: str,
+        *,
+        count: int = 5,
+        app: str | None = None,
+        namespace: str | None = None,
+    ) -> list[datetime]:
+        """The next times by its rule, whether it is active or not."""
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NEXT:
+            raise InvalidInput(field="count", problem=f"must be 1 to {MAX_NEXT}")
+        found = await self.get(name, app=app, namespace=namespace)
+        if found.next_at is not None:
+            return [found.next_at, *islice(found.rule.times(found.next_at), count - 1)]
+        return list(islice(found.rule.times(await self._now()), count))
+
+    async def forget(
+        self, name: str, *, app: str | None = None, namespace: str | None = None
+    ) -> None:
+        """Remove an orphaned schedule; what it submitted stays."""
+        found = await self.get(name, app=app, namespace=namespace)
+        await self._database.call(functions.FORGET_SCHEDULE, found.namespace, found.app, found.name)
+
+    # Workers
+
+    async def declare(
+        self,
+        app: str,
+        version: Sequence[int],
+        declarations: Sequence[Declaration],
+        *,
+        namespace: str | None = None,
+        generation: int | None = None,
+    ) -> Declared:
+        """Say which schedules an app has. `generation` is that of an earlier answer, to say the
+        same again without undoing what others have said since."""
+        space = self._own(namespace)
+        check_name("app", app)
+        for one in declarations:
+            check_tags(one.tags)
+        routes = [await self._lanes.register(one.route) for one in declarations]
+        now = (await self._now()).replace(microsecond=0)
+        anchors = await self._anchors(space, app, declarations, now)
+        next_ats = [
+            Rule(one.rule.cron, one.rule.every, one.rule.time_zone, anchor).after(now)
+            for one, anchor in zip(declarations, anchors, strict=True)
+        ]
+        rows = await self._database.call(
+            functions.DECLARE_SCHEDULES,
+            space,
+            app,
+            list(version),
+            generation,
+            [one.name for one in declarations],
+            [uuid7() for _ in declarations],
+            routes,
+            [one.rule.cron for one in declarations],
+            [one.rule.every for one in declarations],
+            [one.rule.time_zone for one in declarations],
+            anchors,
+            [one.rule.anchor is not None for one in declarations],
+            [one.misfire.value for one in declarations],
+            next_ats,
+            [one.payload for one in declarations],
+            [one.payload_encoding for one in declarations],
+            [one.priority for one in declarations],
+            [one.deadline for one in declarations],
+            [one.max_reclaims for one in declarations],
+            [one.policy for one in declarations],
+            [json.dumps(dict(one.tags)) if one.tags else None for one in declarations],
+            [one.task_version for one in declarations],
+        )
+        outcome, known, stored = rows[0]
+        return Declared(outcome, known, tuple(stored))
+
+    async def due(
+        self, app: str, names: Sequence[str] | None = None, *, namespace: str | None = None
+    ) -> tuple[list[DueSchedule], datetime, timedelta | None]:
+        """What is due, the time that was judged by, and how long until the next is due."""
+        *rows, last = await self._database.call(
+            functions.DUE_SCHEDULES,
+            self._own(namespace),
+            app,
+            None if names is None else list(names),
+            1000,
+        )
+        return [_due(row) for row in rows], last["read_at"], last["due_in"]
+
+    async def fire(
+        self,
+        app: str,
+        due: DueSchedule,
+        now: datetime,
+        *,
+        namespace: str | None = None,
+        call_id: UUID | None = None,
+    ) -> Fired:
+        """Submit what a due schedule's misfire rule asks for, and set its next time; nothing if
+        somebody else was first."""
+        todo = plan(due.rule, due.misfire, due.next_at, now)
+        return await self._fire(self._own(namespace), app, due, todo, call_id or uuid7())
+
+    async def _fire(
+        self, namespace: str, app: str, due: DueSchedule, todo: Plan, call_id: UUID
+    ) -> Fired:
+        ids = [firing_id(due.schedule_id, at) for at in todo.fire_ats]
+        rows = await self._database.call(
+            functions.FIRE_SCHEDULE,
+            firing_id(due.schedule_id, due.next_at).partition_key,
+            namespace,
+            app,
+            due.name,
+            call_id,
+            due.rule_no,
+            due.next_at,
+            todo.fire_ats,
+            todo.next_at,
+            [id.uuid for id in ids],
+        )
+        return Fired(*rows[0])
+
+    async def _anchors(
+        self,
+        namespace: str,
+        app: str,
+        declarations: Sequence[Declaration],
+        now: datetime,
+    ) -> list[datetime | None]:
+        """Where each `every` is counted from: what the app says, else what is stored, else now."""
+        if all(one.rule.every is None or one.rule.anchor is not None for one in declarations):
+            return [one.rule.anchor for one in declarations]
+        stored = {
+            one.name: one
+            for one in await self._read(app, None)
+            if one.namespace == namespace and one.every is not None
+        }
+        anchors: list[datetime | None] = []
+        for one in declarations:
+            known = stored.get(one.name)
+            if one.rule.every is None or one.rule.anchor is not None:
+                anchors.append(one.rule.anchor)
+            elif known is not None and known.every == one.rule.every:
+                anchors.append(known.anchor_at)
+            else:
+                anchors.append(now)
+        return anchors
+
+    async def _set(
+        self,
+        found: ScheduleInfo,
+        is_paused: bool,
+        next_at: datetime | None,
+        reason: str | None,
+        actor: str | None,
+    ) -> str:
+        rows = await self._database.call(
+            functions.SET_SCHEDULE,
+            found.namespace,
+            found.app,
+            found.name,
+            is_paused,
+            next_at,
+            found.rule_no,
+            reason,
+            actor,
+        )
+        return str(rows[0]["outcome"])
+
+    async def _read(self, app: str | None, name: str | None) -> list[ScheduleInfo]:
+        rows = await self._database.call(functions.LIST_SCHEDULES, self._namespace, app, name)
+        return [_info(row) for row in rows]
+
+    async def _now(self) -> datetime:
+        now: datetime = (await self._database.call(functions.SERVER_TIME))[0][0]
+        return now
+
+    def _own(self, namespace: str | None) -> str:
+        """The namespace that is meant; a worker's schedules are of one."""
+        if namespace is not None and self._namespace not in (None, namespace):
+            raise InvalidInput(field="namespace", problem="is not the one of this client")
+        space = self._namespace if namespace is None else namespace
+        if space is None:
+            raise InvalidInput(field="namespace", problem="must be given")
+        return space
+
+    async def list(self, *, app: str | None = None) -> list[ScheduleInfo]:
+        """All schedules, or those of one app, by name."""
+        return await self._read(app, None)
+
+
+def _info(record: Any) -> ScheduleInfo:
+    row = dict(record)
+    if row["last_id"] is not None:
+        place = firing_id(row["schedule_id"], row["last_at"])
+        row["last_id"] = ExecutionId.of(place.partition_key, row["last_id"])
+    row["version"] = ".".join(map(str, row["version"]))
+    row["state"] = ScheduleState(row["state"])
+    row["misfire"] = Misfire(row["misfire"])
+    return ScheduleInfo(**row)
+
+
+def _due(row: Any) -> DueSchedule:
+    return DueSchedule(
+        name=row["name"],
+        schedule_id=row["schedule_id"],
+        rule=Rule(row["cron"], row["every"], row["time_zone"], row["anchor_at"]),
+        rule_no=row["rule_no"],
+        misfire=Misfire(row["misfire"]),
+        next_at=row["next_at"],
+    )

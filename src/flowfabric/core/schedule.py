@@ -1,0 +1,334 @@
+"""Schedules: the rule that says when, what is due after a while, and a schedule as it is stored.
+
+Pure: nothing here reads a clock. `now` is always the database's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
+from functools import cache, cached_property
+from uuid import UUID
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import Misfire, ScheduleState
+
+MAX_FIRINGS = 1000
+"""How many executions one call submits; what is left goes on with the next."""
+
+GRACE = timedelta(minutes=1)
+"""A firing later than this was missed; only `skip` asks."""
+
+SCHEDULED_AT_TAG = "schedule.at"
+"""The tag of a firing that says for which time it is; `schedule.name` says of which schedule."""
+
+MAX_SCHEDULE_NAME_BYTES = 240
+LEAST_EVERY = timedelta(seconds=1)
+MOST_EVERY = timedelta(days=36525)
+
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+# As cronsim names them in its complaints, and what may stand there.
+_FIELDS = {
+    "minute": (0, "0 to 59"),
+    "hour": (1, "0 to 23"),
+    "day-of-month": (2, "1 to 31, or L for the last"),
+    "month": (3, "1 to 12 or JAN to DEC"),
+    "day-of-week": (4, "0 to 7 (Sunday is 0 and 7) or SUN to SAT"),
+}
+_WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+_MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()  # noqa: SIM905
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a schedule fires: the times of a cron expression in a time zone, or every so often
+    counted from `anchor`. All times that go in and come out are aware; those that come out are UTC.
+    """
+
+    cron: str | None = None
+    every: timedelta | None = None
+    time_zone: str = "UTC"
+    anchor: datetime | None = None
+
+    def after(self, moment: datetime) -> datetime:
+        """The first time behind a moment."""
+        return next(self.times(moment))
+
+    def times(self, moment: datetime) -> Iterator[datetime]:
+        """The times behind a moment, ascending."""
+        if self.every is not None:
+            return self._steps(moment, self.every)
+        return self._calendar(moment)
+
+    def latest(self, first: datetime, now: datetime) -> datetime:
+        """The last time up to `now`; `first`, a time of the rule, if there is none behind it."""
+        if self.every is not None:
+            return max(first, self.after(now) - self.every)
+        # Looked for backwards, in windows that grow: a minute's rule may have a year behind it.
+        window = timedelta(minutes=2)
+        while now - window > first:
+            found = self._last(now - window, now)
+            if found is not None:
+                return found
+            window *= 8
+        return self._last(first, now) or first
+
+    def _last(self, start: datetime, now: datetime) -> datetime | None:
+        found = None
+        for moment in self.times(start):
+            if moment > now:
+                break
+            found = moment
+        return found
+
+    def _steps(self, moment: datetime, every: timedelta) -> Iterator[datetime]:
+        anchor = _LONG_AGO if self.anchor is None else self.anchor
+        number = 0 if moment < anchor else (moment - anchor) // every + 1
+        while True:
+            yield (anchor + number * every).astimezone(UTC)
+            number += 1
+
+    def _calendar(self, moment: datetime) -> Iterator[datetime]:
+        from cronsim import CronSim  # an app without schedules needs no calendar
+
+        last = moment.astimezone(UTC)
+        assert self.cron is not None
+        for local in CronSim(self.cron, last.astimezone(self._zone)):
+            found = local.astimezone(UTC)
+            # In the hour that comes twice, a rule of fixed hours is asked by the clock on the wall
+            # and answers with the first of the two: that one is over.
+            if found > last:
+                yield found
+                last = found
+        raise InvalidInput(
+            field="cron", problem=f"{self.cron!r} names no time in the next fifty years"
+        )
+
+    @cached_property
+    def _zone(self) -> tzinfo:
+        return zone(self.time_zone)
+
+    def __str__(self) -> str:
+        if self.every is not None:
+            return f"every {self.every}"
+        return f"{self.cron} {self.time_zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a schedule that is due does: fire for these times, and go on at `next_at`."""
+
+    fire_ats: list[datetime]
+    next_at: datetime
+
+
+def plan(
+    rule: Rule, misfire: Misfire, next_at: datetime, now: datetime, most: int = MAX_FIRINGS
+) -> Plan:
+    """What is to be done about the times from `next_at`, the first that has not fired, up to `now`.
+
+    all: each of them fires, in order, at most so many at once. once: one firing, for the latest,
+    stands for all of them. skip: the latest fires unless it was missed, that is, more than GRACE
+    ago; the others do not.
+    """
+    if misfire is Misfire.ALL:
+        due = [next_at]
+        for moment in rule.times(next_at):
+            if moment > now or len(due) == most:
+                return Plan(due, moment)
+            due.append(moment)
+    latest = rule.latest(next_at, now)
+    is_missed = misfire is Misfire.SKIP and now - latest > GRACE
+    return Plan([] if is_missed else [latest], rule.after(now))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInfo:
+    """A schedule as it is stored."""
+
+    namespace: str
+    app: str
+    name: str
+    schedule_id: UUID
+    state: ScheduleState
+    version: str
+    task: str
+    lane: str
+    cron: str | None
+    every: timedelta | None
+    time_zone: str
+    anchor_at: datetime | None
+    rule_no: int
+    misfire: Misfire
+    priority: int
+    is_paused: bool
+    orphaned_at: datetime | None
+    next_at: datetime | None
+    last_at: datetime | None
+    last_id: ExecutionId | None
+    fired_count: int
+    declared_at: datetime
+    changed_at: datetime | None
+    changed_by: str | None
+    reason: str | None
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(self.cron, self.every, self.time_zone, self.anchor_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueSchedule:
+    """A schedule whose time has come."""
+
+    name: str
+    schedule_id: UUID
+    rule: Rule
+    rule_no: int
+    misfire: Misfire
+    next_at: datetime
+
+
+# What a caller writes
+
+
+def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
+    """A rule of five cron fields; InvalidInput names what is wrong with it."""
+    if not isinstance(expression, str):
+        raise InvalidInput(field="cron", problem=f"must be text, not {type(expression).__name__}")
+    text = " ".join(expression.split())
+    if text.startswith("@"):
+        if text.lower() not in _MACROS:
+            raise InvalidInput(
+                field="cron",
+                problem=f"{text!r} is not known{near(text.lower(), _MACROS)}",
+            )
+        text = _MACROS[text.lower()]
+    fields = text.split()
+    if len(fields) != 5:
+        raise InvalidInput(
+            field="cron",
+            problem=f"{text[:80]!r} has {len(fields)} fields, not five: minute, hour, day of "
+            "month, month, day of week. For less than a minute use every",
+        )
+    from cronsim import CronSimError
+
+    rule = Rule(cron=text, time_zone=zone_name(tz))
+    try:
+        rule.after(_LONG_AGO)
+    except (CronSimError, AssertionError, TypeError, ValueError) as error:
+        raise InvalidInput(field="cron", problem=_complaint(fields, str(error))) from error
+    return rule
+
+
+def every_rule(every: timedelta, start: datetime | None = None) -> Rule:
+    """A rule of equal steps, counted from `start`, or else from its first declaration."""
+    if not isinstance(every, timedelta):
+        raise InvalidInput(
+            field="every", problem=f"must be a timedelta, not {type(every).__name__}"
+        )
+    if not LEAST_EVERY <= every <= MOST_EVERY:
+        raise InvalidInput(field="every", problem="must be between a second and a hundred years")
+    if start is not None:
+        if not isinstance(start, datetime) or start.tzinfo is None:
+            raise InvalidInput(field="start", problem="must be a datetime with a time zone")
+        start = start.astimezone(UTC)
+    return Rule(every=every, anchor=start)
+
+
+def misfire_rule(misfire: str) -> Misfire:
+    try:
+        return Misfire(misfire)
+    except ValueError:
+        words = [str(word) for word in Misfire]
+        raise InvalidInput(
+            field="misfire", problem=f"must be one of {', '.join(words)}{near(misfire, words)}"
+        ) from None
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """1.10.0 as numbers that compare: (1, 10)."""
+    if not isinstance(version, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version):
+        raise InvalidInput(
+            field="version",
+            problem=f"{version!r} is not up to eight numbers with dots, as in 1.4.2",
+        )
+    numbers = [int(number) for number in version.split(".")]
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def zone_name(tz: str | tzinfo) -> str:
+    """The name of a time zone, which must be known here."""
+    from zoneinfo import ZoneInfo
+
+    if isinstance(tz, ZoneInfo) and tz.key:
+        return tz.key
+    if tz is UTC:
+        return "UTC"
+    if not isinstance(tz, str):
+        raise InvalidInput(
+            field="tz", problem="must be a name such as Europe/Berlin, or a ZoneInfo with a key"
+        )
+    zone(tz)
+    return tz
+
+
+@cache
+def zone(name: str) -> tzinfo:
+    """The time zone of a name; InvalidInput tells the nearest if there is none."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        known = available_timezones()
+        hint = near(name, known) if known else "; there are none here, install the package tzdata"
+        raise InvalidInput(
+            field="tz", problem=f"there is no time zone {name[:64]!r}{hint}"
+        ) from error
+
+
+def near(word: object, known: Iterator[str] | set[str] | dict[str, str] | list[str]) -> str:
+    """'; did you mean …?' for the nearest of the known words, nothing if none is near."""
+    by_lower = {one.lower(): one for one in known}
+    text = str(word).lower().replace(" ", "_")
+    found = get_close_matches(text, by_lower, n=1)
+    if not found:
+        # Berlin for Europe/Berlin
+        found = [one for one in sorted(by_lower) if one.endswith(f"/{text}")][:1]
+    return f"; did you mean {by_lower[found[0]]}?" if found else ""
+
+
+def _complaint(fields: list[str], problem: str) -> str:
+    """What is wrong with which field, and what may stand there."""
+    name = problem.removeprefix("Bad ")
+    if name not in _FIELDS:
+        return f"{' '.join(fields)!r}: {problem}"
+    index, allowed = _FIELDS[name]
+    text = fields[index]
+    hint = ""
+    if name in ("month", "day-of-week"):
+        words = _MONTHS if name == "month" else _WEEKDAYS
+        found = [w for w in re.findall(r"[A-Za-z]{3,}", text) if w.upper() not in words]
+        if found:
+            hint = near(found[0][:3].upper(), words)
+    if name == "day-of-month" and text.isdecimal() and 1 <= int(text) <= 31:
+        return f"there is no day {text} in month {fields[3]}"
+    return f"{name.replace('-', ' ')} {text[:40]!r}: must be {allowed}{hint}"

@@ -1,0 +1,29 @@
+-- An execution waits for others if and only if it is written down for which.
+--
+-- While it waits there is a row for each of them, all of the present wait. At least as many of them
+-- are open as the execution says have yet to end.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits anew.
+select 'C01' as name, e.partition_key, e.execution_id,
+       format('waits for %s of %s open runs, of %s (wait %s)', e.wait_left, w.open, w.number,
+              e.wait_no) as problem
+from ff.execution e
+cross join lateral (
+  select count(*) as number, count(*) filter (where x.ended_at is null) as open,
+         count(*) filter (where x.wait_no <> e.wait_no) as others
+  from ff.run_wait x
+  where x.partition_key = e.partition_key and x.waiter_id = e.execution_id
+) w
+where e.public_state = 'waiting_children' and e.wait_left is not null
+  and (e.wait_left not between 1 and w.open or w.others > 0)
+union all
+select 'C01', w.partition_key, w.waiter_id,
+       format('%s runs are written down to be waited for, but %s', count(*),
+              case when e.execution_id is null then 'the execution is gone'
+                   else 'it waits for none' end)
+from ff.run_wait w
+left join ff.execution e on e.partition_key = w.partition_key and e.execution_id = w.waiter_id
+where e.wait_left is null
+group by w.partition_key, w.waiter_id, e.execution_id

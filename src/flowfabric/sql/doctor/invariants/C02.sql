@@ -1,0 +1,19 @@
+-- Nobody waits for what has ended.
+--
+-- An execution that others wait for knows that its end concerns somebody. Once it has ended, they
+-- have been told, or it is written down that they have to be.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits anew, and
+--          finds what has ended.
+select 'C02' as name, w.partition_key, w.waiter_id as execution_id,
+       format('waits for %s, which %s', w.target_id,
+              case when t.execution_id is null then 'is gone'
+                   when t.phase = 'terminal' then 'has ended'
+                   else 'does not know' end) as problem
+from ff.run_wait w
+left join ff.execution t on t.partition_key = w.partition_key and t.execution_id = w.target_id
+where w.ended_at is null
+  and (t.execution_id is null or not t.is_awaited
+       or (t.phase = 'terminal' and not t.wakes_pending))

@@ -1,0 +1,18 @@
+-- A child that ends with its parent has ended with it.
+--
+-- While it has not, its parent has not either and knows that its end concerns somebody; or it is
+-- written down that its children have to be ended.
+--
+-- Holds:   always
+-- Reads:   everything
+-- Remedy:  `flowfabric cancel <id>`.
+select 'C03' as name, e.partition_key, e.execution_id,
+       format('its parent %s %s', e.parent_id,
+              case when p.execution_id is null then 'is gone'
+                   when p.phase = 'terminal' then 'has ended'
+                   else 'does not know of it' end) as problem
+from ff.execution e
+left join ff.execution p on p.partition_key = e.partition_key and p.execution_id = e.parent_id
+where e.ends_with_parent and e.phase <> 'terminal'
+  and (p.execution_id is null or not p.is_awaited
+       or (p.phase = 'terminal' and not p.wakes_pending))

@@ -1,0 +1,35 @@
+-- A schedule makes sense.
+--
+-- It has one rule and a route in its own namespace, and its app is known. It has a next time if and
+-- only if it is active, and a last time if and only if it has fired. What it submitted last, if it
+-- is still there, is of its namespace.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  Restart a worker of the app: it declares its schedules again. `flowfabric schedule pause`
+--          and `resume` give a schedule a next time; an orphaned one is removed by `schedule forget`.
+select 'P01' as name, null::smallint as partition_key, e.execution_id,
+       format('schedule %s of %s is %s: next at %s, last at %s, fired %s times, rule %s, %s, %s, %s',
+              s.name, s.app, s.state, coalesce(s.next_at::text, 'no time'),
+              coalesce(s.last_at::text, 'no time'), s.fired_count,
+              coalesce(s.cron, 'every ' || s.every, 'missing'),
+              case when r.route_id is null then 'on no route' else 'on a route' end,
+              case when a.app is null then 'of no app' else 'of a known app' end,
+              case when e.execution_id is null then 'last as it should be'
+                   else 'last in another namespace' end) as problem
+from ff.schedule s
+left join ff.route r on r.route_id = s.route_id and r.namespace = s.namespace
+left join ff.schedule_app a on a.namespace = s.namespace and a.app = s.app
+left join lateral (
+  select e.execution_id
+  from ff.meta m
+  cross join lateral generate_series(0, m.value::integer - 1) p(partition_key)
+  join ff.execution e
+    on e.partition_key = p.partition_key::smallint and e.execution_id = s.last_id
+  where m.name = 'partitions' and e.namespace <> s.namespace
+) e on true
+where r.route_id is null or a.app is null or e.execution_id is not null
+   or num_nonnulls(s.cron, s.every) <> 1
+   or (s.every is null) <> (s.anchor_at is null)
+   or (s.next_at is not null) <> (s.orphaned_at is null and not s.is_paused)
+   or num_nulls(s.last_at, s.last_id) = 1 or (s.last_at is null) <> (s.fired_count = 0)

@@ -1,0 +1,23 @@
+-- A schedule that is due soon fires.
+--
+-- Any worker of its app fires it, within a second if its process is not overloaded. A schedule of a
+-- lane that is draining or disabled waits until the lane is open again.
+--
+-- Holds:   soon, within 60 s; an error after 10 min while a worker that knows its task is alive
+-- Reads:   the database
+-- Remedy:  Start a worker of the app, or look into the log of those that run.
+select 'P02' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('schedule %s of %s was due at %s', s.name, s.app, s.next_at) as problem,
+       s.next_at < t.now - interval '10 min' and w.worker_instance_id is not null as is_stuck
+from ff.schedule s
+cross join (select ff.now() as now offset 0) t
+join ff.route r on r.route_id = s.route_id
+join ff.lane l on l.lane = r.lane and l.state not in ('draining', 'disabled')
+left join lateral (
+  select x.worker_instance_id from ff.worker x
+  where x.heartbeat_at + x.liveness_ttl > t.now
+    and x.namespace in ('', s.namespace)
+    and (x.tasks is null or r.task = any (x.tasks))
+  limit 1
+) w on true
+where s.state = 'active' and s.next_at < t.now - interval '60 s'

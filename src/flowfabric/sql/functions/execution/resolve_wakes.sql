@@ -1,0 +1,50 @@
+-- Tell those whom the end of executions concerns and who could not be told at once: they were locked,
+-- or too many.
+--
+-- due_in is how soon another call is worth it: null when nobody is left.
+--
+-- Moves:    runnable blocked -> runnable eligible (T4, quiet) · unfinished -> terminal cancelled (T23)
+-- Refuses:  WF001 invalid_input
+-- Locks:    ended executions, then those they concern, skipping those that are locked
+-- Replay:   nothing left to do the second time
+drop function if exists ff.resolve_wakes;
+create function ff.resolve_wakes(p_partition_key smallint, p_limit integer default 100)
+returns table (handled integer, due_in interval)
+language plpgsql
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now   timestamptz := ff.now();
+  v_ended uuid[];
+  v_wakes record;
+begin
+  perform ff._check_limit(p_limit);
+  handled := 0;
+  v_ended := array(
+    select e.execution_id
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.wakes_pending
+    order by e.execution_id
+    limit p_limit
+    for no key update skip locked);
+  if cardinality(v_ended) > 0 then
+    v_wakes := ff._wake_runs(p_partition_key, v_ended, v_now, p_limit);
+    handled := v_wakes.told;
+  end if;
+  due_in := case
+    when not exists (
+      select from ff.execution e where e.partition_key = p_partition_key and e.wakes_pending)
+      then null
+    when handled > 0 then interval '0'
+    else interval '100 milliseconds' end;
+  return next;
+end;
+$$;

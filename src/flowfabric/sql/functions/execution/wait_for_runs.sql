@@ -1,0 +1,121 @@
+-- Let the holder of a lease wait until k of the named executions have ended; null is all of them. The
+-- same attempt goes on then.
+--
+-- However an execution ends, it counts, and those that have ended already count at once: if they are
+-- enough, the waiter is eligible without waiting. `open` is how many have yet to end. Executions of
+-- another partition are not found.
+--
+-- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); a lease found expired
+--           is marked so (T19)
+-- Refuses:  WF001 invalid_input · as outcome: not_found (also of one it would wait for) · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid
+-- Locks:    the execution and those it waits for, in id order, waiting up to 2 s for each
+-- Replay:   the lease that was given up gets `waiting` again
+drop function if exists ff.wait_for_runs;
+create function ff.wait_for_runs(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_id  uuid,
+  p_lease_id      uuid,
+  p_epoch         bigint,
+  p_attempt_id    uuid,
+  p_targets       uuid[],
+  p_k             integer default null
+)
+returns table (outcome text, open integer, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_verdict ff.verdict;
+  v_targets uuid[];
+  v_missing uuid;
+  v_open    uuid[];
+  v_k       integer;
+  v_left    integer;
+begin
+  if cardinality(p_targets) is null or cardinality(p_targets) not between 1 and 1000
+     or array_position(p_targets, null) is not null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'targets', 'problem', 'must be 1 to 1000 executions'));
+  end if;
+  if p_execution_id = any (p_targets) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'targets', 'problem', 'an execution cannot wait for itself'));
+  end if;
+  v_targets := array(select distinct u.id from unnest(p_targets) u(id) order by u.id);
+  v_k := coalesce(p_k, cardinality(v_targets));
+  if v_k not between 1 and cardinality(v_targets) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'k', 'problem', 'must be from 1 to the number of different executions'));
+  end if;
+
+  perform ff._lock_executions(p_partition_key, array_append(v_targets, p_execution_id));
+  v_now := ff.now();
+  v_verdict := (ff._judge_leases(
+    p_partition_key, p_namespace, 'wait_for_runs', array[p_execution_id], array[p_lease_id],
+    array[p_epoch], array[p_attempt_id], false))[1];
+  if v_verdict.word = 'repeat' then
+    return query
+    select 'waiting', (select count(*)::integer from ff.run_wait w
+                       where w.partition_key = p_partition_key and w.waiter_id = p_execution_id
+                         and w.ended_at is null), null::jsonb;
+    return;
+  elsif v_verdict.word <> 'held' then
+    return query select v_verdict.word, null::integer, v_verdict.detail;
+    return;
+  end if;
+
+  select (array_agg(u.id order by u.id) filter (where e.execution_id is null))[1],
+         array_agg(u.id order by u.id) filter (where e.phase <> 'terminal')
+    into v_missing, v_open
+  from unnest(v_targets) u(id)
+  left join lateral (
+    select x.execution_id, x.phase from ff.execution x
+    where x.partition_key = p_partition_key and x.execution_id = u.id
+      and case when p_namespace is null then true else x.namespace = p_namespace end
+    offset 0) e on true;
+  if v_missing is not null then
+    return query select 'not_found', null::integer, jsonb_build_object(
+      'field', 'targets', 'id', format('{fp:%s}:%s', p_partition_key, v_missing));
+    return;
+  end if;
+
+  v_left := v_k - (cardinality(v_targets) - coalesce(cardinality(v_open), 0));
+  if v_left > 0 then
+    update ff.execution e set is_awaited = true
+    from (select p_partition_key as pk, u.id from unnest(v_open) u(id) offset 0) i
+    where e.partition_key = i.pk and e.execution_id = i.id
+      and case when e.is_awaited then false else true end;
+    insert into ff.run_wait (partition_key, waiter_id, target_id, wait_no, ended_at)
+    select p_partition_key, p_execution_id, u.id, w.wait_no + 1,
+           case when u.id <> all (v_open) then v_now end
+    from unnest(v_targets) u(id)
+    cross join lateral (
+      select x.wait_no from ff.execution x
+      where x.partition_key = p_partition_key and x.execution_id = p_execution_id
+      offset 0) w;
+    perform ff._interrupt_executions(
+      p_partition_key, array[p_execution_id], 'wait_for_runs', 'blocked_by_dependencies',
+      'waiting_for_children', 'wait_for_runs', 'waiting', 'waiting_for_runs', v_now,
+      p_detail => jsonb_build_object('open', cardinality(v_open), 'needed', v_left),
+      p_wait_left => v_left);
+  else
+    perform ff._interrupt_executions(
+      p_partition_key, array[p_execution_id], 'wait_for_runs', 'eligible_now',
+      'waiting_for_worker', 'wait_for_runs', 'waiting', 'waiting_for_runs', v_now,
+      p_detail => jsonb_build_object('open', coalesce(cardinality(v_open), 0), 'needed', 0));
+  end if;
+  return query select 'waiting', coalesce(cardinality(v_open), 0), null::jsonb;
+end;
+$$;

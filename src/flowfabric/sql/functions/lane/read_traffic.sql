@@ -1,0 +1,184 @@
+-- How busy the lanes are: what waits, is delayed and runs in each, and how much came and went.
+--
+-- Meant to be asked every second: it looks at a bounded number of rows, however many there are.
+-- What waits is counted up to a share of ten times p_limit for each route, at least 100; what is
+-- delayed or runs among the p_limit timers that are due next. The flags say where a count stopped.
+-- Rates come from the newest p_limit events, as far back as p_window; `seconds` is how far that was.
+-- waiting_since is the longest wait among the first of each priority. `workers` runs as many
+-- executions of the lane as `running` says, by place.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.read_traffic;
+create function ff.read_traffic(
+  p_partition_key smallint,
+  p_namespace     text default null,
+  p_window        interval default '10 seconds',
+  p_limit         integer default 1000
+)
+returns table (
+  lane            text,
+  state           text,
+  resumes_at      timestamptz,
+  waiting         integer,
+  is_more_waiting boolean,
+  waiting_since   timestamptz,
+  delayed         integer,
+  active          integer,
+  is_more_timed   boolean,
+  submitted       integer,
+  completed       integer,
+  retried         integer,
+  failed          integer,
+  seconds         double precision,
+  workers         text[],
+  running         integer[]
+)
+language plpgsql
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now   timestamptz := ff.now();
+  v_share integer;
+begin
+  perform ff._check_limit(p_limit);
+  if p_window is null or p_window <= interval '0' or p_window > interval '1 hour' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'window', 'problem', 'must be longer than nothing and at most one hour'));
+  end if;
+  v_share := greatest(100, 10 * p_limit / greatest(1, (
+    select count(*) from ff.route r where p_namespace is null or r.namespace = p_namespace)));
+  return query
+  with recursive route as materialized (
+    select r.route_id, r.lane
+    from ff.route r
+    where p_namespace is null or r.namespace = p_namespace
+  ),
+  line as materialized (
+    select r.lane, sum(least(w.number, v_share))::integer as waiting,
+           bool_or(w.number > v_share) as is_more
+    from route r
+    cross join lateral (
+      select count(*) as number
+      from (
+        select from ff.execution e
+        where e.partition_key = p_partition_key and e.route_id = r.route_id
+          and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+        limit v_share + 1) c) w
+    group by r.lane
+  ),
+  first as (
+    select r.lane, r.route_id, h.rank, h.transitioned_at, 1 as depth
+    from route r
+    cross join lateral (
+      select e.rank, e.transitioned_at
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.route_id = r.route_id
+        and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+      order by e.rank, e.created_at, e.execution_id
+      limit 1) h
+    union all
+    select f.lane, f.route_id, h.rank, h.transitioned_at, f.depth + 1
+    from first f
+    cross join lateral (
+      select e.rank, e.transitioned_at
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.route_id = f.route_id
+        and e.phase = 'runnable' and e.eligibility = 'eligible_now' and e.rank > f.rank
+      order by e.rank, e.created_at, e.execution_id
+      limit 1) h
+    where f.depth < 10
+  ),
+  oldest as (
+    select f.lane, min(f.transitioned_at) as since from first f group by f.lane
+  ),
+  due as materialized (
+    select e.execution_id, e.route_id, e.phase, e.eligibility,
+           case when e.ownership = 'leased' then e.worker_instance_id end as worker_instance_id
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.due_at is not null
+    order by e.due_at
+    limit p_limit
+  ),
+  timed as materialized (
+    select d.execution_id, d.route_id, d.phase, d.eligibility, d.worker_instance_id from due d
+    union
+    select c.execution_id, c.route_id, c.phase, c.eligibility, null
+    from (
+      select e.execution_id, e.route_id, e.phase, e.eligibility
+      from ff.execution e
+      where e.partition_key = p_partition_key
+        and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null
+      limit p_limit) c
+    where not exists (select from due d where d.execution_id = c.execution_id)
+  ),
+  held as (
+    select r.lane, t.worker_instance_id as worker, count(*)::integer as number
+    from timed t
+    join route r on r.route_id = t.route_id
+    where t.phase = 'active'
+    group by r.lane, t.worker_instance_id
+  ),
+  activity as (
+    select h.lane, sum(h.number)::integer as active,
+           array_agg(h.worker order by h.worker) filter (where h.worker is not null) as workers,
+           array_agg(h.number order by h.worker) filter (where h.worker is not null) as running
+    from held h
+    group by h.lane
+  ),
+  later as (
+    select r.lane, count(*)::integer as delayed
+    from timed t
+    join route r on r.route_id = t.route_id
+    where t.eligibility = 'not_eligible_until_time'
+    group by r.lane
+  ),
+  tail as materialized (
+    select v.route_id, v.kind, v.occurred_at
+    from ff.event v
+    where v.partition_key = p_partition_key
+    order by v.xid desc, v.event_id desc
+    limit p_limit
+  ),
+  span as materialized (
+    select case when count(*) >= p_limit and min(t.occurred_at) > v_now - p_window
+             then greatest(v_now - min(t.occurred_at), interval '1 ms') else p_window end as length
+    from tail t
+  ),
+  traffic as (
+    select r.lane,
+           (count(*) filter (where t.kind = 'submitted'))::integer as submitted,
+           (count(*) filter (where t.kind = 'completed'))::integer as completed,
+           (count(*) filter (where t.kind = 'retry_scheduled'))::integer as retried,
+           (count(*) filter (where t.kind in ('failed', 'expired')))::integer as failed
+    from tail t
+    join route r on r.route_id = t.route_id
+    where t.occurred_at > v_now - p_window
+    group by r.lane
+  )
+  select l.lane, l.state::text, l.resumes_at, coalesce(n.waiting, 0), coalesce(n.is_more, false),
+         o.since, coalesce(d.delayed, 0), coalesce(a.active, 0),
+         (select count(*) from due) >= p_limit,
+         coalesce(t.submitted, 0), coalesce(t.completed, 0), coalesce(t.retried, 0),
+         coalesce(t.failed, 0), extract(epoch from s.length)::double precision,
+         coalesce(a.workers, '{}'), coalesce(a.running, '{}')
+  from ff.lane l
+  cross join span s
+  left join line n on n.lane = l.lane
+  left join oldest o on o.lane = l.lane
+  left join activity a on a.lane = l.lane
+  left join later d on d.lane = l.lane
+  left join traffic t on t.lane = l.lane
+  where p_namespace is null or n.lane is not null
+  order by l.lane collate "C";
+end;
+$$;

@@ -1,0 +1,214 @@
+-- Say which schedules an app has: all of them, by a worker of that app.
+--
+-- The newest version of an app decides; an older one changes nothing. Of one version, the last that
+-- started decides: a worker that says again later what it said, with the generation it was told,
+-- changes nothing after another said something else. A schedule that is not named any more is
+-- orphaned and does not fire; named again, it goes on from p_next_ats. So does a schedule whose rule
+-- changed. One that an operator paused stays paused. p_anchor_ats are where the times of p_everys
+-- are counted from: for a new rule, or if p_are_anchored for any. Arrays may be null where no
+-- schedule has the value.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    the row of the app, up to 2 s, then those of its schedules
+-- Replay:   the same answer
+drop function if exists ff.declare_schedules;
+create function ff.declare_schedules(
+  p_namespace         text,
+  p_app               text,
+  p_version           integer[],
+  p_generation        bigint default null,
+  p_names             text[] default '{}',
+  p_schedule_ids      uuid[] default '{}',
+  p_route_ids         bigint[] default '{}',
+  p_crons             text[] default null,
+  p_everys            interval[] default null,
+  p_time_zones        text[] default null,
+  p_anchor_ats        timestamptz[] default null,
+  p_are_anchored      boolean[] default null,
+  p_misfires          text[] default null,
+  p_next_ats          timestamptz[] default '{}',
+  p_payloads          bytea[] default null,
+  p_payload_encodings text[] default null,
+  p_priorities        integer[] default null,
+  p_deadlines         interval[] default null,
+  p_max_reclaims      integer[] default null,
+  p_policies          text[] default null,
+  p_tags              text[] default null,
+  p_task_versions     text[] default null
+)
+returns table (outcome text, generation bigint, version integer[])
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_known   ff.schedule_app;
+  v_field   text;
+  v_problem text;
+  v_which   text;
+  v_new     text[];
+  v_changed boolean;
+begin
+  if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
+     or p_namespace ~ '[\x01-\x20\x7f]' then
+    v_field := 'namespace';
+    v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+  elsif p_app is null or p_app = '' or octet_length(p_app) > 256 or p_app ~ '[\x01-\x20\x7f]' then
+    v_field := 'app';
+    v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+  elsif coalesce(cardinality(p_version) not between 1 and 8, true)
+     or array_position(p_version, null) is not null or 0 > any (p_version) then
+    v_field := 'version'; v_problem := 'must be 1 to 8 numbers from 0 on';
+  elsif coalesce(cardinality(p_names) > 10000, true) then
+    v_field := 'names'; v_problem := 'must be at most 10000';
+  elsif cardinality(p_names) <> any (array[
+          coalesce(cardinality(p_schedule_ids), -1), coalesce(cardinality(p_route_ids), -1),
+          coalesce(cardinality(p_next_ats), -1), cardinality(p_crons), cardinality(p_everys),
+          cardinality(p_time_zones), cardinality(p_anchor_ats), cardinality(p_are_anchored),
+          cardinality(p_misfires), cardinality(p_payloads), cardinality(p_payload_encodings),
+          cardinality(p_priorities), cardinality(p_deadlines), cardinality(p_max_reclaims),
+          cardinality(p_policies), cardinality(p_tags), cardinality(p_task_versions)]) then
+    v_field := 'names'; v_problem := 'arrays of one call must have the same length';
+  elsif (select count(distinct u.name) < count(u.name) from unnest(p_names) u(name)) then
+    v_field := 'names'; v_problem := 'must be different';
+  else
+    select w.words[1], w.words[2], u.name into v_field, v_problem, v_which
+    from unnest(p_names, p_schedule_ids, p_route_ids, p_crons, p_everys, p_time_zones, p_anchor_ats,
+                p_misfires, p_next_ats, p_payloads, p_payload_encodings, p_deadlines,
+                p_max_reclaims, p_policies, p_tags, p_task_versions)
+      with ordinality u(name, id, route_id, cron, every, time_zone, anchor_at, misfire, next_at,
+                        payload, encoding, deadline, max_reclaims, policy, tags, task_version, n)
+    cross join lateral (
+      select case
+          when u.name is null or u.name = '' or octet_length(u.name) > 240
+            or u.name ~ '[\x01-\x20\x7f]'
+            then array['name', 'must be 1 to 240 bytes without whitespace or control characters']
+          when u.id is null then array['schedule_id', 'must be a uuid']
+          when not exists (select from ff.route r
+                           where r.route_id = u.route_id and r.namespace = p_namespace)
+            then array['route_id', 'must be a route registered in this namespace']
+          when num_nonnulls(u.cron, u.every) <> 1
+            then array['cron', 'must be given, or else every, not both']
+          when u.cron = '' or octet_length(u.cron) > 256
+            then array['cron', 'must be 1 to 256 bytes']
+          when u.every not between interval '1 second' and interval '36525 days'
+            then array['every', 'must be between a second and a hundred years']
+          when (u.every is null) <> (u.anchor_at is null)
+            then array['anchor_at', 'goes with every']
+          when u.anchor_at < timestamptz '0001-01-02 00:00:00+00'
+            or u.anchor_at >= timestamptz '9999-01-01 00:00:00+00'
+            then array['anchor_at', 'must be between the years 1 and 9999']
+          when octet_length(u.time_zone) not between 1 and 64
+            then array['time_zone', 'must be 1 to 64 bytes']
+          when coalesce(u.misfire, 'once') not in ('once', 'skip', 'all')
+            then array['misfire', 'must be once, skip or all']
+          when u.next_at is null or u.next_at < timestamptz '0001-01-02 00:00:00+00'
+            or u.next_at >= timestamptz '9999-01-01 00:00:00+00'
+            then array['next_at', 'must be between the years 1 and 9999']
+          when octet_length(u.payload) > 1048576
+            then array['payload', 'is larger than 1 MiB (1048576 bytes)']
+          when octet_length(u.encoding) > 64
+            then array['payload_encoding', 'must be at most 64 bytes']
+          when u.deadline not between interval '-36525 days' and interval '36525 days'
+            then array['deadline', 'must be at most a hundred years']
+          when u.max_reclaims not between 0 and 1000000
+            then array['max_reclaims', 'must be from 0 to 1000000']
+          when ff._policy_problem(u.policy) is not null
+            then array['policy', ff._policy_problem(u.policy)]
+          when ff._tags_problem(u.tags) is not null
+            then array['tags', ff._tags_problem(u.tags)]
+          when (select count(*) from jsonb_object_keys(u.tags::jsonb)) > 62
+            then array['tags', 'must be at most 62: two more say what fired']
+          when octet_length(u.task_version) not between 1 and 256
+            then array['task_version', 'must be 1 to 256 bytes']
+        end as words) w
+    where w.words is not null
+    order by u.n
+    limit 1;
+  end if;
+  if v_field is not null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_strip_nulls(jsonb_build_object(
+      'field', v_field, 'problem', v_problem, 'schedule', v_which)));
+  end if;
+
+  insert into ff.schedule_app as a (namespace, app, version)
+  values (p_namespace, p_app, p_version)
+  on conflict (namespace, app) do update set version = greatest(a.version, excluded.version)
+  returning a.namespace, a.app, a.version, a.generation into v_known;
+  v_now := ff.now();
+  if v_known.version > p_version then
+    return query select 'older', v_known.generation, v_known.version;
+    return;
+  end if;
+  if v_known.generation > p_generation then
+    return query select 'superseded', v_known.generation, v_known.version;
+    return;
+  end if;
+
+  -- What has a rule other than the one stored; no call but this one changes rules.
+  v_new := array(
+    select u.name
+    from unnest(p_names, p_crons, p_everys, p_time_zones, p_anchor_ats, p_are_anchored)
+      u(name, cron, every, time_zone, anchor_at, is_anchored)
+    join ff.schedule s on s.namespace = p_namespace and s.app = p_app and s.name = u.name
+    where (s.cron, s.every, s.time_zone)
+          is distinct from (u.cron, u.every, coalesce(u.time_zone, 'UTC'))
+       or (u.is_anchored and u.anchor_at is distinct from s.anchor_at));
+
+  with declared as (
+    insert into ff.schedule as s (
+      namespace, app, name, schedule_id, route_id, cron, every, time_zone, anchor_at, is_anchored,
+      misfire, payload_encoding, payload, priority, deadline, max_reclaims, policy, tags,
+      task_version, next_at, declared_at)
+    select p_namespace, p_app, u.name, u.id, u.route_id, u.cron, u.every,
+           coalesce(u.time_zone, 'UTC'), u.anchor_at, coalesce(u.is_anchored, false),
+           coalesce(u.misfire, 'once')::ff.misfire, u.encoding, u.payload, coalesce(u.priority, 0),
+           u.deadline, u.max_reclaims, u.policy::jsonb, nullif(u.tags::jsonb, '{}'),
+           u.task_version, u.next_at, v_now
+    from unnest(p_names, p_schedule_ids, p_route_ids, p_crons, p_everys, p_time_zones, p_anchor_ats,
+                p_are_anchored, p_misfires, p_next_ats, p_payloads, p_payload_encodings,
+                p_priorities, p_deadlines, p_max_reclaims, p_policies, p_tags, p_task_versions)
+      u(name, id, route_id, cron, every, time_zone, anchor_at, is_anchored, misfire, next_at,
+        payload, encoding, priority, deadline, max_reclaims, policy, tags, task_version)
+    order by u.name
+    on conflict (namespace, app, name) do update set
+      route_id = excluded.route_id, cron = excluded.cron, every = excluded.every,
+      time_zone = excluded.time_zone,
+      anchor_at = case when s.name = any (v_new) then excluded.anchor_at else s.anchor_at end,
+      is_anchored = excluded.is_anchored,
+      rule_no = s.rule_no + case when s.name = any (v_new) then 1 else 0 end,
+      misfire = excluded.misfire, payload_encoding = excluded.payload_encoding,
+      payload = excluded.payload, priority = excluded.priority, deadline = excluded.deadline,
+      max_reclaims = excluded.max_reclaims, policy = excluded.policy, tags = excluded.tags,
+      task_version = excluded.task_version, orphaned_at = null,
+      next_at = case when s.is_paused then null
+                     when s.orphaned_at is not null or s.name = any (v_new) then excluded.next_at
+                     else s.next_at end
+    where s.orphaned_at is not null or s.name = any (v_new)
+       or (s.route_id, s.is_anchored, s.misfire, s.payload_encoding, s.payload, s.priority,
+           s.deadline, s.max_reclaims, s.policy, s.tags, s.task_version)
+          is distinct from (
+            excluded.route_id, excluded.is_anchored, excluded.misfire, excluded.payload_encoding,
+            excluded.payload, excluded.priority, excluded.deadline, excluded.max_reclaims,
+            excluded.policy, excluded.tags, excluded.task_version)
+    returning s.name
+  ),
+  orphaned as (
+    update ff.schedule s set orphaned_at = v_now, next_at = null
+    where s.namespace = p_namespace and s.app = p_app and s.orphaned_at is null
+      and s.name <> all (p_names)
+    returning s.name
+  )
+  select exists (select from declared) or exists (select from orphaned) into v_changed;
+  if v_changed then
+    update ff.schedule_app a set generation = a.generation + 1
+    where a.namespace = p_namespace and a.app = p_app
+    returning a.generation into v_known.generation;
+  end if;
+  return query select 'declared', v_known.generation, v_known.version;
+end;
+$$;

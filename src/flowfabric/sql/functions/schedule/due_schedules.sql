@@ -1,0 +1,62 @@
+-- The schedules of an app that are due, first due first, and how long until the next one is.
+--
+-- Only those named in p_names, unless it is null. The last row has no name: it tells the time that
+-- was judged by, and how long it is until the first that is not yet due, null if there is none.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.due_schedules;
+create function ff.due_schedules(
+  p_namespace text,
+  p_app       text,
+  p_names     text[] default null,
+  p_limit     integer default 1000
+)
+returns table (
+  name        text,
+  schedule_id uuid,
+  rule_no     integer,
+  cron        text,
+  every       interval,
+  time_zone   text,
+  anchor_at   timestamptz,
+  misfire     text,
+  next_at     timestamptz,
+  read_at     timestamptz,
+  due_in      interval
+)
+language plpgsql
+security definer
+set search_path = ''
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz;
+begin
+  perform ff._check_limit(p_limit);
+  if p_namespace is null or p_app is null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', case when p_namespace is null then 'namespace' else 'app' end,
+      'problem', 'must be given'));
+  end if;
+  v_now := ff.now();
+  return query
+  (select s.name, s.schedule_id, s.rule_no, s.cron, s.every, s.time_zone, s.anchor_at,
+          s.misfire::text, s.next_at, v_now, null::interval
+   from ff.schedule s
+   where s.namespace = p_namespace and s.app = p_app and s.state = 'active' and s.next_at <= v_now
+     and (p_names is null or s.name = any (p_names))
+   order by s.next_at, s.name
+   limit p_limit)
+  union all
+  select null, null, null, null, null, null, null, null, null, v_now, (
+    select s.next_at - v_now
+    from ff.schedule s
+    where s.namespace = p_namespace and s.app = p_app and s.state = 'active' and s.next_at > v_now
+      and (p_names is null or s.name = any (p_names))
+    order by s.next_at
+    limit 1);
+end;
+$$;

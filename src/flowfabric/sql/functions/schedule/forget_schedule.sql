@@ -1,0 +1,29 @@
+-- Remove an orphaned schedule. What it submitted stays.
+--
+-- One that a worker declares cannot be removed: it would be back with the next worker.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    the row of the schedule, up to 2 s
+-- Replay:   the same answer: it is not there
+drop function if exists ff.forget_schedule;
+create function ff.forget_schedule(p_namespace text, p_app text, p_name text)
+returns table (outcome text)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+as $$
+begin
+  delete from ff.schedule s
+  where s.namespace = p_namespace and s.app = p_app and s.name = p_name
+    and s.orphaned_at is not null;
+  if exists (
+      select from ff.schedule s
+      where s.namespace = p_namespace and s.app = p_app and s.name = p_name) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'name', 'problem', 'is declared by its app; only an orphaned schedule is removed'));
+  end if;
+  return query select 'forgotten';
+end;
+$$;

@@ -1,0 +1,48 @@
+-- Submit an execution of a schedule now, whatever its rule says; its next time stays.
+--
+-- Also of one that is paused. What no worker declares any more is not run.
+--
+-- Moves:    nothing -> runnable eligible, through submit_executions
+-- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF302 unknown_route
+--           · WF304 schedule_not_found
+-- Locks:    none
+-- Replay:   the same p_execution_id runs once
+drop function if exists ff.run_schedule;
+create function ff.run_schedule(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_app           text,
+  p_name          text,
+  p_execution_id  uuid,
+  p_actor         text default null
+)
+returns table (outcome text, execution_id uuid)
+language plpgsql
+security definer
+set search_path = ''
+as $$
+declare
+  v_now      constant timestamptz := ff.now();
+  v_schedule ff.schedule;
+begin
+  perform ff._check_words(p_actor, null);
+  if p_execution_id is null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'execution_id', 'problem', 'must be a uuid'));
+  end if;
+  select s.* into v_schedule
+  from ff.schedule s
+  where s.namespace = p_namespace and s.app = p_app and s.name = p_name;
+  if not found then
+    perform ff._refuse('WF304', 'schedule_not_found', jsonb_build_object(
+      'schedule', p_name, 'app', p_app));
+  end if;
+  if v_schedule.state = 'orphaned' then
+    perform ff._refuse('WF214', 'schedule_orphaned', jsonb_build_object(
+      'schedule', p_name, 'app', p_app, 'orphaned_at', v_schedule.orphaned_at));
+  end if;
+  perform ff._submit_firings(
+    p_partition_key, v_schedule, array[v_now], array[p_execution_id], p_actor);
+  return query select 'submitted', p_execution_id;
+end;
+$$;

@@ -1,0 +1,181 @@
+-- Write down what handlers have done, so that a later run of them does not do it again.
+--
+-- A step is known by its name and by how many steps of that name came before it. The first writer
+-- wins: whoever comes later is given what it wrote. Several steps of one execution may be in one
+-- call. A `failure` is a step that failed and whose handler went on; its value tells of it. The value
+-- of kind `now` is the time of the database at which it was recorded; that of kind `sleep` is the
+-- time until which to sleep. Returns a row for every item.
+--
+-- Moves:    nothing; a lease found expired is marked so (T19)
+-- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
+--           · lease_expired · stale_lease · invalid (field, problem)
+-- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
+-- Replay:   `exists`, with what the first call stored
+drop function if exists ff.record_steps;
+create function ff.record_steps(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[],
+  p_lease_ids     uuid[],
+  p_epochs        bigint[],
+  p_attempt_ids   uuid[],
+  p_names         text[],
+  p_occurrences   integer[],
+  p_positions     integer[],
+  p_sequentials   boolean[],
+  p_kinds         text[],
+  p_values        bytea[],
+  p_encodings     text[] default null,
+  p_delays        interval[] default null,
+  p_untils        timestamptz[] default null,
+  p_wait          boolean default false
+)
+returns table (
+  item          integer,
+  outcome       text,
+  recorded_at   timestamptz,
+  until_at      timestamptz,
+  value         bytea,
+  encoding      text,
+  attempt_index integer,
+  detail        jsonb
+)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_fences integer[];
+  v_judged ff.verdict[];
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
+    cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
+    cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils)], p_wait);
+
+  -- One verdict an execution: of its first item. An item of it with another fence comes back alone.
+  v_fences := array(
+    select min(u.n)::integer from unnest(p_execution_ids) with ordinality u(id, n)
+    group by u.id order by 1);
+  v_judged := ff._judge_leases(
+    p_partition_key, p_namespace, null,
+    array(select p_execution_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+    array(select p_lease_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+    array(select p_epochs[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+    array(select p_attempt_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+    p_wait);
+  v_now := ff.now();
+
+  return query
+  with asked as materialized (
+    select p_partition_key as pk, u.id, u.name, u.occurrence, u.position, u.sequential, u.kind,
+           u.value, u.encoding, u.delay, u.until_at, u.epoch, u.n::integer as n, j.detail,
+           j.attempt_index,
+           case when j.word not in ('busy', 'not_found')
+                 and (u.lease_id is distinct from p_lease_ids[v_fences[j.item]]
+                      or u.epoch is distinct from p_epochs[v_fences[j.item]]
+                      or u.attempt_id is distinct from p_attempt_ids[v_fences[j.item]])
+                  then 'busy'
+                else j.word end as word
+    from unnest(v_judged) j
+    join unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_names, p_occurrences,
+                p_positions, p_sequentials, p_kinds, p_values, p_encodings, p_delays, p_untils)
+      with ordinality u(id, lease_id, epoch, attempt_id, name, occurrence, position, sequential,
+                        kind, value, encoding, delay, until_at, n)
+      on u.id is not distinct from p_execution_ids[v_fences[j.item]]
+    offset 0
+  ),
+  judged as materialized (
+    select a.*, greatest(v_now, e.transitioned_at) as now, p.words,
+           row_number() over (partition by a.id, a.name, a.occurrence,
+                                           a.word = 'held' and p.words is null
+                              order by a.n) as nth
+    from asked a
+    left join lateral (
+      select x.transitioned_at from ff.execution x
+      where a.word = 'held' and x.partition_key = a.pk and x.execution_id = a.id
+      offset 0) e on true
+    cross join lateral (
+      select case
+          when a.word <> 'held' then null
+          when a.name is null or a.name = '' or octet_length(a.name) > 256
+            or a.name ~ '[\x01-\x1f\x7f]'
+            then array['name', 'must be 1 to 256 bytes without control characters']
+          when a.occurrence is null or a.occurrence < 0
+            then array['occurrence', 'must be a number from 0 on']
+          when a.position is null or a.position < 0
+            then array['position', 'must be a number from 0 on']
+          when a.sequential is null then array['is_sequential', 'must be true or false']
+          when a.kind is null or a.kind not in ('step', 'failure', 'sleep', 'now')
+            then array['kind', 'must be step, failure, sleep or now']
+          when octet_length(a.value) > 1048576
+            then array['value', 'is larger than 1 MiB (1048576 bytes)']
+          when a.kind in ('sleep', 'now') and a.value is not null
+            then array['value', 'belongs to a step or a failure only']
+          when octet_length(a.encoding) > 64
+            then array['encoding', 'must be at most 64 bytes']
+          when a.kind = 'sleep' and num_nonnulls(a.delay, a.until_at) <> 1
+            then array['delay', 'give either a delay or a time to sleep until']
+          when a.kind <> 'sleep' and num_nonnulls(a.delay, a.until_at) > 0
+            then array['delay', 'belongs to a sleep only']
+          when a.delay not between interval '-36525 days' and interval '36525 days'
+            then array['delay', 'must be at most a hundred years']
+          when a.until_at < timestamptz '0001-01-02 00:00:00+00'
+            or a.until_at >= timestamptz '9999-01-01 00:00:00+00'
+            then array['until_at', 'must be between the years 1 and 9999']
+        end as words) p
+    offset 0
+  ),
+  stored as (
+    insert into ff.step (
+      partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
+      epoch, recorded_at, until_at, encoding, value)
+    select j.pk, j.id, j.name, j.occurrence, j.position, j.sequential, j.kind::ff.step_kind,
+           j.attempt_index, j.epoch, j.now, coalesce(j.until_at, j.now + j.delay), j.encoding,
+           j.value
+    from judged j
+    where j.word = 'held' and j.words is null and j.nth = 1
+    on conflict do nothing
+    returning execution_id, name, occurrence, recorded_at, until_at
+  )
+  -- What is not stored here was there before, or is that of an earlier item of this call.
+  select j.n,
+         case when j.words is not null then 'invalid'
+              when j.word <> 'held' then j.word
+              when j.nth = 1 and s.name is not null then 'recorded'
+              else 'exists' end,
+         coalesce(s.recorded_at, o.recorded_at),
+         coalesce(s.until_at, o.until_at),
+         case when j.nth > 1 or s.name is null then coalesce(o.value, f.value) end,
+         case when j.nth > 1 or s.name is null then coalesce(o.encoding, f.encoding) end,
+         case when j.word = 'held' and j.words is null
+           then coalesce(o.attempt_index, j.attempt_index) end,
+         case when j.words is not null
+                then jsonb_build_object('field', j.words[1], 'problem', j.words[2])
+              when j.word <> 'busy' then j.detail end
+  from judged j
+  left join stored s on s.execution_id = j.id and s.name = j.name and s.occurrence = j.occurrence
+    and j.word = 'held' and j.words is null
+  left join judged f on f.id = j.id and f.name = j.name and f.occurrence = j.occurrence
+    and f.nth = 1 and f.words is null and j.nth > 1 and s.name is not null and j.words is null
+    and f.word = 'held'
+  left join lateral (
+    select x.recorded_at, x.until_at, x.value, x.encoding, x.attempt_index
+    from ff.step x
+    where j.word = 'held' and j.words is null and s.name is null
+      and x.partition_key = j.pk and x.execution_id = j.id and x.name = j.name
+      and x.occurrence = j.occurrence
+    offset 0) o on true
+  order by j.n;
+end;
+$$;
