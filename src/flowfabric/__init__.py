@@ -24,9 +24,12 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.policy import Exponential, Fixed, Retry
 from flowfabric.core.states import PublicState
 from flowfabric.worker.context import Context, current
+from flowfabric.worker.middleware import CallNext
+from flowfabric.worker.providers import provided
 
 __all__ = [
     "App",
+    "CallNext",
     "Context",
     "ExecutionCancelled",
     "ExecutionExpired",
@@ -49,4 +52,5 @@ __all__ = [
     "Task",
     "Unavailable",
     "current",
+    "provided",
 ]

@@ -192,6 +192,8 @@ def claim() -> Claimed:
         retry_count=0,
         payload_encoding=None,
         payload=None,
+        replay_count=0,
+        trace_context=None,
         partition_key=0,
         lease_id=uuid4(),
     )

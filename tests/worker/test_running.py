@@ -173,7 +173,7 @@ async def test_a_task_without_a_retry_policy_fails_at_once(app):
     async with working(app):
         error = await failure(await broken.submit())
 
-    assert str(error) == "shop.broken failed in attempt 1: LookupError: no such order"
+    assert str(error).startswith("shop.broken failed in attempt 1: LookupError: no such order\n")
     assert error.type == "LookupError"
     assert error.message == "no such order"
     assert "in broken" in error.trace

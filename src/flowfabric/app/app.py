@@ -3,37 +3,80 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 from flowfabric.app.portal import Portal
 from flowfabric.app.process import Process
 from flowfabric.app.run import Run
+from flowfabric.app.schedules import (
+    Schedule,
+    ScheduleDecorator,
+    Scheduler,
+    check_arguments,
+    check_schedule_name,
+    home_name,
+)
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
 from flowfabric.config import Settings
 from flowfabric.core.errors import InvalidInput, Unavailable
-from flowfabric.core.execution import DEFAULT_LANE
+from flowfabric.core.execution import DEFAULT_LANE, check_name
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
+from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
 from flowfabric.db.connection import open_connection
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
 from flowfabric.worker.context import Context
+from flowfabric.worker.middleware import Middleware, check_middleware
+from flowfabric.worker.surroundings import Hook, Surroundings
 from flowfabric.worker.task import TaskSpec, task_name
 from flowfabric.worker.worker import Worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=Middleware)
+H = TypeVar("H", bound=Hook)
+# What makes a T, or stands for one that is there while it is entered.
+Factory = Callable[
+    ...,
+    T
+    | Awaitable[T]
+    | Iterator[T]
+    | AsyncIterator[T]
+    | AbstractContextManager[T]
+    | AbstractAsyncContextManager[T],
+]
 
 _Loops = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[FlowFabric]]
+
+apps: weakref.WeakSet[App] = weakref.WeakSet()
+"""Every app of this process, for tests, which point them at a database of their own."""
 
 
 class App:
@@ -42,11 +85,16 @@ class App:
     Without `database_url` and without FLOWFABRIC_DATABASE_URL or DATABASE_URL in the environment,
     the app uses a Postgres of its own, started when first needed, in `.flowfabric/` of `project`
     (default: the current folder).
+
+    `name` is whose the schedules are, by default the module that makes the app; of several
+    `version`s, dotted numbers, the newest says which schedules there are.
     """
 
     def __init__(
         self,
         *,
+        name: str | None = None,
+        version: str = "0",
         database_url: str | None = None,
         namespace: str | None = None,
         lease_ttl: timedelta | None = None,
@@ -63,8 +111,14 @@ class App:
             Settings.from_environment(),
             **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
         )
+        self.name = home_name() if name is None else name
+        check_name("name", self.name)
+        self.version = version
+        self._version = version_numbers(version)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.schedules: dict[str, Schedule] = {}
         self.portal = Portal(self._close_here)
+        self._surroundings = Surroundings()
         self._project = project
         self._server: Server | None = None
         self._server_lock = threading.Lock()
@@ -73,6 +127,7 @@ class App:
             weakref.WeakKeyDictionary()
         )
         self._pid = os.getpid()
+        apps.add(self)
 
     @overload
     def task(
@@ -101,6 +156,7 @@ class App:
         max_reclaims: int = TASK_MAX_RECLAIMS,
         retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
+        version: str | None = None,
     ) -> TaskDecorator: ...
 
     def task(
@@ -118,11 +174,13 @@ class App:
         max_reclaims: int = TASK_MAX_RECLAIMS,
         retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
+        version: str | None = None,
     ) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(lane="mail", ...)`.
 
         `timeout` bounds one attempt, `deadline` the whole execution from its submission on;
-        `retention` is how long an execution stays after its end.
+        `retention` is how long an execution stays after its end; `version` is stored with every
+        execution, to tell later which code it was submitted by.
         """
 
         def register(function: Callable[..., Any]) -> Task[..., Any, Any]:
@@ -138,6 +196,8 @@ class App:
                 max_reclaims=max_reclaims,
                 retention=retention,
                 tags=tags or {},
+                version=version,
+                providers=self._surroundings.providers,
             )
             if spec.name in self.tasks:
                 raise InvalidInput(
@@ -149,6 +209,150 @@ class App:
 
         return register if function is None else register(function)
 
+    def middleware(self, function: M, /) -> M:
+        """Register an async function around every run of every task: `@app.middleware`.
+
+        It takes the context and `call_next`, and returns the result, most often what
+        `await call_next()` returned. The one registered first is the outermost.
+        """
+        check_middleware(function)
+        self._surroundings.middleware.append(function)
+        return function
+
+    def provide(
+        self,
+        type: type[T],
+        factory: Factory[T],
+        /,
+        *,
+        scope: Literal["execution", "worker"] = "execution",
+    ) -> None:
+        """Give every parameter annotated with a type what the factory makes.
+
+        The factory is a function, a generator function or returns a context manager, async or not;
+        a context manager is entered, and left when the execution ends, or with `scope="worker"`
+        when the worker does. Its own parameters are provided in the same way.
+        """
+        self._surroundings.providers.register(type, factory, scope)
+        self._reread_tasks()
+
+    @contextmanager
+    def overriding(
+        self, type: type[Any], value: Any = None, /, *, factory: Callable[..., Any] | None = None
+    ) -> Iterator[None]:
+        """Provide a value, or what another factory makes, instead, during a `with` block."""
+        if (value is None) == (factory is None):
+            raise InvalidInput(field="value", problem="give either a value or a factory")
+        # A value is given as it is, also if it could be entered.
+        replacement = factory or (lambda: nullcontext(value))
+        try:
+            with self._surroundings.providers.overriding(type, replacement):
+                self._reread_tasks()
+                yield
+        finally:
+            self._reread_tasks()
+
+    def on_startup(self, hook: H, /) -> H:
+        """Register a function to be called when a worker process starts: `@app.on_startup`.
+
+        If it raises, the worker does not start.
+        """
+        self._surroundings.on_startup.append(hook)
+        return hook
+
+    def on_shutdown(self, hook: H, /) -> H:
+        """Register a function to be called when a worker process has drained, the last registered
+        first, also if the start or the work failed: `@app.on_shutdown`."""
+        self._surroundings.on_shutdown.append(hook)
+        return hook
+
+    def _reread_tasks(self) -> None:
+        for task in self.tasks.values():
+            task.spec.reread()
+
+    def cron(
+        self,
+        expression: str,
+        /,
+        *,
+        tz: str | tzinfo = "UTC",
+        misfire: str = "once",
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ScheduleDecorator:
+        """Submit a task at the times of a cron expression: `@app.cron("0 9 * * 1-5", tz=...)`.
+
+        Put it above a plain function or above `@app.task(...)`. `misfire` says what is done about
+        times that passed while no worker ran: `once` for all of them, `skip` them, or `all`.
+        """
+        return self._schedule(cron_rule(expression, tz), misfire, name, args, kwargs)
+
+    def every(
+        self,
+        every: timedelta,
+        /,
+        *,
+        start: datetime | None = None,
+        misfire: str = "once",
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ScheduleDecorator:
+        """Submit a task again and again: `@app.every(timedelta(minutes=5))`.
+
+        The times are counted from `start`, or from when a worker first declared the schedule, and
+        stay where they are however often workers restart.
+        """
+        return self._schedule(every_rule(every, start), misfire, name, args, kwargs)
+
+    def _schedule(
+        self,
+        rule: Rule,
+        misfire: str,
+        name: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+    ) -> ScheduleDecorator:
+        policy = misfire_rule(misfire)
+        check_arguments(args, kwargs or {})
+
+        def register(function: Any) -> Any:
+            chosen = function.spec.name if isinstance(function, Task) else task_name(function)
+            chosen = chosen if name is None else name
+            check_schedule_name(chosen, self.schedules)
+            task = function if isinstance(function, Task) else self.task(function)
+            if task.app is not self:
+                raise InvalidInput(field="task", problem=f"{task.name} is a task of another app")
+            self.schedules[chosen] = Schedule(
+                name=chosen,
+                task=task,
+                rule=rule,
+                misfire=policy,
+                args=args,
+                kwargs=kwargs or {},
+            )
+            return task
+
+        return register
+
+    async def fire_schedules(self) -> int:
+        """Declare this app's schedules and fire what is due now, as its workers do by themselves;
+        returns how many executions were submitted."""
+        scheduler = self._scheduler(await self.client())
+        await scheduler.declare()
+        fired, _ = await scheduler.fire_due()
+        return fired
+
+    def _scheduler(self, client: FlowFabric) -> Scheduler:
+        return Scheduler(
+            client,
+            self.name,
+            self._version,
+            [schedule.declaration() for schedule in self.schedules.values()],
+            namespace=self.settings.namespace,
+        )
+
     async def submit(self, name: str, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Submit a task by its name."""
         task = self.tasks.get(name)
@@ -158,6 +362,21 @@ class App:
                 field="task", problem=f"no task is named {name!r} here; known are: {known}"
             )
         return await task.submit(*args, **kwargs)
+
+    def get(self, id: str) -> Run[Any]:
+        """The run of an execution by its id. Whether it is there is found out when it is asked for
+        something; its result is read by the type of its task if that is registered here."""
+        return Run(
+            id if isinstance(id, ExecutionId) else ExecutionId.parse(id),
+            "",
+            self.client,
+            _as_json,
+            is_stored=False,
+            find_decoder=lambda name: (
+                self.tasks[name].spec.decode_result if name in self.tasks else _as_json
+            ),
+            call=self.portal.call,
+        )
 
     async def run_worker(
         self,
@@ -180,13 +399,23 @@ class App:
         concurrency: int = 20,
         needs: Iterable[str] = (),
         worker_id: str | None = None,
+        is_paced: bool = False,
     ) -> Worker:
-        """A worker that has not started yet: `run()` it, `stop()` it."""
+        """A worker that has not started yet: `run()` it, `stop()` it.
+
+        With `is_paced` nothing happens by itself in this process: whoever holds the worker says
+        when it claims, and when the reconcilers run.
+        """
         client = await self.client(pool_size=1)
         loop = asyncio.get_running_loop()
         process = self._processes.get(loop)
         if process is None:
-            process = self._processes[loop] = Process(client, self.settings.lease_ttl)
+            scheduler = self._scheduler(client)
+            process = self._processes[loop] = Process(
+                client, self.settings.lease_ttl, self._surroundings, is_paced=is_paced
+            )
+            if not is_paced:
+                process.keep_schedules(scheduler)
             self.portal.host = loop
         return process.worker(
             {name: task.spec for name, task in self.tasks.items()},
@@ -196,6 +425,11 @@ class App:
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
         )
+
+    @property
+    def project(self) -> Path:
+        """The folder whose `.flowfabric/` holds the app's own server, if it uses that."""
+        return self._project or Path.cwd()
 
     async def prepare(self) -> None:
         """Bring the database of this app to the schema of this release.
@@ -249,6 +483,33 @@ class App:
             self._server = None
             await asyncio.to_thread(server.release)
 
+    @property
+    def loops(self) -> list[asyncio.AbstractEventLoop]:
+        """The event loops on which it has connections."""
+        return list(self._clients)
+
+    def point_at(self, database_url: str) -> Callable[[], None]:
+        """Use another database from now on, as tests do. What it returns goes back.
+
+        Connections that are open stay with the database they were opened for: close the app before
+        it goes back.
+        """
+        before = {
+            name: getattr(self, name)
+            for name in ("settings", "portal", "_server", "_clients", "_processes")
+        }
+        self.settings = replace(self.settings, database_url=database_url)
+        self.portal = Portal(self._close_here)
+        self._server = None
+        self._clients = weakref.WeakKeyDictionary()
+        self._processes = weakref.WeakKeyDictionary()
+
+        def go_back() -> None:
+            self.portal.stop()
+            vars(self).update(before)
+
+        return go_back
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -277,12 +538,17 @@ class App:
     def _start_server(self) -> str:
         with self._server_lock:  # loops of several threads share one
             if self._server is None:
-                self._server = start_server(self._project or Path.cwd())
+                self._server = start_server(self.project)
             return self._server.url
 
     async def _migrate(self, url: str) -> None:
         async with open_connection(url) as connection:
             await migrate(connection)
+
+
+def _as_json(stored: bytes | None) -> Any:
+    """A result of a task that is not registered here."""
+    return None if stored is None else json.loads(stored)
 
 
 class TaskDecorator(Protocol):

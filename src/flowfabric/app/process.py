@@ -8,11 +8,14 @@ import gc
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
+from flowfabric.app.schedules import Scheduler
 from flowfabric.client import FlowFabric
 from flowfabric.reconcilers.loop import run_reconcilers
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
+from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.presence import Presence
+from flowfabric.worker.surroundings import Surroundings
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.worker import Worker
 
@@ -20,13 +23,21 @@ from flowfabric.worker.worker import Worker
 class Process:
     """Three connections in all: the client's one, the claims', the heartbeat's."""
 
-    def __init__(self, client: FlowFabric, lease_ttl: timedelta) -> None:
+    def __init__(
+        self,
+        client: FlowFabric,
+        lease_ttl: timedelta,
+        surroundings: Surroundings,
+        *,
+        is_paced: bool = False,
+    ) -> None:
         self._client = client
         self._ttl = lease_ttl
         self._workers: list[Worker] = []
         self._claims = client.database.session("claims")
         client.results.share(self._claims)
         self._hints = Hints(self._claims)
+        self._lifespan = Lifespan(surroundings)
         self._heartbeat = Heartbeat(
             client.leases,
             lambda: client.database.session("heartbeat"),
@@ -34,10 +45,18 @@ class Process:
             Presence(client.workers, lease_ttl),
         )
         self._heartbeat.start()
+        self._reconcilers: asyncio.Task[None] | None = None
+        self._schedules: asyncio.Task[None] | None = None
+        if is_paced:
+            return
         # What a process has loaded when it starts to work stays. Taken out of the garbage
         # collector's sight, it is not walked again for every few hundred executions.
         gc.freeze()
         self._reconcilers = asyncio.create_task(run_reconcilers(client))
+
+    def keep_schedules(self, scheduler: Scheduler) -> None:
+        """Declare an app's schedules and fire them until this closes."""
+        self._schedules = asyncio.create_task(scheduler.run())
 
     def worker(
         self,
@@ -55,6 +74,7 @@ class Process:
             self._heartbeat,
             tasks,
             hints=self._hints,
+            lifespan=self._lifespan,
             lanes=lanes,
             concurrency=concurrency,
             needs=needs,
@@ -67,12 +87,17 @@ class Process:
 
     async def close(self) -> None:
         """Let the workers finish or give back what they have, then close what they share."""
+        if self._schedules is not None:
+            self._schedules.cancel()
+            await asyncio.wait([self._schedules])
         for worker in self._workers:
             worker.stop()
         for worker in self._workers:
             await worker.stopped()
-        self._reconcilers.cancel()
-        await asyncio.wait([self._reconcilers])
+        await self._lifespan.close()
+        if self._reconcilers is not None:
+            self._reconcilers.cancel()
+            await asyncio.wait([self._reconcilers])
         await asyncio.to_thread(self._heartbeat.stop)
         self._client.results.unshare()
         await self._claims.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -13,13 +14,15 @@ from flowfabric.core.errors import (
     ExecutionFailed,
     ExecutionNotFound,
     ExecutionSkipped,
+    ExecutionTerminal,
     FlowFabricError,
     InvalidInput,
     ResultTimeout,
 )
-from flowfabric.core.execution import Ending
+from flowfabric.core.execution import CancelSource, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.states import FailureClass, PublicState
+from flowfabric.core.states import EventKind, FailureClass, PublicState
+from flowfabric.worker.context import running
 from flowfabric.worker.failures import facts_of
 
 if TYPE_CHECKING:
@@ -27,11 +30,40 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# How often `events` looks while nothing ends.
+EVENTS_SECONDS = 0.5
+
+_ENDINGS = (
+    EventKind.COMPLETED,
+    EventKind.FAILED,
+    EventKind.CANCELLED,
+    EventKind.EXPIRED,
+    EventKind.SKIPPED,
+)
+_SOURCES = {
+    CancelSource.OPERATOR_OVERRIDE: "an operator",
+    CancelSource.LEASE_HOLDER: "its own handler",
+    CancelSource.FLOW_CASCADE: "its flow",
+    "parent": "the end of its parent",
+}
+
 
 class Run(Generic[T]):
-    """One execution, as its submitter sees it."""
+    """One execution, as its submitter sees it.
 
-    __slots__ = ("_call", "_client", "_decode", "id", "is_duplicate", "task")
+    `task` is its task's name; of a run that `app.get` gave, it is empty until something was asked.
+    """
+
+    __slots__ = (
+        "_call",
+        "_client",
+        "_decode",
+        "_find_decoder",
+        "_is_stored",
+        "id",
+        "is_duplicate",
+        "task",
+    )
 
     def __init__(
         self,
@@ -41,6 +73,8 @@ class Run(Generic[T]):
         decode: Callable[[bytes | None], T],
         *,
         is_duplicate: bool = False,
+        is_stored: bool = True,
+        find_decoder: Callable[[str], Callable[[bytes | None], T]] | None = None,
         call: Callable[..., Any],
     ) -> None:
         self.id = id
@@ -48,16 +82,18 @@ class Run(Generic[T]):
         self.is_duplicate = is_duplicate
         self._client = client
         self._decode = decode
+        self._is_stored = is_stored
+        self._find_decoder = find_decoder
         self._call = call
 
     def __repr__(self) -> str:
-        return f"Run({self.task}, {self.id})"
+        return f"Run({self.task or 'unknown'}, {self.id})"
 
     async def state(self) -> PublicState:
         """What the execution is doing now, in one word."""
         state = await (await self._client()).executions.state(self.id)
         if state is None:
-            raise ExecutionNotFound(execution_id=self.id)
+            raise self._missing()
         return state
 
     async def result(self, timeout: float | timedelta | None = None) -> T:
@@ -65,6 +101,9 @@ class Run(Generic[T]):
 
         Raises ExecutionFailed, ExecutionCancelled, ExecutionExpired or ExecutionSkipped if it ended
         otherwise, and ResultTimeout if it has not ended in time; the execution goes on then.
+
+        In a handler, outside its steps, waiting leaves the worker free: the handler starts again
+        when the run has ended. With a `timeout` it waits where it is.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if seconds is not None and (not isinstance(seconds, int | float) or seconds != seconds):
@@ -72,6 +111,13 @@ class Run(Generic[T]):
                 field="timeout", problem="must be a number of seconds or a timedelta"
             )
         client = await self._client()
+        if not self._is_stored:
+            await self._look(client)
+        if seconds is None and (context := running.get()) is not None:
+            # In a handler: it leaves its worker free, and starts again when the run has ended.
+            ending = await context.ending_of(self.id, client)
+            if ending is not None:
+                return await self._concluded(client, ending)
         try:
             async with asyncio.timeout(seconds):
                 ending = await client.results.wait(self.id)
@@ -79,7 +125,7 @@ class Run(Generic[T]):
             # It may have ended just now, or long before a caller that gave no time at all.
             endings = await client.executions.read_results(self.id.partition_key, [self.id.uuid])
             if endings:
-                return self._concluded(endings[0])
+                return await self._concluded(client, endings[0])
             state = await client.executions.state(self.id)
             raise ResultTimeout(
                 f"{self.task} has not ended within {seconds:g} s; it is "
@@ -88,31 +134,148 @@ class Run(Generic[T]):
                 execution_id=self.id,
                 state=state,
             ) from error
-        return self._concluded(ending)
+        return await self._concluded(client, ending)
+
+    async def cancel(self, reason: str | None = None, *, actor: str | None = None) -> bool:
+        """End the execution as cancelled. False if it had ended otherwise before."""
+        client = await self._client()
+        try:
+            await client.executions.cancel(self.id, reason=reason, actor=actor)
+        except ExecutionTerminal:
+            return False
+        except ExecutionNotFound as error:
+            raise self._missing() from error
+        return True
+
+    async def progress(self) -> Progress:
+        """What the handler last said about how far it is."""
+        progress = await (await self._client()).executions.progress(self.id)
+        if progress is None:
+            raise self._missing()
+        return progress
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What has happened to the execution and what happens, in order, until it has ended."""
+        version = 0
+        while True:
+            events, has_ended = await self._events_behind(version)
+            for event in events:
+                version = event.version
+                yield event
+            if has_ended:
+                return
+
+    def state_sync(self) -> PublicState:
+        """`state` for synchronous code."""
+        state: PublicState = self._call(self.state, "run.state()")
+        return state
 
     def result_sync(self, timeout: float | timedelta | None = None) -> T:
         """`result` for synchronous code."""
         value: T = self._call(lambda: self.result(timeout), "run.result()")
         return value
 
-    def _concluded(self, ending: Ending) -> T:
+    def cancel_sync(self, reason: str | None = None, *, actor: str | None = None) -> bool:
+        """`cancel` for synchronous code."""
+        done: bool = self._call(lambda: self.cancel(reason, actor=actor), "run.cancel()")
+        return done
+
+    def progress_sync(self) -> Progress:
+        """`progress` for synchronous code."""
+        progress: Progress = self._call(self.progress, "run.progress()")
+        return progress
+
+    def events_sync(self) -> Iterator[Event]:
+        """`events` for synchronous code."""
+        version, has_ended = 0, False
+        while not has_ended:
+            events, has_ended = self._call(
+                lambda seen=version: self._events_behind(seen), "run.events()"
+            )
+            for event in events:
+                version = event.version
+                yield event
+
+    async def _events_behind(self, version: int) -> tuple[list[Event], bool]:
+        """The events behind a version, once there are some, and whether the last is the end."""
+        client = await self._client()
+        while True:
+            events = await client.executions.events(self.id)
+            if not events and await client.executions.state(self.id) is None:
+                raise self._missing()
+            has_ended = bool(events) and events[-1].kind in _ENDINGS
+            news = [event for event in events if event.version > version]
+            if news or has_ended:
+                return news, has_ended
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EVENTS_SECONDS):
+                    await client.results.wait(self.id)
+
+    async def _look(self, client: FlowFabric) -> None:
+        """See that it is there, and which task it is of."""
+        info = await client.executions.info(self.id)
+        if info is None:
+            raise self._missing()
+        self._is_stored = True
+        self.task = info.task
+        if self._find_decoder is not None:
+            self._decode = self._find_decoder(info.task)
+
+    def _missing(self) -> ExecutionNotFound:
+        text = (
+            f"There is no execution {self.id} in this namespace: it was trimmed, or the "
+            "transaction that submitted it was rolled back or has not committed yet."
+        )
+        return ExecutionNotFound(text, execution_id=self.id)
+
+    async def _concluded(self, client: FlowFabric, ending: Ending) -> T:
         if ending.public_state is PublicState.COMPLETED:
             return self._decode(ending.result)
+        if ending.public_state is PublicState.CANCELLED:
+            raise await self._cancelled(client)
         raise self._error(ending)
+
+    async def _cancelled(self, client: FlowFabric) -> ExecutionCancelled:
+        """Who cancelled it and why is asked for only now."""
+        info = await client.executions.describe(self.id)
+        source = info.cancelled_by if info else None
+        reason = info.cancellation_reason if info else None
+        actors = [
+            event.actor
+            for event in await client.executions.events(self.id)
+            if event.kind is EventKind.CANCELLED
+        ]
+        actor = actors[-1] if actors else None
+        who = actor or _SOURCES.get(source or "", source)
+        text = f"{self.task} was cancelled{f' by {who}' if who else ''}"
+        return ExecutionCancelled(
+            f"{text}{f': {reason}' if reason else ''}. {self._again()}",
+            execution_id=self.id,
+            cancelled_by=source,
+            actor=actor,
+            reason=reason,
+        )
+
+    def _again(self) -> str:
+        return f"To run it again: flowfabric retry {self.id.uuid}"
 
     def _error(self, ending: Ending) -> FlowFabricError:
         match ending.public_state:
-            case PublicState.CANCELLED:
-                return ExecutionCancelled(f"{self.task} was cancelled.", execution_id=self.id)
             case PublicState.EXPIRED:
-                return ExecutionExpired(_expiry(self.task, ending), execution_id=self.id)
+                return ExecutionExpired(
+                    f"{_expiry(self.task, ending)} {self._again()}", execution_id=self.id
+                )
             case PublicState.SKIPPED:
-                return ExecutionSkipped(f"{self.task} was skipped.", execution_id=self.id)
+                return ExecutionSkipped(
+                    f"{self.task} was skipped: what it depended on did not succeed.",
+                    execution_id=self.id,
+                )
             case _:
                 facts = facts_of(ending.failure_detail)
                 return ExecutionFailed(
                     f"{self.task} failed in attempt {ending.attempt_index + 1}: "
-                    f"{ending.failure_reason}",
+                    f"{ending.failure_reason}\n(Its trace is in the error's `trace`. "
+                    f"{self._again()})",
                     **{
                         "type": ending.failure_category or "",
                         "message": ending.failure_reason or "",
@@ -125,8 +288,8 @@ class Run(Generic[T]):
 
 def _expiry(task: str, ending: Ending) -> str:
     if ending.failure_category != "execution_deadline":
-        return f"{task} ran out of time: {ending.failure_reason}."
+        return f"{task} ran out of time: {ending.failure_reason}. Its `timeout` may be too short."
     text = f"{task} ran out of time: its deadline has passed."
     if ending.failure_class not in (None, FailureClass.TIMEOUT):
-        text += f" Its last attempt had failed: {ending.failure_reason}"
-    return text
+        text += f" Its last attempt had failed: {ending.failure_reason}."
+    return f"{text} Its `deadline` may be too short."

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
+from flowfabric import tracing
 from flowfabric.app.run import Run
+from flowfabric.app.via import submit_joined, submit_joined_sync
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
     Route,
     Submission,
+    Submitted,
     check_tags,
     check_text,
 )
 from flowfabric.core.ids import mint, mint_for_key
 from flowfabric.core.states import KeyScope
+from flowfabric.worker.context import Context, running
 from flowfabric.worker.task import TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
+    from flowfabric.client.joining import Place
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function returns: for `async def`, a coroutine
 T = TypeVar("T")  # the result of the execution
+
+Unique = Literal["window", "unfinished"]
+
+# What `submit` takes beside the arguments of a task, unless the task has a parameter of that name.
+SUBMIT_OPTIONS = ("key", "unique", "window", "via")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +50,11 @@ class Options:
     delayed_until: datetime | None = None
     deadline: timedelta | None = None
     key: str | None = None
-    unique: str = "window"
-    window: timedelta = DEFAULT_KEY_WINDOW
+    unique: Unique | None = None
+    window: timedelta | None = None
     tags: Mapping[str, str] | None = None
+    via: object = None
+    with_parent: bool = False
 
 
 class Task(Generic[P, R, T]):
@@ -56,14 +69,35 @@ class Task(Generic[P, R, T]):
         self.__name__ = spec.function.__name__
 
     @property
+    def app(self) -> App:
+        """Where it is registered."""
+        return self._app
+
+    @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def options(self) -> Options:
+        """What `using` was given."""
+        return self._options
+
+    @property
+    def function(self) -> Callable[..., R]:
+        """The plain function. If it takes a context, that is an argument like the others."""
+        return self.spec.function
 
     def __repr__(self) -> str:
         return f"Task({self.name})"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return cast(R, self.spec.function(*args, **kwargs))
+        """Call the function, here and now; nothing is stored.
+
+        One that takes a context gets that of the handler it is called in, unless it is given one.
+        """
+        if self.spec.context_name is None:
+            return cast(R, self.spec.function(*args, **kwargs))
+        return cast(R, self._call_in_context(args, kwargs))
 
     def using(
         self,
@@ -74,11 +108,19 @@ class Task(Generic[P, R, T]):
         delayed_until: datetime | None = None,
         deadline: timedelta | None = None,
         key: str | None = None,
-        unique: str | None = None,
+        unique: Unique | None = None,
         window: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
+        via: object = None,
+        with_parent: bool | None = None,
     ) -> Task[P, R, T]:
-        """The same task with other options for the submissions made through it."""
+        """The same task with other options for the submissions made through it.
+
+        `key` makes a repeated submission a duplicate: for `window` (a day), or with
+        `unique="unfinished"` until the first has ended. `via` is a connection whose transaction
+        the submission joins. `with_parent` is for children: they are cancelled when their parent
+        ends.
+        """
         given: dict[str, Any] = {
             "lane": lane,
             "priority": priority,
@@ -89,30 +131,79 @@ class Task(Generic[P, R, T]):
             "unique": unique,
             "window": window,
             "tags": tags,
+            "via": via,
+            "with_parent": with_parent,
         }
         options = replace(
             self._options, **{name: value for name, value in given.items() if value is not None}
         )
         return Task(self._app, self.spec, options)
 
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]:
-        """Store an execution of this task; when this returns, it is durable."""
-        client = await self._app.client()
-        submitted = await client.executions.submit(self.submission(args, kwargs))
-        return self._run(submitted.id, submitted.is_duplicate)
+    # The arguments of a call cannot be typed together with options of ours (decision 0026): with
+    # an option they are checked when it is made. `using(...)` keeps the types.
 
-    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+    @overload
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
+    @overload
+    async def submit(
+        self,
+        *args: Any,
+        key: str | None,
+        unique: Unique | None = None,
+        window: timedelta | None = None,
+        via: object = None,
+        **kwargs: Any,
+    ) -> Run[T]: ...
+    @overload
+    async def submit(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
+
+    async def submit(self, *args: Any, **kwargs: Any) -> Run[T]:
+        """Store an execution of this task; when this returns, it is durable.
+
+        With `via` it is stored when the transaction of that connection commits, or not at all.
+        """
+        task = self.taking(kwargs) if kwargs else self
+        submission = task.submission(args, kwargs)
+        (answer,) = await task._store([submission])
+        return task._run(answer)
+
+    @overload
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
+    @overload
+    def submit_sync(
+        self,
+        *args: Any,
+        key: str | None,
+        unique: Unique | None = None,
+        window: timedelta | None = None,
+        via: object = None,
+        **kwargs: Any,
+    ) -> Run[T]: ...
+    @overload
+    def submit_sync(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
+
+    def submit_sync(self, *args: Any, **kwargs: Any) -> Run[T]:
         """`submit` for synchronous code; an error inside a running event loop."""
-        return self._app.portal.call(
-            lambda: self.submit(*args, **kwargs), f"{self.__name__}.submit(...)"
-        )
+        task = self.taking(kwargs) if kwargs else self
+        (answer,) = task._store_sync([task.submission(args, kwargs)], "submit")
+        return task._run(answer)
 
-    async def submit_many(self, calls: list[tuple[Any, ...]]) -> list[Run[T]]:
+    async def submit_many(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
         """Store an execution for each tuple of arguments, many in one transaction."""
-        client = await self._app.client()
-        submissions = [self.submission(args, {}) for args in calls]
-        answers = await client.executions.submit_many(submissions)
-        return [self._run(answer.id, answer.is_duplicate) for answer in answers]
+        return [self._run(answer) for answer in await self._store(self._submissions(calls))]
+
+    def submit_many_sync(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
+        """`submit_many` for synchronous code."""
+        answers = self._store_sync(self._submissions(calls), "submit_many")
+        return [self._run(answer) for answer in answers]
+
+    def taking(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
+        """This task with the options that are among keyword arguments; they are taken out."""
+        own = self.spec.keywords
+        given = {
+            name: kwargs.pop(name) for name in SUBMIT_OPTIONS if name in kwargs and name not in own
+        }
+        return self.using(**given) if given else self
 
     def submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
         """What a submit with these arguments would store."""
@@ -124,20 +215,11 @@ class Task(Generic[P, R, T]):
             check_tags(options.tags)
         keyed: dict[str, Any] = {}
         if options.key is not None:
-            check_text("key", options.key, 512)
-            if not isinstance(options.window, timedelta):
-                raise InvalidInput(
-                    field="window",
-                    problem=f"must be a timedelta, not {type(options.window).__name__}",
-                )
-            if options.unique not in tuple(KeyScope):
-                raise InvalidInput(field="unique", problem="must be 'window' or 'unfinished'")
-            keyed = {
-                "key": options.key,
-                "key_fingerprint": hashlib.sha256(spec.name.encode() + b"\0" + payload).digest(),
-                "key_scope": KeyScope(options.unique),
-                "key_window": options.window,
-            }
+            keyed = self._keyed(options.key, payload)
+        elif options.unique is not None or options.window is not None:
+            raise InvalidInput(
+                field="unique" if options.unique is not None else "window", problem="needs a key"
+            )
         return Submission(
             id=mint() if options.key is None else mint_for_key(namespace, options.key),
             route=self._route(namespace, lane),
@@ -149,8 +231,102 @@ class Task(Generic[P, R, T]):
             policy=spec.policy,
             max_reclaims=spec.max_reclaims,
             tags=spec.tags if options.tags is None else {**spec.tags, **options.tags},
+            task_version=spec.version,
             **keyed,
         )
+
+    def run_of(self, submitted: Submitted) -> Run[T]:
+        """The run that a submission of this task became."""
+        return self._run(submitted)
+
+    def _submissions(self, calls: Sequence[tuple[Any, ...]]) -> list[Submission]:
+        if self._options.key is not None:
+            raise InvalidInput(
+                field="key", problem="one key is for one execution: submit each with its own"
+            )
+        submissions = []
+        for index, args in enumerate(calls):
+            if not isinstance(args, tuple):
+                raise InvalidInput(
+                    field=f"calls[{index}]",
+                    problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
+                )
+            try:
+                submissions.append(self.submission(args, {}))
+            except InvalidInput as error:
+                raise InvalidInput(
+                    field=f"calls[{index}].{error.field}", problem=error.problem
+                ) from error
+        return submissions
+
+    def _keyed(self, key: str, payload: bytes) -> dict[str, Any]:
+        window, unique = self._options.window, self._options.unique
+        check_text("key", key, 512)
+        if window is not None and not isinstance(window, timedelta):
+            raise InvalidInput(
+                field="window", problem=f"must be a timedelta, not {type(window).__name__}"
+            )
+        if unique is not None and unique not in tuple(KeyScope):
+            raise InvalidInput(field="unique", problem="must be 'window' or 'unfinished'")
+        return {
+            "key": key,
+            "key_fingerprint": hashlib.sha256(self.name.encode() + b"\0" + payload).digest(),
+            "key_scope": KeyScope.WINDOW if unique is None else KeyScope(unique),
+            "key_window": DEFAULT_KEY_WINDOW if window is None else window,
+        }
+
+    async def _store(self, submissions: list[Submission]) -> list[Submitted]:
+        self._check_has_no_parent()
+        client = await self._app.client()
+        if (via := self._options.via) is not None:
+            with tracing.send_span(submissions):
+                return await submit_joined(
+                    client, via, submissions, instead=f"{self.__name__}.submit_sync"
+                )
+        if len(submissions) == 1:
+            return [await client.executions.submit(submissions[0])]
+        return await client.executions.submit_many(submissions)
+
+    def _store_sync(self, submissions: list[Submission], verb: str) -> list[Submitted]:
+        self._check_has_no_parent()
+        instead = f"{self.__name__}.{verb}"
+        call = self._app.portal.call
+        if (via := self._options.via) is None:
+            return call(lambda: self._store(submissions), f"{instead}(...)")
+
+        def find(anew: bool) -> Place:
+            return call(lambda: self._place(submissions, anew), f"{instead}(..., via=...)")
+
+        with tracing.send_span(submissions):
+            return submit_joined_sync(find, via, submissions, instead=instead)
+
+    async def _place(self, submissions: list[Submission], anew: bool) -> Place:
+        client = await self._app.client()
+        if anew:
+            client.joining.forget()
+        return await client.joining.place(submissions)
+
+    def _check_has_no_parent(self) -> None:
+        if self._options.with_parent:
+            raise InvalidInput(
+                field="with_parent", problem="is for children: submit it with ctx.submit(...)"
+            )
+
+    def _call_in_context(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = cast(str, self.spec.context_name)
+        if name in kwargs or any(isinstance(value, Context) for value in args):
+            return self.spec.function(*args, **kwargs)
+        context = running.get()
+        if context is None:
+            raise TypeError(
+                f"{self.name} takes a Context, and there is none: no handler is running here. "
+                f"Submit it, or call {self.__name__}.function with a context of your own"
+            )
+        whole = inspect.signature(self.spec.function)
+        others = [p for p in whole.parameters.values() if p.name != name]
+        given = whole.replace(parameters=others).bind(*args, **kwargs).arguments
+        bound = inspect.BoundArguments(whole, cast(Any, {**given, name: context}))
+        return self.spec.function(*bound.args, **bound.kwargs)
 
     def _route(self, namespace: str, lane: str) -> Route:
         route = self._routes.get((namespace, lane))
@@ -160,12 +336,13 @@ class Task(Generic[P, R, T]):
             self._routes[namespace, lane] = route
         return route
 
-    def _run(self, id: Any, is_duplicate: bool) -> Run[T]:
+    def _run(self, answer: Submitted) -> Run[T]:
         return Run(
-            id,
+            answer.id,
             self.name,
             self._app.client,
             self.spec.decode_result,
-            is_duplicate=is_duplicate,
+            is_duplicate=answer.is_duplicate,
+            is_stored=self._options.via is None,
             call=self._app.portal.call,
         )

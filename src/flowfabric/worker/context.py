@@ -1,24 +1,99 @@
-"""What a handler can know about the execution it runs."""
+"""What a handler can know about the execution it runs, and what it can do once and for all."""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import functools
+import inspect
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+
+from flowfabric import tracing
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.policy import Retry
+from flowfabric.core.schedule import SCHEDULED_AT_TAG
+from flowfabric.core.states import StepKind
+from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.course import Course, Host, Leaving
+from flowfabric.worker.step import (
+    OWN_PREFIX,
+    Codec,
+    call_in_thread,
+    check_name,
+    codec_of,
+    in_step,
+    is_coroutine_function,
+    may_try_again,
+    pause_before,
+)
 
 if TYPE_CHECKING:
-    from flowfabric.core.execution import Claimed
+    from flowfabric.client import FlowFabric
+    from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
     from flowfabric.core.ids import ExecutionId
+    from flowfabric.core.step import StepRecord
+    from flowfabric.worker.journal import Entry
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+_SLEEP = f"{OWN_PREFIX}sleep"
+_NOW = f"{OWN_PREFIX}now"
+# How often a plain handler that waits to try a step again looks whether it should stop.
+_LOOK_SECONDS = 0.1
+_making = threading.Lock()
+
+
+class ChildOptions(Protocol):
+    @property
+    def with_parent(self) -> bool: ...
+
+    @property
+    def via(self) -> object: ...
+
+
+class Submittable(Protocol[P, R_co]):
+    """A task, as far as `ctx.submit` needs one; `R_co` is its run."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def options(self) -> ChildOptions: ...
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+    def submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission: ...
+
+    def run_of(self, submitted: Submitted) -> R_co: ...
 
 
 class Context:
-    """The execution a handler runs: who it is, which attempt, and whether to stop.
+    """The execution a handler runs: who it is, which attempt, what it has done so far.
 
-    A parameter annotated with this class receives it; `flowfabric.current()` gives the same one.
+    A parameter annotated with this class receives it; `flowfabric.current` is the same one.
+
+    After a crash, a sleep or a wait the handler starts again from its first line. What it did
+    through `step`, `sleep`, `now` and `submit` is not done again: it returns what it returned.
     """
 
-    def __init__(self, claimed: Claimed) -> None:
+    __slots__ = ("_cancelled", "_claimed", "_course", "_host", "_random")
+
+    def __init__(self, claimed: Claimed, host: Host | None = None) -> None:
         self._claimed = claimed
+        self._host = host
         self._cancelled = False
+        self._course: Course | None = None
+        self._random: random.Random | None = None
 
     @property
     def execution_id(self) -> ExecutionId:
@@ -46,16 +121,458 @@ class Context:
         """
         return self._cancelled
 
+    @property
+    def random(self) -> random.Random:
+        """Random numbers that are the same in every run of the handler, until it is replayed."""
+        if in_step.get() is not None:
+            raise RuntimeError(
+                "ctx.random inside the function of a step: a later run does not come here, and "
+                "its numbers would be others. Draw them in the handler, or use random itself"
+            )
+        if self._random is None:
+            seed = f"{self._claimed.execution_id} {self._claimed.replay_count}"
+            self._random = random.Random(seed)
+        return self._random
+
+    # The arguments of a function cannot be typed together with an option of ours: with `retry`
+    # they are checked when it is called.
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        retry: Retry | None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retry: Retry | None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a function once: its value is recorded, and a later run gets it from there.
+
+        A plain function runs in a thread. The value is stored as JSON by the function's return
+        type. An error is not recorded: it is raised here, and a later run calls the function again;
+        `retry` tries again at once, without starting the handler over. Steps that run side by side
+        should have different names.
+        """
+        course = self._durable(f"step {name!r}")
+        check_name(name)
+        codec = codec_of(function, name)
+        retry = _policy(kwargs)
+        entry = await course.begin(name, StepKind.STEP, is_own=course.is_own())
+        if entry.record is not None:
+            return self._recorded(course, codec, entry.record)
+        try:
+            value = await self._try(name, function, args, kwargs, retry)
+            stored = codec.write(value, name)
+            record = await course.record(entry, value=stored)
+        finally:
+            course.done()
+        return value if record.value == stored else self._recorded(course, codec, record)
+
+    async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
+        """Sleep for a time, or seconds. The worker is free meanwhile, and any worker goes on."""
+        delay = _span(duration)
+        course = self._durable("sleep")
+        await self._sleep(course, name, course.is_own(), delay=delay)
+
+    async def sleep_until(self, when: datetime, *, name: str | None = None) -> None:
+        """Sleep until a time. The worker is free meanwhile, and any worker goes on."""
+        _check_moment(when)
+        course = self._durable("sleep_until")
+        await self._sleep(course, name, course.is_own(), until=when)
+
+    async def now(self, *, name: str | None = None) -> datetime:
+        """The time of the database, the same in every run of the handler."""
+        course = self._durable("now")
+        return await self._now(course, name, course.is_own())
+
+    async def scheduled_at(self) -> datetime | None:
+        """The time for which a schedule submitted this execution; None if none did."""
+        if self._host is None:
+            raise RuntimeError("no handler runs with this context: nothing can be asked")
+        told = await self._host.client.executions.tag(self.execution_id, SCHEDULED_AT_TAG)
+        return None if told is None else datetime.fromisoformat(told)
+
+    async def progress(self, percent: int | None = None, message: str | None = None) -> None:
+        """Say how far the execution is; what is not given stays."""
+        await self._made().progress(percent, message)
+
+    async def submit(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Submit a child, once: a later run of the handler gets the same run back.
+
+        `await run.result()` leaves the worker free until the child has ended. A child lives on when
+        this execution ends, unless it was submitted by `task.using(with_parent=True)`.
+        """
+        course = self._durable(f"submit of {task.name}")
+        if task.options.via is not None:
+            raise InvalidInput(
+                field="via", problem="a child is stored by itself: use task.submit(..., via=...)"
+            )
+        submission = task.submission(args, kwargs)
+        submission.with_parent = task.options.with_parent
+        return task.run_of(await course.submit(task.name, submission))
+
+    # For handlers that run in a thread.
+
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        retry: Retry | None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retry: Retry | None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    def step_sync(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """`step` for a `def` handler; a plain function runs in the handler's own thread."""
+        course = self._durable(f"step {name!r}", "ctx.step(...)")
+        check_name(name)
+        codec = codec_of(function, name)
+        retry = _policy(kwargs)
+        is_own = self._is_own_thread(course)
+        entry = self._call(lambda: course.begin(name, StepKind.STEP, is_own=is_own))
+        if entry.record is not None:
+            return self._recorded(course, codec, entry.record)
+        try:
+            value = self._try_sync(name, function, args, kwargs, retry)
+            stored = codec.write(value, name)
+            record = self._call(lambda: course.record(entry, value=stored))
+        finally:
+            course.done_elsewhere()
+        return value if record.value == stored else self._recorded(course, codec, record)
+
+    def sleep_sync(self, duration: timedelta | float, *, name: str | None = None) -> None:
+        """`sleep` for a `def` handler."""
+        delay = _span(duration)
+        course = self._durable("sleep", "ctx.sleep(...)")
+        is_own = self._is_own_thread(course)
+        self._call(lambda: self._sleep(course, name, is_own, delay=delay))
+
+    def sleep_until_sync(self, when: datetime, *, name: str | None = None) -> None:
+        """`sleep_until` for a `def` handler."""
+        _check_moment(when)
+        course = self._durable("sleep_until", "ctx.sleep_until(...)")
+        is_own = self._is_own_thread(course)
+        self._call(lambda: self._sleep(course, name, is_own, until=when))
+
+    def now_sync(self, *, name: str | None = None) -> datetime:
+        """`now` for a `def` handler."""
+        course = self._durable("now", "ctx.now()")
+        is_own = self._is_own_thread(course)
+        return self._call(lambda: self._now(course, name, is_own))
+
+    def scheduled_at_sync(self) -> datetime | None:
+        """`scheduled_at` for a `def` handler."""
+        _not_on_a_loop("ctx.scheduled_at()")
+        return self._call(self.scheduled_at)
+
+    def progress_sync(self, percent: int | None = None, message: str | None = None) -> None:
+        """`progress` for a `def` handler."""
+        _not_on_a_loop("ctx.progress(...)")
+        self._call(lambda: self.progress(percent, message))
+
+    def submit_sync(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """`submit` for a `def` handler."""
+        _not_on_a_loop("ctx.submit(...)")
+        return self._call(lambda: self.submit(task, *args, **kwargs))
+
+    # For the worker.
+
+    @property
+    def course(self) -> Course | None:
+        """What the handler has done durably; None if nothing."""
+        return self._course
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the handler was told to leave its execution for now."""
+        return self._course is not None and self._course.is_leaving
+
+    async def check_reached(self) -> None:
+        """The handler has returned: hold it, if it left out a step that was recorded."""
+        if self._claimed.epoch > 1 and self._host is not None:
+            await self._made().check_reached()
+
+    async def ending_of(self, id: ExecutionId, client: FlowFabric) -> Ending | None:
+        """How a run ended; until it has, the handler leaves. None: wait for it here."""
+        if self._host is None or self._host.client is not client:
+            return None
+        course = self._made()
+        return await course.ending(id) if course.may_leave_for(id) else None
+
+    def end(self) -> None:
+        """The handler has ended; nothing more can be done with its context."""
+        self._host = None
+        if self._course is not None:
+            self._course.end()
+
     def cancel(self) -> None:
         self._cancelled = True
+        if self._course is not None:
+            self._course.cancel()
+
+    def _made(self) -> Course:
+        course = self._course
+        if course is None:
+            with _making:  # a plain handler may have threads of its own
+                if (host := self._host) is None:
+                    raise RuntimeError("no handler runs with this context: nothing can be recorded")
+                course = self._course = self._course or Course(self._claimed, host)
+        if self._cancelled:
+            raise course.unwinding()
+        return course
+
+    def _durable(self, what: str, instead: str | None = None) -> Course:
+        if instead is not None:
+            _not_on_a_loop(instead)
+        course = self._made()
+        course.check_free(what)
+        return course
+
+    def _is_own_thread(self, course: Course) -> bool:
+        """Whether this is the thread of a plain handler, not one that it has started."""
+        return course.root is None and running.get() is self
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run something on the worker's loop, and wait for it in this thread."""
+        course = self._made()
+        coroutine = work()
+        try:
+            answer = asyncio.run_coroutine_threadsafe(coroutine, course.loop)
+        except RuntimeError:
+            # The loop is closed, and the worker gone with it.
+            coroutine.close()
+            raise course.unwinding() from None
+        return answer.result()
+
+    def _recorded(self, course: Course, codec: Codec, record: StepRecord) -> Any:
+        tracing.step_replayed(record.name)
+        try:
+            return codec.read(record.value)
+        except ValueError as error:
+            raise course.hold(record.name, f"its value does not fit any more: {error}") from None
+
+    async def _sleep(
+        self,
+        course: Course,
+        name: str | None,
+        is_own: bool,
+        *,
+        delay: timedelta | None = None,
+        until: datetime | None = None,
+    ) -> None:
+        entry = await course.begin(_named(name, _SLEEP), StepKind.SLEEP, is_own=is_own)
+        record = entry.record or await self._noted(course, entry, delay=delay, until=until)
+        await course.sleep(record)
+
+    async def _now(self, course: Course, name: str | None, is_own: bool) -> datetime:
+        entry = await course.begin(_named(name, _NOW), StepKind.NOW, is_own=is_own)
+        return (entry.record or await self._noted(course, entry)).recorded_at
+
+    async def _noted(self, course: Course, entry: Entry, **facts: Any) -> StepRecord:
+        try:
+            return await course.record(entry, **facts)
+        finally:
+            course.done()
+
+    async def _try(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, retry: Retry | None
+    ) -> Any:
+        failures = 0
+        while True:
+            try:
+                with tracing.step_span(name):
+                    return await self._run(name, function, args, kwargs)
+            except Exception as error:
+                if self._cancelled or not may_try_again(retry, failures, error):
+                    raise
+                assert retry is not None
+                pause = pause_before(retry, failures)
+                _tell_retry(name, error, pause)
+            failures += 1
+            await asyncio.sleep(pause)
+
+    async def _run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        token = in_step.set(name)
+        try:
+            if is_coroutine_function(function):
+                return await function(*args, **kwargs)
+            call = functools.partial(
+                contextvars.copy_context().run, call_in_thread, function, args, kwargs
+            )
+            value = await self._made().in_thread(call)
+            return await value if inspect.isawaitable(value) else value
+        finally:
+            in_step.reset(token)
+
+    def _try_sync(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, retry: Retry | None
+    ) -> Any:
+        failures = 0
+        while True:
+            try:
+                with tracing.step_span(name):
+                    return self._run_sync(name, function, args, kwargs)
+            except Exception as error:
+                if self._cancelled or not may_try_again(retry, failures, error):
+                    raise
+                assert retry is not None
+                pause = pause_before(retry, failures)
+                _tell_retry(name, error, pause)
+            failures += 1
+            until = time.monotonic() + pause
+            while (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, _LOOK_SECONDS))
+                if self._cancelled:
+                    raise Leaving()
+
+    def _run_sync(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        token = in_step.set(name)
+        try:
+            value = function(*args, **kwargs)
+            return self._call(lambda: _awaited(value)) if inspect.isawaitable(value) else value
+        finally:
+            in_step.reset(token)
 
 
 running: ContextVar[Context | None] = ContextVar("flowfabric_context", default=None)
 
 
-def current() -> Context:
-    """The context of the handler that is running here."""
-    context = running.get()
-    if context is None:
-        raise RuntimeError("current() was called outside a handler: no execution is running here")
-    return context
+class _Current:
+    """The context of the handler that is running here: `current.step(...)`, `current.attempt`;
+    called, it is that context itself."""
+
+    __slots__ = ()
+
+    def __call__(self) -> Context:
+        context = running.get()
+        if context is None:
+            raise RuntimeError("current was used outside a handler: no execution is running here")
+        return context
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self(), name)
+
+    def __repr__(self) -> str:
+        return "flowfabric.current"
+
+
+if TYPE_CHECKING:
+
+    class _TypedCurrent(Context):
+        def __call__(self) -> Context: ...
+
+    current: _TypedCurrent
+else:
+    current = _Current()
+
+
+def _span(duration: timedelta | float) -> timedelta:
+    if isinstance(duration, timedelta):
+        return duration
+    if isinstance(duration, bool) or not isinstance(duration, int | float):
+        raise InvalidInput(field="duration", problem="must be a timedelta or a number of seconds")
+    if not math.isfinite(duration):
+        raise InvalidInput(field="duration", problem=f"must be a finite time, not {duration}")
+    try:
+        return timedelta(seconds=duration)
+    except OverflowError:
+        raise InvalidInput(field="duration", problem="must be at most a hundred years") from None
+
+
+def _check_moment(when: datetime) -> None:
+    if not isinstance(when, datetime) or when.tzinfo is None:
+        raise InvalidInput(field="when", problem="must be a datetime with a time zone")
+
+
+def _policy(kwargs: dict[str, Any]) -> Retry | None:
+    """The option among the arguments of a step."""
+    retry: Retry | None = kwargs.pop("retry", None)
+    if retry is not None:
+        if not isinstance(retry, Retry):
+            raise InvalidInput(
+                field="retry", problem=f"must be a Retry, not {type(retry).__name__}"
+            )
+        retry.to_json()
+    return retry
+
+
+def _named(name: str | None, ours: str) -> str:
+    if name is None:
+        return ours
+    check_name(name)
+    return name
+
+
+def _not_on_a_loop(instead: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"This would block the event loop. In async code use: await {instead}")
+
+
+def _tell_retry(name: str, error: Exception, pause: float) -> None:
+    WORKER_LOGGER.info(
+        "step %s failed, trying it again in %.3g s: %s", name, pause, type(error).__name__
+    )
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

@@ -7,6 +7,7 @@ import traceback
 from typing import Any
 
 from flowfabric.core.execution import Failure
+from flowfabric.core.policy import Retry
 from flowfabric.core.states import FailureClass
 
 _NAME_BYTES = 256
@@ -16,12 +17,20 @@ _MESSAGE_BYTES = 4_000
 _TRACE_BYTES = 24_000
 
 
-def failure_of(error: BaseException, kind: FailureClass = FailureClass.TRANSIENT) -> Failure:
+def failure_of(
+    error: BaseException,
+    kind: FailureClass = FailureClass.TRANSIENT,
+    retry: Retry | None = None,
+) -> Failure:
     """What went wrong: one line for lists, and type, message and trace for whoever debugs it.
+
+    What `retry` does not allow to be tried again is permanent.
 
     Never raises and always fits into the engine's limits, whatever the exception looks like: a
     failure that could not be stored would leave its execution neither ended nor given back.
     """
+    if kind is FailureClass.TRANSIENT and retry is not None and not retry.allows(error):
+        kind = FailureClass.PERMANENT
     name = type(error).__qualname__
     if type(error).__module__ != "builtins":
         name = f"{type(error).__module__}.{name}"

@@ -17,7 +17,13 @@ from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializ
 from typing_extensions import TypedDict
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.execution import DEFAULT_LANE, check_lane, check_name
+from flowfabric.core.execution import (
+    DEFAULT_LANE,
+    MAX_NAME_BYTES,
+    check_lane,
+    check_name,
+    check_text,
+)
 from flowfabric.core.policy import (
     TASK_MAX_RECLAIMS,
     Retry,
@@ -26,7 +32,12 @@ from flowfabric.core.policy import (
     policy_json,
 )
 from flowfabric.worker.context import Context
+from flowfabric.worker.providers import Providers, provided, wanted_type
 
+_BY_PLACE = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
 # JSON has no infinity and no NaN; as null they would be refused when they are read.
@@ -48,9 +59,13 @@ class TaskSpec:
     max_reclaims: int = TASK_MAX_RECLAIMS
     retention: timedelta | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    version: str | None = None
+    providers: Providers = field(default_factory=Providers, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
+        if self.version is not None:
+            check_text("version", self.version, MAX_NAME_BYTES)
         check_lane(self.lane)
         object.__setattr__(self, "needs", capability_set(self.needs))
         _ = self.policy
@@ -77,11 +92,21 @@ class TaskSpec:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The parameters a caller gives: all but the context."""
+        """The parameters a caller gives: all but the context and what is provided."""
         signature = inspect.signature(self.function)
         return signature.replace(
-            parameters=[p for p in signature.parameters.values() if p.name != self.context_name]
+            parameters=[
+                p
+                for p in signature.parameters.values()
+                if p.name != self.context_name and p.name not in self.provided
+            ]
         )
+
+    @cached_property
+    def keywords(self) -> frozenset[str]:
+        """The parameters that a caller may give by name."""
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        return frozenset(p.name for p in self.signature.parameters.values() if p.kind in kinds)
 
     @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -94,6 +119,44 @@ class TaskSpec:
             if name != "return" and (hint is Context or Context in get_args(hint)):
                 return name
         return None
+
+    @cached_property
+    def provided(self) -> Mapping[str, Any]:
+        """The parameters that the worker provides, with their types."""
+        found: dict[str, Any] = {}
+        for name, parameter in self._parameters.items():
+            wanted = wanted_type(self._hints.get(name, Any))
+            if parameter.kind in (_POSITIONAL, _NAMED):
+                continue
+            if parameter.default is provided or wanted in self.providers:
+                found[name] = wanted
+        return found
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        """Where the parameters that can be given by position stand."""
+        return {
+            name: place
+            for place, (name, parameter) in enumerate(self._parameters.items())
+            if parameter.kind in _BY_PLACE
+        }
+
+    def place(self, args: list[Any], kwargs: dict[str, Any], values: Mapping[str, Any]) -> None:
+        """Put what is provided among the arguments that `decode` returned."""
+        for name, value in values.items():
+            if (place := self._places.get(name)) is not None:
+                args[place] = value
+            else:
+                kwargs[name] = value
+
+    def check(self) -> None:
+        """Refuse a function whose arguments or result could not travel, before it has to."""
+        _ = self._arguments, self._result
+
+    def reread(self) -> None:
+        """Forget what was made of the function's parameters: other types are provided now."""
+        for name in set(vars(self)) - set(self.__dataclass_fields__):
+            del self.__dict__[name]
 
     @cached_property
     def _arguments(self) -> TypeAdapter[dict[str, Any]]:
@@ -186,7 +249,7 @@ class TaskSpec:
             ) from None
         if self.context_name is not None:
             arguments[self.context_name] = context
-        elif arguments and len(arguments) == len(self._plain_names):
+        elif arguments and not self.provided and len(arguments) == len(self._plain_names):
             return [arguments[name] for name in self._plain_names], {}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -238,7 +301,8 @@ class TaskSpec:
         except PydanticSchemaGenerationError as error:
             raise InvalidInput(
                 field=f"task {self.name}",
-                problem=f"{what} cannot travel as JSON: {error.message.splitlines()[0]}",
+                problem=f"{what} cannot travel as JSON: {error.message.splitlines()[0]} "
+                "(what a worker should provide instead is registered with app.provide)",
             ) from error
 
     def _unserialisable(self, arguments: dict[str, Any]) -> str:

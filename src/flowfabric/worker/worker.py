@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import os
@@ -15,6 +16,7 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
+from flowfabric import tracing
 from flowfabric.client import FlowFabric
 from flowfabric.client.executions import Floor
 from flowfabric.core.errors import (
@@ -31,9 +33,12 @@ from flowfabric.core.states import FailureClass
 from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.context import Context, running
+from flowfabric.worker.course import Host, Leaving
 from flowfabric.worker.failures import failure_of
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
+from flowfabric.worker.lifespan import Lifespan
+from flowfabric.worker.pauses import Awaiting, Departure, Held
 from flowfabric.worker.presence import Registration
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.threads import Threads
@@ -52,6 +57,10 @@ AHEAD_HOLD_SECONDS = 1.0
 BUSY_CLAIMS = 3
 # How long a handler cancelled by somebody else may mean that the program is ending.
 INTERRUPT_SECONDS = 1.0
+# How long an abandoned handler may take to notice.
+CRASH_SECONDS = 1.0
+# How long a handler that was told to leave its execution for now may take to do so.
+UNWIND_SECONDS = 5.0
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -71,6 +80,7 @@ class Worker:
         tasks: Mapping[str, TaskSpec],
         *,
         hints: Hints,
+        lifespan: Lifespan,
         lanes: Sequence[str] | None = None,
         concurrency: int = 20,
         needs: Iterable[str] = (),
@@ -99,6 +109,10 @@ class Worker:
         self._ttl = lease_ttl
         self._drain_timeout = drain_timeout
         self._hints = hints
+        self._lifespan = lifespan
+        self._surroundings = lifespan.surroundings
+        self._has_begun = False
+        self._context = contextvars.copy_context()
         self._turns: list[str | None] = [
             *sorted(set(lanes or (spec.lane for spec in tasks.values())))
         ]
@@ -120,9 +134,18 @@ class Worker:
         self._turn = 0
         self._mean_seconds = AHEAD_SECONDS
         self._is_idle = False
-        self._threads: Threads | None = None
-        if not all(spec.is_async for spec in tasks.values()):
-            self._threads = Threads(concurrency, "flowfabric-task")
+        # For plain handlers and plain steps; a thread starts when it is needed.
+        self._threads = Threads(concurrency, "flowfabric-task")
+        self._leaving: dict[Claimed, asyncio.TimerHandle] = {}
+        self._host = Host(
+            client=client,
+            loop=self._loop,
+            threads=self._threads,
+            lease_ttl=lease_ttl,
+            root=self._root,
+            leaving=self._watch_leaving,
+            lost=self._lost_here,
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -152,8 +175,88 @@ class Worker:
         """Whether handlers go on although they were told to stop and their work was given back."""
         return any(not task.done() for task, _ in self._running.values())
 
+    @property
+    def is_working(self) -> bool:
+        """Whether something runs here, waits for a slot, or is not settled yet."""
+        return bool(
+            self._running
+            or self._buffer
+            or self._interrupted
+            or self._unanswered
+            or self._unsettled
+        )
+
+    @property
+    def held(self) -> list[Claimed]:
+        """What runs here or waits for a slot."""
+        return [*self._running, *self._buffer]
+
+    async def begin(self) -> None:
+        """What comes before the first claim: the app's startup hooks, unless another worker of
+        this process has run them. `run()` does it by itself."""
+        if not self._has_begun:
+            self._context = await self._lifespan.enter(self._tasks.values())
+            self._has_begun = True
+            tracing.look()  # a hook may have set a provider
+
+    async def claim_once(self, limit: int) -> list[Claimed]:
+        """Claim what can run now, at most `limit`, and start it: for a worker that is not `run()`
+        but paced by somebody else, as in tests. It has ended when `is_working` is over."""
+        await self.begin()
+        asked_at = monotonic()
+        claimed = await self._client.executions.claim(
+            worker_id=self.worker_id,
+            worker_instance_id=self.instance_id,
+            tasks=self._names,
+            lanes=self.lanes,
+            capabilities=self._needs,
+            limit=limit,
+            lease_ttl=self._ttl,
+            caller=self._claims,
+        )
+        self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
+        self._buffer.extend(claimed)
+        self._start_buffered()
+        return claimed
+
+    async def crash(self) -> list[Claimed]:
+        """Leave everything as it is, as a killed process would: nothing is given back, nothing is
+        handed in, and the leases run out. Returns what was left behind."""
+        left = [*self.held, *self._interrupted]
+        self._buffer.clear()
+        self._interrupted.clear()
+        stopping = [task for task, _ in self._running.values()]
+        for claimed in list(self._running):
+            self._abandon(claimed)
+        for claimed in left:
+            self._heartbeat.drop(claimed)
+        if stopping:
+            await asyncio.wait(stopping, timeout=CRASH_SECONDS)
+        self._threads.shutdown()
+        return left
+
     async def run(self) -> None:
-        """Work until stopped or cancelled, then drain."""
+        """Work until stopped or cancelled, then drain. The app's hooks run before and after."""
+        self._ended.clear()
+        try:
+            await self.begin()
+            try:
+                await self._work()
+            except BaseException:
+                with contextlib.suppress(Exception):  # it was logged
+                    await self._leave()
+                raise
+            else:
+                await self._leave()
+        finally:
+            self._ended.set()
+            WORKER_LOGGER.info("worker %s stopped", self.instance_id)
+
+    async def _leave(self) -> None:
+        self._has_begun = False
+        await self._lifespan.leave()
+
+    async def _work(self) -> None:
         WORKER_LOGGER.info(
             "worker %s started: %s tasks, concurrency %s, lanes %s",
             self.instance_id,
@@ -165,7 +268,6 @@ class Worker:
         self._heartbeat.join(
             Registration(self.worker_id, self.instance_id, self.lanes, self._names, self._needs)
         )
-        self._ended.clear()
         claiming = asyncio.create_task(self._claim_until_stopped())
         try:
             await asyncio.shield(claiming)
@@ -180,10 +282,7 @@ class Worker:
         finally:
             self._hints.leave(self)
             self._heartbeat.leave(self.instance_id)
-            self._ended.set()
-            if self._threads is not None:
-                self._threads.shutdown()
-            WORKER_LOGGER.info("worker %s stopped", self.instance_id)
+            self._threads.shutdown()
 
     async def _claim_until_stopped(self) -> None:
         floor: Floor | None = None
@@ -289,9 +388,12 @@ class Worker:
     def _start_buffered(self) -> None:
         while self._buffer and len(self._running) < self._concurrency:
             claimed = self._buffer.popleft()
-            context = Context(claimed)
+            context = Context(claimed, self._host)
             self._running[claimed] = (
-                self._loop.create_task(self._execute(claimed, context)),
+                # Not in the context of the handler that made room: what it set is its own.
+                self._loop.create_task(
+                    self._execute(claimed, context), context=self._context.copy()
+                ),
                 context,
             )
 
@@ -304,30 +406,48 @@ class Worker:
         # What cannot be read or stored now cannot be later; what the handler raises may pass.
         kind = FailureClass.PERMANENT
         try:
-            args, kwargs = spec.decode(claimed.payload, context)
-            kind = FailureClass.TRANSIENT
-            if spec.is_async:
-                value = await spec.function(*args, **kwargs)
-            else:
-                value = await self._call_in_thread(spec, args, kwargs)
-            kind = FailureClass.PERMANENT
-            result = spec.encode_result(value)
+            with tracing.process_span(claimed, self.instance_id):
+                args, kwargs = spec.decode(claimed.payload, context)
+                kind = FailureClass.TRANSIENT
+                if not self._surroundings.is_bare:
+                    value = await self._surroundings.run(
+                        spec,
+                        context,
+                        args,
+                        kwargs,
+                        shared=self._lifespan.shared,
+                        in_thread=self._in_thread,
+                    )
+                elif spec.is_async:
+                    value = await spec.function(*args, **kwargs)
+                else:
+                    value = await self._in_thread(functools.partial(spec.function, *args, **kwargs))
+                if claimed.epoch > 1:
+                    await context.check_reached()
+                kind = FailureClass.PERMANENT
+                result = spec.encode_result(value)
+        except Leaving:
+            # Not an end: what becomes of the execution is settled below, or by whoever stopped it.
+            pass
         except asyncio.CancelledError as error:
-            if context.cancelled:
+            if context.cancelled or context.is_leaving:
                 return
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 self._interrupt(claimed, context, error)
             else:
                 # Something the handler waited for was cancelled: a failure like any other.
-                self._settle_failed(claimed, failure_of(error))
+                self._settle_failed(claimed, failure_of(error, retry=spec.retry))
         except (KeyboardInterrupt, GeneratorExit):
             # The process or the loop is ending: let the lease run out.
             self._heartbeat.drop(claimed)
             raise
         except BaseException as error:
-            self._settle_failed(claimed, failure_of(error, kind))
+            if not context.is_leaving:
+                self._settle_failed(claimed, failure_of(error, kind, spec.retry))
         else:
+            if context.is_leaving:
+                return
             try:
                 self._client.executions.hand_in(claimed, result, self._answered)
             except Unavailable as error:
@@ -338,16 +458,80 @@ class Worker:
             seconds = monotonic() - started
             self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
             del self._running[claimed]
+            context.end()
+            if context.is_leaving:
+                self._depart(claimed, context)
             self._freed.set()
             if not self._stopping.is_set():
                 self._start_buffered()
+
+    def _root(self, claimed: Claimed) -> asyncio.Task[None] | None:
+        """The task in which an async handler runs."""
+        running = self._running.get(claimed)
+        return running[0] if running and self._tasks[claimed.task].is_async else None
+
+    def _watch_leaving(self, claimed: Claimed) -> None:
+        self._leaving[claimed] = self._loop.call_later(UNWIND_SECONDS, self._leave_behind, claimed)
+
+    def _leave_behind(self, claimed: Claimed) -> None:
+        """The handler goes on although it was told to leave: its execution does so without it."""
+        if (running := self._running.get(claimed)) is not None:
+            WORKER_LOGGER.warning(
+                "the handler of %s does not let go of it; what it still does will not count",
+                claimed.id,
+            )
+            self._depart(claimed, running[1])
+
+    def _depart(self, claimed: Claimed, context: Context) -> None:
+        """The handler has been unwound: put its execution to sleep, let it wait, or hold it."""
+        if (timer := self._leaving.pop(claimed, None)) is not None:
+            timer.cancel()
+        course = context.course
+        if course is None or (departure := course.departure) is None or course.has_departed:
+            return
+        if context.cancelled:  # the lease is gone, or given back by whoever stopped the handler
+            return
+        course.has_departed = True
+        if isinstance(departure, Held):
+            WORKER_LOGGER.warning(
+                "%s is held at step %s: %s", claimed.id, departure.step, departure.reason
+            )
+        future = asyncio.ensure_future(self._carry_out(departure, claimed))
+        self._unsettled.add(future)
+        future.add_done_callback(functools.partial(self._departed, claimed, departure))
+
+    async def _carry_out(self, departure: Departure, claimed: Claimed) -> None:
+        for pause in RETRY_SECONDS:
+            try:
+                await departure.carry_out(self._client, claimed)
+            except Unavailable as error:
+                WORKER_LOGGER.info("%s cannot be left yet: %s", claimed.id, error)
+                await asyncio.sleep(pause)
+            else:
+                return
+        await departure.carry_out(self._client, claimed)
+
+    def _departed(
+        self, claimed: Claimed, departure: Departure, future: asyncio.Future[None]
+    ) -> None:
+        self._unsettled.discard(future)
+        self._heartbeat.drop(claimed)
+        if isinstance(departure, Awaiting):
+            # Its rows were locked for a moment: a claim may have passed over what it waits for.
+            self.wake()
+        if future.cancelled() or (error := future.exception()) is None:
+            return
+        if isinstance(error, LeaseLost | ExecutionNotActive):
+            WORKER_LOGGER.info("%s was left too late: %s", claimed.id, error)
+        else:
+            WORKER_LOGGER.error("%s could not be left, it will run again: %s", claimed.id, error)
 
     def _interrupt(self, claimed: Claimed, context: Context, error: BaseException) -> None:
         """The handler's task was cancelled, not by us: most likely the event loop is ending, and
         the worker with it. Then the execution is given back; work must not fail because a program
         stops. If the worker is still there a moment later, it was the handler itself."""
         context.cancel()
-        self._interrupted[claimed] = failure_of(error)
+        self._interrupted[claimed] = failure_of(error, retry=self._tasks[claimed.task].retry)
         self._loop.call_later(INTERRUPT_SECONDS, self._settle_interrupted, claimed)
 
     def _settle_interrupted(self, claimed: Claimed) -> None:
@@ -355,11 +539,12 @@ class Worker:
         if failure is not None:
             self._settle_failed(claimed, failure)
 
-    async def _call_in_thread(self, spec: TaskSpec, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
         # The thread sees the context; it cannot be interrupted, so its late result is dropped.
         inherited = contextvars.copy_context()
-        call = functools.partial(inherited.run, _call, spec.function, args, kwargs)
-        return await self._loop.run_in_executor(self._threads, call)
+        return await self._loop.run_in_executor(
+            self._threads, functools.partial(inherited.run, _called, call)
+        )
 
     def _settle_failed(self, claimed: Claimed, failure: Failure) -> None:
         WORKER_LOGGER.warning(
@@ -414,9 +599,24 @@ class Worker:
             self._freed.set()
         for claimed in several:
             self._heartbeat.drop(claimed)
-            if claimed in self._running:
+            if claimed in self._running and not self._has_departed(claimed):
                 WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
                 self._abandon(claimed)
+
+    def _has_departed(self, claimed: Claimed) -> bool:
+        course = self._running[claimed][1].course
+        return course is not None and course.has_departed
+
+    def _lost_here(self, claimed: Claimed) -> None:
+        """The engine refused what the handler wanted to record."""
+        self._heartbeat.drop(claimed)
+        if claimed in self._running:
+            task, context = self._running[claimed]
+            if not context.cancelled:
+                WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
+            context.cancel()
+            if task is not asyncio.current_task():
+                task.cancel()
 
     def _abandon(self, claimed: Claimed) -> None:
         task, context = self._running[claimed]
@@ -462,9 +662,9 @@ class Worker:
             WORKER_LOGGER.warning("%s could not be given back: %s", claimed.id, reason)
 
 
-def _call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _called(call: Callable[[], Any]) -> Any:
     try:
-        return function(*args, **kwargs)
+        return call()
     except StopIteration as error:
         # No future can carry it: whoever waits would wait for ever.
         raise RuntimeError("the handler raised StopIteration") from error

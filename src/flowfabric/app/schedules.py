@@ -1,0 +1,262 @@
+"""Tasks that submit themselves: what `App.cron` and `App.every` register, and the loop of a worker
+process that fires them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from flowfabric.app.task import Task
+from flowfabric.client import FlowFabric
+from flowfabric.client.schedules import Declaration, Declared, Fired
+from flowfabric.core.errors import FlowFabricError, InvalidInput, NotFound, Refused
+from flowfabric.core.execution import check_name
+from flowfabric.core.schedule import MAX_SCHEDULE_NAME_BYTES, DueSchedule, Rule
+from flowfabric.core.states import Misfire
+from flowfabric.telemetry import ENGINE_LOGGER
+from flowfabric.worker.context import Context
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+TaskT = TypeVar("TaskT", bound=Task[..., Any, Any])
+
+# At the latest after this time a worker looks again: somebody may have resumed a schedule.
+MOST_PAUSE = timedelta(seconds=10)
+LEAST_PAUSE = timedelta(milliseconds=20)
+# A schedule that could not fire, into a closed lane for example, is tried again after this time.
+RETRY_PAUSE = timedelta(seconds=5)
+# A database that was restored hears of the schedules again.
+DECLARE_SECONDS = 300.0
+MOST_BACKOFF_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A task and when it is submitted."""
+
+    name: str
+    task: Task[..., Any, Any]
+    rule: Rule
+    misfire: Misfire
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def declaration(self) -> Declaration:
+        """What is stored of it; InvalidInput if the task cannot be called like this."""
+        try:
+            submission = self.task.submission(tuple(self.args), dict(self.kwargs))
+        except InvalidInput as error:
+            raise InvalidInput(
+                field=f"schedule {self.name}: {error.field}",
+                problem=f"{error.problem}; give it as args= or kwargs= of the schedule",
+            ) from error
+        for option in ("key", "delay", "delayed_until"):
+            if getattr(submission, option) is not None:
+                raise InvalidInput(
+                    field=option, problem=f"is not for {self.name}: a schedule has times of its own"
+                )
+        return Declaration(
+            name=self.name,
+            route=submission.route,
+            rule=self.rule,
+            misfire=self.misfire,
+            payload=submission.payload,
+            payload_encoding=submission.payload_encoding,
+            priority=submission.priority,
+            deadline=submission.deadline,
+            max_reclaims=submission.max_reclaims,
+            policy=submission.policy,
+            tags=submission.tags,
+            task_version=submission.task_version,
+        )
+
+
+def check_schedule_name(name: str, taken: Iterable[str]) -> None:
+    check_name("name", name)
+    if len(name.encode()) > MAX_SCHEDULE_NAME_BYTES:
+        raise InvalidInput(
+            field="name",
+            problem=f"must be at most {MAX_SCHEDULE_NAME_BYTES} bytes; give the schedule a name=",
+        )
+    if name in taken:
+        raise InvalidInput(
+            field="name",
+            problem=f"a schedule named {name} is there already; give the second one a name=",
+        )
+
+
+def check_arguments(args: Any, kwargs: Any) -> None:
+    if isinstance(args, str) or not isinstance(args, Sequence):
+        raise InvalidInput(field="args", problem="must be a tuple of arguments, as in (7,)")
+    if not isinstance(kwargs, Mapping):
+        raise InvalidInput(field="kwargs", problem="must be a mapping of names to arguments")
+
+
+def home_name() -> str:
+    """The module that makes the app, as tasks are named: a script by its file, not `__main__`."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    module = str(frame.f_globals.get("__name__", "main"))
+    if module == "__main__":
+        file = frame.f_globals.get("__file__")
+        return Path(file).stem if file else "main"
+    return module
+
+
+def _is_ours(module: str) -> bool:
+    return module == "flowfabric" or module.startswith("flowfabric.")
+
+
+class Scheduler:
+    """Declares the schedules of an app and fires those that are due. Any number may run at once."""
+
+    def __init__(
+        self,
+        client: FlowFabric,
+        app: str,
+        version: Sequence[int],
+        declarations: Sequence[Declaration],
+        *,
+        namespace: str,
+    ) -> None:
+        self._client = client
+        self._app = app
+        self._version = version
+        self._declarations = declarations
+        self._namespace = namespace
+        self._names = [one.name for one in declarations]
+        self._generation: int | None = None
+        self._is_outdated = False
+        self._failing: set[str] = set()
+
+    async def run(self) -> None:
+        """Go on until cancelled, or at once if there is nothing to fire."""
+        said = None
+        backoff = 1.0
+        while True:
+            try:
+                if said is None or monotonic() - said > DECLARE_SECONDS:
+                    await self.declare()
+                    said = monotonic()
+                if not self._declarations:
+                    return
+                _, due_in = await self.fire_due()
+            except Exception as error:
+                # Whatever it is: without this loop nothing would fire here any more.
+                ENGINE_LOGGER.warning(
+                    "schedules of %s failed, trying again: %s",
+                    self._app,
+                    error,
+                    exc_info=None if isinstance(error, FlowFabricError) else error,
+                )
+                await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
+                backoff = min(backoff * 2, MOST_BACKOFF_SECONDS)
+                continue
+            backoff = 1.0
+            pause = MOST_PAUSE * random.uniform(0.9, 1.1)
+            if due_in is not None:
+                pause = min(pause, max(due_in, LEAST_PAUSE))
+            await asyncio.sleep(pause.total_seconds())
+
+    async def declare(self) -> Declared:
+        """Say which schedules there are."""
+        declared = await self._client.schedules.declare(
+            self._app,
+            self._version,
+            self._declarations,
+            namespace=self._namespace,
+            generation=self._generation,
+        )
+        if declared.outcome == "declared":
+            self._generation = declared.generation
+        is_outdated = declared.outcome != "declared" and bool(self._declarations)
+        if is_outdated and not self._is_outdated:
+            ENGINE_LOGGER.info(
+                "the schedules of %s are as %s says, not as this worker does",
+                self._app,
+                f"version {'.'.join(map(str, declared.version))}"
+                if declared.outcome == "older"
+                else "a worker that started later",
+            )
+        self._is_outdated = is_outdated
+        return declared
+
+    async def fire_due(self) -> tuple[int, timedelta | None]:
+        """Fire all that is due; returns how many executions, and how long until the next is due."""
+        fired = 0
+        failed = False
+        while True:
+            due, now, due_in = await self._client.schedules.due(
+                self._app, self._names, namespace=self._namespace
+            )
+            waits = [] if due_in is None else [due_in]
+            for one in due:
+                answer = await self._fire(one, now)
+                failed = failed or answer is None
+                if answer is not None:
+                    fired += answer.count
+                    if answer.next_at is not None:
+                        waits.append(answer.next_at - now)
+            if not failed and any(wait <= timedelta(0) for wait in waits):
+                continue  # more was missed than one call may submit
+            if failed:
+                waits.append(RETRY_PAUSE)
+            return fired, min(waits, default=None)
+
+    async def _fire(self, due: DueSchedule, now: datetime) -> Fired | None:
+        """One schedule; None, told once, if it cannot fire now."""
+        try:
+            answer = await self._client.schedules.fire(
+                self._app, due, now, namespace=self._namespace
+            )
+        except (InvalidInput, NotFound, Refused) as error:
+            if due.name not in self._failing:
+                self._failing.add(due.name)
+                ENGINE_LOGGER.warning("%s could not fire: %s", due.name, error)
+            return None
+        self._failing.discard(due.name)
+        return answer
+
+
+class PlainFunction(Protocol[P, T_co]):
+    """A function; a task can be called, too, and is none."""
+
+    __code__: Any
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+
+
+class ContextFunction(Protocol[P, T_co]):
+    """A function that takes the context first."""
+
+    __code__: Any
+
+    def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+
+
+class ScheduleDecorator(Protocol):
+    """What `@app.cron(...)` and `@app.every(...)` return: they take a task or make one."""
+
+    @overload
+    def __call__(self, function: TaskT, /) -> TaskT: ...
+    @overload
+    def __call__(
+        self, function: ContextFunction[P, Coroutine[Any, Any, T]], /
+    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(
+        self, function: PlainFunction[P, Coroutine[Any, Any, T]], /
+    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(self, function: ContextFunction[P, T], /) -> Task[P, T, T]: ...
+    @overload
+    def __call__(self, function: PlainFunction[P, T], /) -> Task[P, T, T]: ...

@@ -1,0 +1,378 @@
+"""`via=`: a submit that joins the transaction of the caller's own connection.
+
+The connection is known by its type, looked at by name, so that no driver has to be installed. The
+execution exists if and only if that transaction commits. A connection without a transaction is
+refused: what it was given for could not be kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, ClassVar
+
+from flowfabric.client import FlowFabric
+from flowfabric.client.batching import MAX_BATCH, Busy
+from flowfabric.client.joining import SUBMIT, Place, read_answer
+from flowfabric.core.errors import (
+    FlowFabricError,
+    InvalidInput,
+    RetryExhausted,
+    SchemaMismatch,
+    UnknownRoute,
+)
+from flowfabric.core.execution import Submission, Submitted
+
+ACCEPTED = (
+    "an asyncpg or psycopg connection, a SQLAlchemy session or connection, or a Django connection"
+)
+# A key that another transaction is busy with is asked for again, at growing intervals.
+_KEY_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+_NUMBERED = SUBMIT.text
+_BY_PLACE = re.sub(r"\$\d+", "%s", SUBMIT.text)
+_NAMED = re.sub(r"\$(\d+)", r":p\1", SUBMIT.text)
+
+_NO_SCHEMA = {"3F000", "42883", "42P01"}
+_NO_RIGHT = "42501"
+
+
+class Joined(ABC):
+    """A caller's connection that can carry a submit."""
+
+    is_async: ClassVar[bool]
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def _in_transaction(self, is_so: bool, instead: str) -> None:
+        if not is_so:
+            raise InvalidInput(
+                field="via",
+                problem=f"this connection is not in a transaction, so there is nothing to join: "
+                f"{instead}, or leave via out",
+            )
+
+
+class SyncJoined(Joined):
+    """One that answers in the caller's thread."""
+
+    is_async = False
+
+    @abstractmethod
+    def ask(self, args: tuple[Any, ...]) -> str:
+        """Submit inside the caller's transaction."""
+
+
+class AsyncJoined(Joined):
+    """One that answers on the caller's event loop."""
+
+    is_async = True
+
+    @abstractmethod
+    async def ask(self, args: tuple[Any, ...]) -> str:
+        """Submit inside the caller's transaction."""
+
+
+class Asyncpg(AsyncJoined):
+    async def ask(self, args: tuple[Any, ...]) -> str:
+        connection = self._connection
+        self._in_transaction(
+            connection.is_in_transaction(), "open one with `async with connection.transaction():`"
+        )
+        return str(await connection.fetchval(_NUMBERED, *args))
+
+
+_PSYCOPG_IDLE = 0
+
+
+class Psycopg(SyncJoined):
+    def ask(self, args: tuple[Any, ...]) -> str:
+        self._in_transaction(
+            _begins(self._connection), "open one with `with connection.transaction():`"
+        )
+        # Its own kind of cursor and row may be set on the connection.
+        psycopg = sys.modules["psycopg"]
+        with psycopg.Cursor(self._connection, row_factory=psycopg.rows.tuple_row) as cursor:
+            return str(cursor.execute(_BY_PLACE, args).fetchone()[0])
+
+
+class PsycopgAsync(AsyncJoined):
+    async def ask(self, args: tuple[Any, ...]) -> str:
+        self._in_transaction(
+            _begins(self._connection), "open one with `async with connection.transaction():`"
+        )
+        psycopg = sys.modules["psycopg"]
+        rows = psycopg.rows.tuple_row
+        async with psycopg.AsyncCursor(self._connection, row_factory=rows) as cursor:
+            await cursor.execute(_BY_PLACE, args)
+            return str((await cursor.fetchone())[0])
+
+
+def _begins(connection: Any) -> bool:
+    """Whether psycopg is in a transaction, or begins one with the next statement."""
+    return not connection.autocommit or connection.info.transaction_status != _PSYCOPG_IDLE
+
+
+class SqlAlchemy(SyncJoined):
+    def ask(self, args: tuple[Any, ...]) -> str:
+        return self._ask(self._connection, args)
+
+    def _ask(self, connection: Any, args: tuple[Any, ...]) -> str:
+        if connection.dialect.name != "postgresql":
+            raise InvalidInput(
+                field="via", problem=f"is a connection to {connection.dialect.name}, not PostgreSQL"
+            )
+        driver = connection.connection.dbapi_connection
+        self._in_transaction(
+            not getattr(driver, "autocommit", False),
+            "use an isolation level other than AUTOCOMMIT",
+        )
+        values = {f"p{number}": value for number, value in enumerate(args, 1)}
+        statement = sys.modules["sqlalchemy"].text(_NAMED)
+        return str(connection.execute(statement, values).scalar_one())
+
+
+class SqlAlchemySession(SqlAlchemy):
+    def ask(self, args: tuple[Any, ...]) -> str:
+        return self._ask(self._connection.connection(), args)
+
+
+class SqlAlchemyAsync(AsyncJoined):
+    async def ask(self, args: tuple[Any, ...]) -> str:
+        return await self._ask(self._connection, args)
+
+    async def _ask(self, connection: Any, args: tuple[Any, ...]) -> str:
+        # Below it is the synchronous one, called so that its waiting is ours.
+        found: str = await connection.run_sync(lambda inner: SqlAlchemy(inner).ask(args))
+        return found
+
+
+class SqlAlchemyAsyncSession(SqlAlchemyAsync):
+    async def ask(self, args: tuple[Any, ...]) -> str:
+        return await self._ask(await self._connection.connection(), args)
+
+
+class Django(SyncJoined):
+    def ask(self, args: tuple[Any, ...]) -> str:
+        connection = self._connection
+        if connection.vendor != "postgresql":
+            raise InvalidInput(
+                field="via", problem=f"is a connection to {connection.vendor}, not PostgreSQL"
+            )
+        self._in_transaction(
+            connection.in_atomic_block or not connection.get_autocommit(),
+            "open one with `with transaction.atomic():`",
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(_BY_PLACE, args)
+            return str(cursor.fetchone()[0])
+
+
+_KINDS: dict[tuple[str, str], type[SyncJoined] | type[AsyncJoined]] = {
+    ("asyncpg", "Connection"): Asyncpg,
+    ("asyncpg", "PoolConnectionProxy"): Asyncpg,
+    ("psycopg", "Connection"): Psycopg,
+    ("psycopg", "AsyncConnection"): PsycopgAsync,
+    ("sqlalchemy", "Session"): SqlAlchemySession,
+    ("sqlalchemy", "scoped_session"): SqlAlchemySession,
+    ("sqlalchemy", "Connection"): SqlAlchemy,
+    ("sqlalchemy", "AsyncSession"): SqlAlchemyAsyncSession,
+    ("sqlalchemy", "async_scoped_session"): SqlAlchemyAsyncSession,
+    ("sqlalchemy", "AsyncConnection"): SqlAlchemyAsync,
+    ("django", "BaseDatabaseWrapper"): Django,
+    ("django", "ConnectionProxy"): Django,
+}
+
+
+def recognise(via: Any) -> SyncJoined | AsyncJoined:
+    """The way to use a caller's connection; InvalidInput for anything else."""
+    for kind in type(via).__mro__:
+        found = _KINDS.get((kind.__module__.partition(".")[0], kind.__qualname__))
+        if found is not None:
+            return found(via)
+    shown = f"{type(via).__module__}.{type(via).__qualname__}"
+    raise InvalidInput(field="via", problem=f"must be {ACCEPTED}, not {shown}")
+
+
+# What to do next is decided here once, and done by those who know how to wait: for both worlds.
+
+
+@dataclass(frozen=True, slots=True)
+class _Find:
+    """Find the place again: it was made anew, or never known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    seconds: float
+
+
+_Plan = Generator[_Find | _Ask | _Pause, Any, list[Submitted]]
+
+
+def _plan(submissions: Sequence[Submission], place: Place) -> _Plan:
+    found: dict[int, Submitted] = {}
+    order = sorted(range(len(submissions)), key=lambda index: _group(submissions[index]))
+    for _, group in groupby(order, key=lambda index: _group(submissions[index])):
+        indexes = list(group)
+        for start in range(0, len(indexes), MAX_BATCH):
+            left = indexes[start : start + MAX_BATCH]
+            pauses = iter(_KEY_PAUSES)
+            has_looked = False
+            while left:
+                asked = [submissions[index] for index in left]
+                answers = read_answer((yield _Ask(place.arguments(asked))), asked)
+                if not has_looked and any(isinstance(one, UnknownRoute) for one in answers):
+                    has_looked = True
+                    place = yield _Find()
+                    if all(isinstance(one, UnknownRoute) for one in answers):
+                        continue
+                busy = []
+                for index, answer in zip(left, answers, strict=True):
+                    if isinstance(answer, Submitted):
+                        found[index] = answer
+                    elif isinstance(answer, Busy):
+                        busy.append(index)
+                    else:
+                        raise _unknown(answer) if isinstance(answer, UnknownRoute) else answer
+                left = busy
+                if left:
+                    pause = next(pauses, None)
+                    if pause is None:
+                        raise RetryExhausted(
+                            f"The key {submissions[left[0]].key!r} is held by another "
+                            "transaction; try again later.",
+                            field="key",
+                        )
+                    yield _Pause(pause)
+    return [found[index] for index in range(len(submissions))]
+
+
+def _group(submission: Submission) -> tuple[int, str]:
+    return (submission.id.partition_key, submission.route.namespace)
+
+
+def _unknown(answer: UnknownRoute) -> UnknownRoute:
+    return UnknownRoute(
+        "This transaction does not see the route of the task, which was registered after it began "
+        "(it is REPEATABLE READ or SERIALIZABLE). Roll it back and try again.",
+        **answer.facts,
+    )
+
+
+async def submit_joined(
+    client: FlowFabric, via: Any, submissions: Sequence[Submission], *, instead: str
+) -> list[Submitted]:
+    """Submit on a caller's asynchronous connection."""
+    joined = recognise(via)
+    if not isinstance(joined, AsyncJoined):
+        raise InvalidInput(
+            field="via",
+            problem=f"is a synchronous connection ({_name(via)}); use {instead}(..., via=...) "
+            "in the thread that owns it",
+        )
+    plan = _plan(submissions, await client.joining.place(submissions))
+    answer: Any = None
+    try:
+        while True:
+            match plan.send(answer):
+                case _Ask(args):
+                    with _explaining():
+                        answer = await joined.ask(args)
+                case _Pause(seconds):
+                    await asyncio.sleep(seconds)
+                    answer = None
+                case _Find():
+                    client.joining.forget()
+                    answer = await client.joining.place(submissions)
+    except StopIteration as end:
+        stored: list[Submitted] = end.value
+        return stored
+
+
+def submit_joined_sync(
+    find: Callable[[bool], Place], via: Any, submissions: Sequence[Submission], *, instead: str
+) -> list[Submitted]:
+    """Submit on a caller's synchronous connection, in the caller's thread. `find` asks our own
+    connection for the place; with True, anew."""
+    joined = recognise(via)
+    if not isinstance(joined, SyncJoined):
+        raise InvalidInput(
+            field="via",
+            problem=f"is an asynchronous connection ({_name(via)}); use "
+            f"await {instead}(..., via=...) on its event loop",
+        )
+    plan = _plan(submissions, find(False))
+    answer: Any = None
+    try:
+        while True:
+            match plan.send(answer):
+                case _Ask(args):
+                    with _explaining():
+                        answer = joined.ask(args)
+                case _Pause(seconds):
+                    time.sleep(seconds)
+                    answer = None
+                case _Find():
+                    answer = find(True)
+    except StopIteration as end:
+        stored: list[Submitted] = end.value
+        return stored
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Our word for what concerns us; what concerns the caller's connection stays the driver's."""
+    try:
+        yield
+    except Exception as error:
+        told = _explained(error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _explained(error: Exception) -> FlowFabricError | None:
+    cause: Any = error
+    for source in (error, getattr(error, "orig", None), error.__cause__):
+        if _state(source):
+            cause = source
+            break
+    state = _state(cause)
+    if state.startswith("WF"):
+        diagnosis = getattr(cause, "diag", None)
+        detail = getattr(diagnosis, "message_detail", None) or getattr(cause, "detail", None)
+        return FlowFabricError.from_engine(state, json.loads(detail) if detail else {})
+    if state in _NO_SCHEMA:
+        return SchemaMismatch(
+            f"The database of the connection given as via lacks {SUBMIT.name} ({cause}). If it is "
+            "the app's database, run: flowfabric db migrate"
+        )
+    if state == _NO_RIGHT:
+        return SchemaMismatch(
+            f"The role of the connection given as via may not call {SUBMIT.name} ({cause}). Grant "
+            "it the role flowfabric_app"
+        )
+    return None
+
+
+def _state(error: Any) -> str:
+    return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+
+
+def _name(via: Any) -> str:
+    return f"{type(via).__module__.partition('.')[0]} {type(via).__name__}"

@@ -1,0 +1,207 @@
+"""Spans of OpenTelemetry: their names, their attributes, and how a trace gets from the submitter to
+the run.
+
+Nothing here happens until the program has set a tracer provider; flowfabric sets none. No payload,
+no result and no error message is put into a span.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import monotonic
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from flowfabric.core.execution import Claimed, Submission
+
+NAME = "flowfabric"
+
+SEND, PROCESS, STEP = "send", "process", "step"
+REPLAYED = "step replayed"
+
+SYSTEM = "messaging.system"
+OPERATION_TYPE = "messaging.operation.type"
+OPERATION_NAME = "messaging.operation.name"
+DESTINATION = "messaging.destination.name"
+MESSAGE_ID = "messaging.message.id"
+BATCH_COUNT = "messaging.batch.message_count"
+TASK = "flowfabric.task.name"
+EXECUTION = "flowfabric.execution.id"
+ATTEMPT = "flowfabric.attempt.number"
+EPOCH = "flowfabric.lease.epoch"
+WORKER = "flowfabric.worker.id"
+STEP_NAME = "flowfabric.step.name"
+ERROR_TYPE = "error.type"
+
+# A provider is set once in the life of a program, most often before anything else. Until there is
+# one, asking every time would cost more than everything else here.
+_LOOK_SECONDS = 1.0
+
+_W3C = TraceContextTextMapPropagator()
+_ROOT = Context()
+_NO_SPAN: AbstractContextManager[None] = nullcontext()
+
+_tracer: Tracer | None = None
+_look_at = 0.0
+
+
+def tracer() -> Tracer | None:
+    """The program's tracer; None while it has not set a provider."""
+    if _tracer is not None or monotonic() < _look_at:
+        return _tracer
+    return look()
+
+
+def look() -> Tracer | None:
+    """Look for a provider now."""
+    global _tracer, _look_at
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        _tracer = provider.get_tracer(NAME)
+    _look_at = monotonic() + _LOOK_SECONDS
+    return _tracer
+
+
+def send_span(submissions: Sequence[Submission]) -> AbstractContextManager[Span | None]:
+    """Around the storing of submissions of one task; a child of the span that is current. They take
+    its context along."""
+    found = tracer()
+    return _NO_SPAN if found is None or not submissions else _send_span(found, submissions)
+
+
+def sent(span: Span | None, execution_id: str) -> None:
+    """Which execution a submission became, or had become before."""
+    if span is not None:
+        span.set_attributes({MESSAGE_ID: execution_id, EXECUTION: execution_id})
+
+
+def process_span(claimed: Claimed, worker_id: str) -> AbstractContextManager[Span | None]:
+    """Around one run of a handler. The first continues the submitter's trace; every later one (a
+    retry, the way back from a sleep or a crash) begins a trace of its own with a link to it, since
+    a trace must not last for days."""
+    found = tracer()
+    return _NO_SPAN if found is None else _process_span(found, claimed, worker_id)
+
+
+def step_span(name: str) -> AbstractContextManager[Span | None]:
+    """Around a step that really runs."""
+    found = tracer()
+    return _NO_SPAN if found is None else _step_span(found, name)
+
+
+def step_replayed(name: str) -> None:
+    """A step that did not run: the journal had its value."""
+    if tracer() is not None:
+        trace.get_current_span().add_event(REPLAYED, {STEP_NAME: name})
+
+
+@contextmanager
+def _send_span(tracer: Tracer, submissions: Sequence[Submission]) -> Iterator[Span]:
+    route = submissions[0].route
+    attributes: dict[str, Any] = {
+        SYSTEM: NAME,
+        OPERATION_TYPE: "send",
+        OPERATION_NAME: "submit",
+        DESTINATION: route.lane,
+        TASK: route.task,
+    }
+    if len(submissions) != 1:
+        attributes[BATCH_COUNT] = len(submissions)
+    span = tracer.start_span(f"{SEND} {route.task}", kind=SpanKind.PRODUCER, attributes=attributes)
+    with _current(span):
+        context = _stored(span)
+        for submission in submissions:
+            submission.trace_context = submission.trace_context or context
+        yield span
+
+
+@contextmanager
+def _process_span(tracer: Tracer, claimed: Claimed, worker_id: str) -> Iterator[Span]:
+    submitter = _submitter(claimed.trace_context)
+    is_first = claimed.epoch == 1
+    links = () if submitter is None or is_first else (Link(_span_context(submitter)),)
+    span = tracer.start_span(
+        f"{PROCESS} {claimed.task}",
+        context=submitter if submitter is not None and is_first else _ROOT,
+        kind=SpanKind.CONSUMER,
+        attributes={
+            SYSTEM: NAME,
+            OPERATION_TYPE: "process",
+            OPERATION_NAME: "execute",
+            DESTINATION: claimed.lane,
+            MESSAGE_ID: claimed.id,
+            TASK: claimed.task,
+            EXECUTION: claimed.id,
+            ATTEMPT: claimed.attempt_index + 1,
+            EPOCH: claimed.epoch,
+            WORKER: worker_id,
+        },
+        links=links,
+    )
+    with _current(span):
+        yield span
+
+
+@contextmanager
+def _step_span(tracer: Tracer, name: str) -> Iterator[Span]:
+    with _current(tracer.start_span(f"{STEP} {name}", attributes={STEP_NAME: name})) as span:
+        yield span
+
+
+@contextmanager
+def _current(span: Span) -> Iterator[Span]:
+    """Make a span the current one, and end it; an error is named by its type alone."""
+    with trace.use_span(
+        span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+    ):
+        try:
+            yield span
+        except asyncio.CancelledError:
+            # Given back, put to sleep or stopped: that is no error of its own.
+            raise
+        except Exception as error:
+            name = _type_name(error)
+            span.set_attribute(ERROR_TYPE, name)
+            span.set_status(Status(StatusCode.ERROR, name))
+            raise
+
+
+def _stored(span: Span) -> str | None:
+    """The trace as it is stored with an execution: W3C, as JSON."""
+    if not span.get_span_context().is_valid:
+        return None
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, trace.set_span_in_context(span, _ROOT))
+    return json.dumps(carrier)
+
+
+def _submitter(stored: str | None) -> Context | None:
+    """The trace that a submitter left, if it can be read."""
+    if stored is None:
+        return None
+    try:
+        carrier = json.loads(stored)
+        context = _W3C.extract({str(name): str(value) for name, value in carrier.items()}, _ROOT)
+    except (ValueError, AttributeError):
+        return None
+    return context if _span_context(context).is_valid else None
+
+
+def _span_context(context: Context) -> trace.SpanContext:
+    return trace.get_current_span(context).get_span_context()
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else (f"{kind.__module__}.{kind.__qualname__}")
+    )

@@ -1,0 +1,335 @@
+"""The course of one run of a handler: what it has done and waits for, and how it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import ExecutionNotActive, ExecutionNotFound, InvalidInput, LeaseLost
+from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
+from flowfabric.core.ids import ExecutionId, child_id
+from flowfabric.core.states import StepKind
+from flowfabric.core.step import Step, StepRecord
+from flowfabric.worker.journal import Entry, Journal, Mismatch
+from flowfabric.worker.pauses import Departure, Held, Pauses, Sleep, Wait
+from flowfabric.worker.step import in_step
+
+_REASON_BYTES = 256
+_REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
+
+
+class Leaving(BaseException):
+    """Unwinds a handler that leaves its execution for now. Not an error: let it pass."""
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """What the runs of a worker need of it."""
+
+    client: FlowFabric
+    loop: asyncio.AbstractEventLoop
+    threads: Executor
+    lease_ttl: timedelta
+    # The task in which an async handler runs; None for one in a thread.
+    root: Callable[[Claimed], asyncio.Task[Any] | None]
+    # The handler has been told to leave, and should have left after a moment.
+    leaving: Callable[[Claimed], None]
+    # The engine says that the lease is gone.
+    lost: Callable[[Claimed], None]
+
+
+class Course:
+    """Made for the first step, sleep or child of a run, on the worker's event loop or in the thread
+    of a plain handler."""
+
+    def __init__(self, claimed: Claimed, host: Host) -> None:
+        self._claimed = claimed
+        self._host = host
+        self.root = host.root(claimed)
+        self._journal = Journal() if claimed.epoch == 1 else None
+        self._loading: asyncio.Task[Journal] | None = None
+        self._pauses = Pauses(host.loop, self.now, self.leave)
+        self._children: dict[str, int] = {}
+        # Runs of which it is known that they exist.
+        self._known: set[UUID] = set()
+        self._asked: dict[UUID, asyncio.Future[Ending | None]] = {}
+        # The database's time was at least this, at a moment of our own clock.
+        self._seen = (claimed.lease_expires_at - host.lease_ttl, monotonic())
+        self.departure: Departure | None = None
+        self.has_departed = False
+        self.is_over = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._host.loop
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.departure is not None
+
+    def now(self) -> datetime:
+        """The time of the database, as far as it is known here: never too late."""
+        at, when = self._seen
+        return at + timedelta(seconds=monotonic() - when)
+
+    def is_own(self) -> bool:
+        """Whether this is the flow of an async handler itself, not a task it has started."""
+        return asyncio.current_task() is self.root
+
+    def check_free(self, what: str) -> None:
+        """Refuse what cannot be done here: inside a step, or when the handler has ended."""
+        if (step := in_step.get()) is not None:
+            raise RuntimeError(
+                f"{what} inside the function of step {step!r}: a step is done as a whole or again. "
+                "Call it from the handler"
+            )
+        if self.is_over:
+            raise RuntimeError(f"{what} after the handler has ended: nothing holds its lease now")
+
+    async def begin(self, name: str, kind: StepKind, *, is_own: bool) -> Entry:
+        """Start a step; a handler that no longer fits its journal is held instead.
+
+        One without a record is in flight, and the handler does not pause, until it is `done`.
+        """
+        self._go_on()
+        journal = self._journal
+        if journal is None:
+            journal = await self._loaded()
+            self._go_on()
+        try:
+            entry = journal.begin(name, kind, is_own=is_own, is_alone=not self._pauses.in_flight)
+        except Mismatch as error:
+            raise self.hold(error.step, error.problem) from None
+        if entry.record is None:
+            self._pauses.begin()
+        return entry
+
+    def done(self) -> None:
+        """A step that was started has been recorded, or has failed."""
+        self._pauses.end()
+
+    def done_elsewhere(self) -> None:
+        """`done`, said in the thread of a plain handler."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self.done)
+
+    async def record(self, entry: Entry, **facts: Any) -> StepRecord:
+        """Write a step down."""
+        self._go_on()
+        step = Step(
+            name=entry.name,
+            occurrence=entry.occurrence,
+            position=entry.position,
+            is_sequential=entry.is_sequential,
+            kind=entry.kind,
+            **facts,
+        )
+        try:
+            record = await self._host.client.steps.record(self._claimed, step)
+        except (LeaseLost, ExecutionNotActive):
+            raise self._lose() from None
+        self._seen = (record.recorded_at, monotonic())
+        return record
+
+    async def progress(self, percent: int | None, message: str | None) -> None:
+        self._go_on()
+        self._pauses.begin()
+        try:
+            await self._host.client.executions.report_progress(self._claimed, percent, message)
+        except (LeaseLost, ExecutionNotActive):
+            raise self._lose() from None
+        finally:
+            self._pauses.end()
+
+    async def sleep(self, record: StepRecord) -> None:
+        """Sleep until a recorded time, here or not."""
+        until = record.until_at
+        if until is not None and until > self.now():
+            self._go_on()
+            await self._pauses.wait(Sleep(record.recorded_at, until))
+            self._go_on()
+
+    def hold(self, step: str, problem: str) -> BaseException:
+        """Stop until an operator has looked; returns what to raise."""
+        text = " ".join(problem.split()).encode("utf-8", "replace")
+        room = _REASON_BYTES - len(_REPAIR)
+        reason = text[:room].decode(errors="ignore") + _REPAIR
+        departure = Held(step, reason)
+        if _running_loop() is self._host.loop:
+            self.leave(departure)
+        else:
+            # In the thread of a plain handler, which is about to raise what is returned.
+            self._host.loop.call_soon_threadsafe(self.leave, departure)
+        return self.unwinding()
+
+    async def check_reached(self) -> None:
+        """The handler has returned: it must have come to every step that was recorded."""
+        if self.is_leaving:
+            return
+        self._pauses.begin()  # what it has left running does not make it pause any more
+        journal = self._journal or await self._loaded()
+        if (left := journal.unreached) is not None:
+            raise self.hold(left.name, "was recorded, but the handler returned without it")
+
+    async def submit(self, task: str, submission: Submission) -> Submitted:
+        """Store a child; one that was stored by an earlier run is found again."""
+        self._go_on()
+        parent = self._claimed.id
+        # Keyed children are told apart by their keys, in whatever order they come.
+        name = task if submission.key is None else f"{task} {submission.key}"
+        occurrence = self._children.get(name, 0)
+        self._children[name] = occurrence + 1
+        submission.id = child_id(parent, self._claimed.replay_count, name, occurrence)
+        submission.parent_id = parent
+        self._pauses.begin()
+        try:
+            submitted = await self._host.client.executions.submit(submission)
+        finally:
+            self._pauses.end()
+        self._known.add(submitted.id.uuid)
+        return submitted
+
+    async def in_thread(self, call: Callable[[], Any]) -> Any:
+        return await self.loop.run_in_executor(self._host.threads, call)
+
+    def may_leave_for(self, id: ExecutionId) -> bool:
+        """Whether waiting for this run can free the slot."""
+        return (
+            id.partition_key == self._claimed.partition_key
+            and in_step.get() is None
+            and not self.is_over
+        )
+
+    async def ending(self, id: ExecutionId) -> Ending:
+        """How a run ended; if it has not, the handler leaves until it has."""
+        self._go_on()
+        if id.uuid == self._claimed.execution_id:
+            raise InvalidInput(field="run", problem="a handler cannot wait for its own execution")
+        ending = await self._look(id)
+        if ending is None and id.uuid not in self._known:
+            self._pauses.begin()
+            try:
+                state = await self._host.client.executions.state(id)
+            finally:
+                self._pauses.end()
+            if state is None:
+                raise ExecutionNotFound(
+                    "There is nothing to wait for: the execution is not in the database (trimmed, "
+                    "or its transaction has not committed).",
+                    execution_id=id,
+                )
+            self._known.add(id.uuid)
+            ending = await self._look(id) if state.is_terminal else None
+        if ending is None:
+            self._go_on()
+            ending = await self._pauses.wait(Wait(id, lambda future: self._watch(id, future)))
+        self._go_on()
+        return ending
+
+    def leave(self, departure: Departure) -> None:
+        """Unwind the handler; then its execution is left in this way."""
+        if self.is_leaving or self.is_over:
+            return
+        self.departure = departure
+        self._host.leaving(self._claimed)
+        self._unwind()
+
+    def cancel(self) -> None:
+        """The lease is gone, or given back: nothing is waited for any more."""
+        self.is_over = True
+        if self.root is None:
+            self._pauses.unwind(Leaving)
+
+    def end(self) -> None:
+        """The handler has ended. What it left behind does not wait for ever."""
+        self.is_over = True
+        if self._loading is not None:
+            self._loading.cancel()
+        self._pauses.unwind(None if self.root else Leaving)
+
+    def _unwind(self) -> None:
+        root = self.root
+        if root is None:
+            self._pauses.unwind(Leaving)
+        elif root is not asyncio.current_task():
+            root.cancel()
+
+    def unwinding(self) -> BaseException:
+        """What to raise where a handler must not go on."""
+        return Leaving() if self.root is None else asyncio.CancelledError()
+
+    def _go_on(self) -> None:
+        if self.is_leaving or self.is_over:
+            raise self.unwinding()
+
+    def _lose(self) -> BaseException:
+        self._host.lost(self._claimed)
+        return self.unwinding()
+
+    async def _loaded(self) -> Journal:
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> Journal:
+        self._pauses.begin()
+        try:
+            self._journal = Journal(await self._host.client.steps.journal(self._claimed))
+            return self._journal
+        finally:
+            self._loading = None
+            self._pauses.end()
+
+    async def _look(self, id: ExecutionId) -> Ending | None:
+        """How a run ended, if it has. Those asked about together are read together."""
+        asked = self._asked.get(id.uuid)
+        if asked is None:
+            asked = self._asked[id.uuid] = self._host.loop.create_future()
+            if len(self._asked) == 1:
+                self._pauses.begin()
+                reading = asyncio.create_task(self._read())
+                reading.add_done_callback(lambda _: self._pauses.end())
+        return await asyncio.shield(asked)
+
+    async def _read(self) -> None:
+        asked, self._asked = self._asked, {}
+        try:
+            endings = await self._host.client.executions.read_results(
+                self._claimed.partition_key, list(asked)
+            )
+        except Exception as error:
+            for future in asked.values():
+                future.set_exception(error)
+            return
+        found = {ending.execution_id: ending for ending in endings}
+        for uuid, future in asked.items():
+            future.set_result(found.get(uuid))
+
+    def _watch(self, id: ExecutionId, future: asyncio.Future[Any]) -> None:
+        watching = asyncio.ensure_future(self._host.client.results.wait(id))
+
+        def seen(watching: asyncio.Future[Ending]) -> None:
+            if future.done() or watching.cancelled():
+                return
+            if (error := watching.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(watching.result())
+
+        watching.add_done_callback(seen)
+        future.add_done_callback(lambda _: watching.cancel())
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,111 @@
+"""The journal of an execution as one run of its handler goes through it: every step finds what was
+recorded for it, or that the code is not what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flowfabric.core.states import StepKind
+from flowfabric.core.step import StepRecord
+
+
+class Mismatch(Exception):
+    """The journal and the code do not fit together at a step."""
+
+    def __init__(self, step: str, problem: str) -> None:
+        super().__init__(f"{step}: {problem}")
+        self.step = step
+        self.problem = problem
+
+
+class Entry:
+    """A step that this run has started: where it stands, and what an earlier run recorded."""
+
+    __slots__ = ("is_sequential", "kind", "name", "occurrence", "position", "record")
+
+    def __init__(
+        self,
+        name: str,
+        occurrence: int,
+        position: int,
+        is_sequential: bool,
+        kind: StepKind,
+        record: StepRecord | None,
+    ) -> None:
+        self.name = name
+        self.occurrence = occurrence
+        self.position = position
+        self.is_sequential = is_sequential
+        self.kind = kind
+        self.record = record
+
+
+class Journal:
+    """What earlier runs recorded, and how far this one is.
+
+    A step is known by its name and by how many of that name came before it. Those that the handler
+    itself starts, one after the other, also have to come in the order they were recorded in; those
+    it starts beside itself (`asyncio.gather`) share a position, since nothing orders them.
+    """
+
+    def __init__(self, records: Iterable[StepRecord] = ()) -> None:
+        in_order = sorted(records, key=lambda one: one.position)
+        self._records = {(one.name, one.occurrence): one for one in in_order}
+        # Leaving out a sleep or a look at the clock undoes nothing: the loser of a race may.
+        self._unreached = {
+            key: one for key, one in self._records.items() if one.kind is StepKind.STEP
+        }
+        self._sequential = {key: one for key, one in self._records.items() if one.is_sequential}
+        self._occurrences: dict[str, int] = {}
+        self._next = 0
+        # Whether steps beside the handler's own have taken the next position.
+        self._is_beside = False
+
+    def begin(self, name: str, kind: StepKind, *, is_own: bool, is_alone: bool) -> Entry:
+        """Start a step: of the handler's own flow or beside it, alone or with others in flight."""
+        occurrence = self._occurrences.get(name, 0)
+        record = self._records.get((name, occurrence))
+        position = self._next
+        if is_own and self._is_beside:
+            position += 1
+        if record is None:
+            if is_own:
+                self._check_place(name, position)
+        else:
+            self._check_record(record, kind, is_own)
+            position = max(position, record.position)
+            self._unreached.pop((name, occurrence), None)
+            self._sequential.pop((name, occurrence), None)
+        self._occurrences[name] = occurrence + 1
+        self._next = position + 1 if is_own else position
+        self._is_beside = not is_own
+        return Entry(name, occurrence, position, is_own and is_alone, kind, record)
+
+    @property
+    def unreached(self) -> StepRecord | None:
+        """The first step that was recorded and that this run has not come to."""
+        return next(iter(self._unreached.values()), None)
+
+    def _check_place(self, name: str, position: int) -> None:
+        """Nothing else may have been recorded where a new step stands, or before it."""
+        first = next(iter(self._sequential.values()), None)
+        if first is not None and first.position <= position:
+            raise Mismatch(first.name, f"the code runs {_short(name)} where this was recorded")
+
+    def _check_record(self, record: StepRecord, kind: StepKind, is_own: bool) -> None:
+        if record.kind is not kind:
+            raise Mismatch(
+                record.name, f"recorded as a {record.kind}, but the code makes it a {kind}"
+            )
+        if not (is_own and record.is_sequential):
+            return
+        first = next(iter(self._sequential.values()))
+        if first is not record:
+            raise Mismatch(
+                first.name, f"the code runs {_short(record.name)} where this was recorded"
+            )
+
+
+def _short(name: str) -> str:
+    """A name within a sentence that must not become long."""
+    return repr(name if len(name) <= 40 else f"{name[:39]}…")

@@ -1,0 +1,65 @@
+"""Middleware: functions around the run of every task of an app."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.worker.context import Context
+
+
+class CallNext(Protocol):
+    """What a middleware calls to go on, to the next one or to the task; it returns the result."""
+
+    def __call__(self) -> Awaitable[Any]: ...
+
+
+Middleware = Callable[[Context, CallNext], Awaitable[Any]]
+
+
+def check_middleware(function: Middleware) -> None:
+    """Refuse what could not be called as middleware."""
+    call = function if inspect.isroutine(function) else type(function).__call__
+    if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
+        raise InvalidInput(field="middleware", problem=f"{function!r} must be an async function")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise InvalidInput(
+            field="middleware",
+            problem=f"{function!r} must take the context and call_next: {error}",
+        ) from error
+
+
+async def call_through(middleware: Sequence[Middleware], context: Context, call: CallNext) -> Any:
+    """Call through all of them, the one registered first outermost."""
+    for one in reversed(middleware):
+        call = _Link(one, context, call)
+    return await call()
+
+
+class _Link:
+    """One middleware and what it surrounds."""
+
+    __slots__ = ("_call_next", "_context", "_function", "_is_used")
+
+    def __init__(self, function: Middleware, context: Context, call_next: CallNext) -> None:
+        self._function = function
+        self._context = context
+        self._call_next = call_next
+        self._is_used = False
+
+    async def __call__(self) -> Any:
+        return await self._function(self._context, self._once)
+
+    async def _once(self) -> Any:
+        if self._is_used:
+            # Twice in one attempt would be a retry that nobody stores or counts.
+            raise RuntimeError(
+                "call_next() was called a second time. To have the task tried again, let the error "
+                "pass: its retry policy decides"
+            )
+        self._is_used = True
+        return await self._call_next()

@@ -1,0 +1,182 @@
+"""Pauses: when a handler has nothing to do but wait, and how its execution is then left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import ExecutionNotFound
+from flowfabric.core.execution import Claimed
+from flowfabric.core.ids import ExecutionId
+
+# A branch that goes on at once gets this many turns of the event loop to start its next step.
+QUIET_TURNS = 8
+MAX_TARGETS = 1000
+# A handler that waits for a run and sleeps at the same time looks again after an eighth of the time
+# that has passed, within these limits.
+LOOK_SHARE = 8
+LOOK_SECONDS = (1.0, 300.0)
+
+
+class Departure(Protocol):
+    """How an execution is left by a handler that has been unwound."""
+
+    async def carry_out(self, client: FlowFabric, held: Claimed) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """Until a time."""
+
+    until: datetime
+
+    async def carry_out(self, client: FlowFabric, held: Claimed) -> None:
+        await client.executions.delay(held, until=self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """Until one of some runs has ended."""
+
+    targets: tuple[ExecutionId, ...]
+
+    async def carry_out(self, client: FlowFabric, held: Claimed) -> None:
+        try:
+            await client.executions.wait_for_runs(held, self.targets, 1)
+        except ExecutionNotFound:
+            # One was trimmed just now: the next run of the handler is told.
+            await client.executions.delay(held, timedelta(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Until an operator has looked."""
+
+    step: str
+    reason: str
+
+    async def carry_out(self, client: FlowFabric, held: Claimed) -> None:
+        await client.executions.hold(held, self.reason, step=self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """One branch of a handler sleeps."""
+
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One branch of a handler waits for a run; `watch` looks for its end from here."""
+
+    target: ExecutionId
+    watch: Callable[[asyncio.Future[Any]], None]
+
+
+class Pauses:
+    """The branches of one handler that wait. When all that is left to do is waiting, `leave` is
+    called with how."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], datetime],
+        leave: Callable[[Departure], None],
+    ) -> None:
+        self._loop = loop
+        self._now = now
+        self._leave = leave
+        self._waits: dict[asyncio.Future[Any], Sleep | Wait] = {}
+        self._watched: set[asyncio.Future[Any]] = set()
+        self._is_looking = False
+        self.in_flight = 0
+
+    def begin(self) -> None:
+        """Something is being done that must not be cut short."""
+        self.in_flight += 1
+
+    def end(self) -> None:
+        self.in_flight -= 1
+        self._look()
+
+    async def wait(self, wait: Sleep | Wait) -> Any:
+        """Wait here until it is over, or until the handler is unwound."""
+        future = self._loop.create_future()
+        self._waits[future] = wait
+        timer = None
+        if isinstance(wait, Sleep):
+            left = (wait.until - self._now()).total_seconds()
+            timer = self._loop.call_later(max(left, 0.0), _wake, future)
+        self._look()
+        try:
+            return await future
+        finally:
+            del self._waits[future]
+            self._watched.discard(future)
+            if timer is not None:
+                timer.cancel()
+            self._look()
+
+    def unwind(self, error: type[BaseException] | None) -> None:
+        """Raise an error wherever a branch waits, or cancel it."""
+        for future in list(self._waits):
+            if future.done():
+                continue
+            if error is None:
+                future.cancel()
+            else:
+                future.set_exception(error())
+
+    def _look(self) -> None:
+        if not self._waits:
+            return
+        if self.in_flight:
+            self._watch()
+        elif not self._is_looking:
+            self._is_looking = True
+            self._loop.call_soon(self._turn, QUIET_TURNS)
+
+    def _turn(self, left: int) -> None:
+        if self.in_flight or not self._waits:
+            self._is_looking = False
+            self._look()
+        elif left:
+            self._loop.call_soon(self._turn, left - 1)
+        else:
+            self._is_looking = False
+            # Whoever has been woken goes on first, and then looks again.
+            if not any(future.done() for future in self._waits):
+                self._leave(self._departure(list(self._waits.values())))
+
+    def _watch(self) -> None:
+        """Something else goes on, for long perhaps: what is waited for may end before it."""
+        for future, wait in self._waits.items():
+            if isinstance(wait, Wait) and future not in self._watched:
+                self._watched.add(future)
+                wait.watch(future)
+
+    def _departure(self, waits: Sequence[Sleep | Wait]) -> Departure:
+        sleeps = [one for one in waits if isinstance(one, Sleep)]
+        targets = dict.fromkeys(one.target for one in waits if isinstance(one, Wait))
+        if not sleeps:
+            return Awaiting(tuple(targets)[:MAX_TARGETS])
+        until = min(one.until for one in sleeps)
+        if targets:
+            # The engine waits for a time or for runs, not for whichever comes first.
+            now = self._now()
+            passed = (now - min(one.since for one in sleeps)).total_seconds()
+            least, most = LOOK_SECONDS
+            pause = min(max(passed / LOOK_SHARE, least), most)
+            until = min(until, now + timedelta(seconds=pause))
+        return Delayed(until)
+
+
+def _wake(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)

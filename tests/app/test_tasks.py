@@ -1,0 +1,456 @@
+"""Tasks: their options are stored, their arguments and results keep their types, and a task that is
+called is the function it was made of."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as time_of_day
+from decimal import Decimal
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from flowfabric import (
+    Context,
+    ExecutionFailed,
+    Exponential,
+    Fixed,
+    InvalidInput,
+    KeyReused,
+    Retry,
+    Task,
+)
+from flowfabric.core.states import FailureClass
+from worker.apps import working
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Address(BaseModel):
+    street: str
+    number: int = Field(gt=0)
+
+
+@dataclass
+class Line:
+    article: str
+    price: Decimal
+
+
+class Extra(TypedDict):
+    gift: bool
+    at: datetime
+
+
+class Point(NamedTuple):
+    x: int
+    y: float
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"] = "cat"
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"] = "dog"
+    tricks: set[str]
+
+
+class Order(BaseModel):
+    id: UUID
+    ship_to: Address | None
+    lines: list[Line]
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+    extras: dict[str, Extra]
+
+
+NOON = datetime(2026, 3, 29, 12, 0, 0, 123456, tzinfo=UTC)
+ORDER = Order(
+    id=UUID(int=7),
+    ship_to=Address(street="Elm", number=3),
+    lines=[Line("cup", Decimal("19.90")), Line("tea", Decimal("0.001"))],
+    pet=Dog(tricks={"sit", "roll"}),
+    extras={"a": Extra(gift=True, at=NOON)},
+)
+
+VALUES: list[tuple[Any, Any]] = [
+    (Address, Address(street="Elm", number=3)),
+    (Line, Line("cup", Decimal("19.90"))),
+    (Order, ORDER),
+    (list[Order], [ORDER, ORDER]),
+    (Extra, Extra(gift=False, at=NOON)),
+    (Point, Point(1, 2.5)),
+    (datetime, NOON),
+    (date, date(2026, 2, 28)),
+    (time_of_day, time_of_day(23, 59, 1)),
+    (timedelta, timedelta(days=3, microseconds=7)),
+    (UUID, UUID(int=2**127)),
+    (Colour, Colour.BLUE),
+    (Level, Level.LOW),
+    (Decimal, Decimal("1234567890.0987654321")),
+    (set[int], {3, 1, 2}),
+    (frozenset[str], frozenset({"a"})),
+    (tuple[int, str], (1, "a")),
+    (dict[UUID, Decimal], {UUID(int=1): Decimal("1.5")}),
+    (int | str, "7"),
+    (int | str, 7),
+    (str | None, None),
+    (Cat | Dog, Cat(lives=9)),
+    (bytes, "ü".encode()),
+    (Path, Path("/tmp/x")),
+    (float, float("inf")),
+    (Literal["a", "b"], "b"),
+    (Any, {"a": [1, None, True, 2.5, "x"]}),
+]
+
+
+async def test_values_keep_their_types_in_and_out(app):
+    seen = {}
+
+    def echo(number: int, kind: Any) -> Task[..., Any, Any]:
+        async def echo(value):
+            seen[number] = value
+            return value
+
+        echo.__annotations__ = {"value": kind, "return": kind}
+        return app.task(name=f"shop.echo{number}")(echo)
+
+    tasks = [echo(number, kind) for number, (kind, _) in enumerate(VALUES)]
+    runs = [await task.submit(value) for task, (_, value) in zip(tasks, VALUES, strict=True)]
+    async with working(app):
+        results = [await run.result(timeout=20) for run in runs]
+
+    for number, (kind, value) in enumerate(VALUES):
+        for found in (seen[number], results[number]):
+            assert found == value, kind
+            assert type(found) is type(value), kind
+
+
+async def test_a_bad_value_is_named_wherever_it_stands(app):
+    @app.task(name="shop.order")
+    async def order(order: Order, *others: int, note: str = "", **more: date) -> None: ...
+
+    raw = ORDER.model_dump()
+    for bad, field in (
+        (lambda: order.submit({**raw, "ship_to": {"street": "Elm", "number": 0}}), "order.ship_to"),
+        (lambda: order.submit({**raw, "lines": [{"article": "x", "price": "y"}]}), "order.lines.0"),
+        (lambda: order.submit({**raw, "pet": {"kind": "cow"}}), "order.pet"),
+        (lambda: order.submit(ORDER, 1, "two"), "others.1"),
+        (lambda: order.submit(ORDER, note=object()), "note"),
+        (lambda: order.submit(ORDER, on="never"), "more.on"),
+        (lambda: order.submit(), "order"),
+        (lambda: order.submit(1, order=2), "arguments of shop.order"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            await bad()
+        assert caught.value.field.startswith(field), caught.value
+        assert "shop.order" in str(caught.value)
+
+
+async def test_a_type_that_cannot_travel_is_named(app):
+    class Socket: ...
+
+    async def send(socket): ...
+
+    send.__annotations__ = {"socket": Socket}
+    task = app.task(name="shop.send")(send)
+    with pytest.raises(InvalidInput, match=r"shop\.send.*its parameters cannot travel as JSON"):
+        await task.submit(Socket())
+
+
+async def test_the_options_are_stored(app):
+    @app.task(
+        name="shop.all",
+        lane="mail",
+        priority=3,
+        needs={"smtp", "gpu"},
+        retry=Retry(max_retries=2, backoff=Fixed(timedelta(seconds=5))),
+        timeout=timedelta(minutes=2),
+        deadline=timedelta(hours=1),
+        max_reclaims=4,
+        retention=timedelta(days=7),
+        tags={"team.name": "blue"},
+        version="2026.1",
+    )
+    async def everything() -> None: ...
+
+    run = await everything.submit()
+    info = await (await app.client()).executions.describe(run.id)
+
+    assert (info.task, info.lane, info.priority) == ("shop.all", "mail", 3)
+    assert info.capabilities == {"smtp", "gpu"}
+    assert info.policy == {
+        "retry_policy": {"max_retries": 2, "backoff": {"type": "fixed", "delay_ms": 5000}},
+        "timeout_policy": {"attempt_timeout_ms": 120000},
+        "retention_ms": 7 * 86400000,
+    }
+    assert info.deadline_at - info.created_at == timedelta(hours=1)
+    assert (info.max_reclaims, info.retention) == (4, timedelta(days=7))
+    assert info.tags == {"team.name": "blue"}
+    assert info.task_version == "2026.1"
+
+
+@pytest.mark.parametrize("version", ["", "x" * 257, 3, "a\x00b"])
+def test_a_bad_version_is_refused(app, version):
+    with pytest.raises(InvalidInput, match="version"):
+        app.task(version=version)(lambda: None)
+
+
+# Options of a submit
+
+
+async def test_options_stand_beside_the_arguments(app):
+    @app.task
+    async def work(n: int, *, text: str = "") -> int:
+        return n
+
+    first = await work.submit(7, text="a", key="k")
+    again = await work.submit(7, text="a", key="k", window=timedelta(hours=1))
+    assert again.id == first.id
+    assert (first.is_duplicate, again.is_duplicate) == (False, True)
+    with pytest.raises(KeyReused):
+        await work.submit(8, text="a", key="k")
+    sync = await asyncio.to_thread(lambda: work.submit_sync(7, text="a", key="k"))
+    assert sync.is_duplicate
+    by_name = await app.submit(work.name, 7, text="a", key="k")
+    assert by_name.is_duplicate
+
+
+async def test_a_key_may_be_unique_until_the_end(app):
+    @app.task(name="shop.work")
+    async def work(n: int) -> int:
+        return n
+
+    first = await work.submit(7, key="k", unique="unfinished")
+    assert (await work.submit(7, key="k", unique="unfinished")).id == first.id
+    await first.cancel()
+    later = await work.submit(7, key="k", unique="unfinished")
+    assert later.id != first.id
+    assert not later.is_duplicate
+
+
+async def test_a_parameter_of_the_task_comes_before_our_option(app):
+    @app.task(name="shop.store")
+    async def store(key: str, via: int = 0) -> str:
+        return f"{key} {via}"
+
+    async with working(app):
+        assert await (await store.submit(key="a", via=3)).result(timeout=10) == "a 3"
+        runs = [await store.using(key="k").submit("a", via=1) for _ in range(2)]
+        assert [run.is_duplicate for run in runs] == [False, True]
+    with pytest.raises(InvalidInput, match="multiple values for argument 'key'"):
+        await store.submit("a", key="k")
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"key": ""}, "key"),
+        ({"key": 5}, "key"),
+        ({"key": "k", "unique": "always"}, "unique"),
+        ({"key": "k", "window": 60}, "window"),
+        ({"unique": "unfinished"}, "unique"),
+        ({"window": timedelta(1)}, "window"),
+        ({"with_parent": True}, "with_parent"),
+    ],
+)
+async def test_a_bad_option_is_named_and_nothing_is_stored(app, db, options, field):
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidInput) as caught:
+        await work.using(**options).submit()
+    assert caught.value.field == field
+    assert await db.fetchval("select count(*) from ff.execution") == 0
+
+
+# Many
+
+
+async def test_thousands_are_submitted_at_once_and_in_order(app, db):
+    @app.task
+    async def work(n: int, text: str = "x") -> int:
+        return n
+
+    runs = await work.submit_many([(n,) if n % 2 else (n, "y") for n in range(3000)])
+
+    assert len({run.id for run in runs}) == 3000
+    assert await db.fetchval("select count(*) from ff.execution") == 3000
+    payload = await db.fetchval(
+        "select convert_from(payload, 'utf8') from ff.execution where execution_id = $1",
+        runs[2718].id.uuid,
+    )
+    assert payload == '{"n":2718,"text":"y"}'
+
+
+async def test_nothing_is_submitted_if_there_is_nothing(app):
+    @app.task
+    async def work() -> None: ...
+
+    assert await work.submit_many([]) == []
+
+
+@pytest.mark.parametrize(
+    ("calls", "field"),
+    [
+        ([(1,), ("two",)], r"calls\[1\]\.n"),
+        ([(1,), 2], r"calls\[1\]"),
+        ([(1,), (1, 2)], r"calls\[1\]\.arguments of"),
+    ],
+)
+async def test_the_bad_one_of_many_is_named_by_its_place(app, db, calls, field):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    with pytest.raises(InvalidInput, match=field):
+        await work.submit_many(calls)
+    assert await db.fetchval("select count(*) from ff.execution") == 0
+
+
+async def test_one_key_is_not_for_many(app):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    with pytest.raises(InvalidInput, match="key"):
+        await work.using(key="k").submit_many([(1,), (2,)])
+
+
+# Called, not submitted
+
+
+async def test_calling_a_task_is_calling_its_function(app):
+    @app.task
+    async def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @app.task
+    def shout(text: str) -> str:
+        """Says it loudly."""
+        return text.upper()
+
+    assert await add(1) == 2
+    assert await add(1, b=5) == 6
+    assert shout("a") == "A"
+    assert (shout.__name__, shout.__doc__) == ("shout", "Says it loudly.")
+    with pytest.raises(TypeError):
+        add()
+
+
+async def test_a_task_with_a_context_needs_one_when_called(app):
+    @app.task(name="shop.inner")
+    async def inner(n: int, ctx: Context, *, m: int = 0) -> tuple[int, int]:
+        return n + m, ctx.attempt
+
+    with pytest.raises(TypeError, match=r"shop\.inner takes a Context.*inner\.function"):
+        inner(1)
+
+    class Fake(Context):
+        def __init__(self) -> None: ...
+
+        @property
+        def attempt(self) -> int:
+            return 9
+
+    assert await inner.function(1, Fake()) == (1, 9)
+    assert await inner(1, Fake(), m=2) == (3, 9)
+    assert await inner(1, ctx=Fake()) == (1, 9)
+
+
+async def test_a_task_called_by_a_handler_gets_its_context(app):
+    @app.task
+    async def inner(n: int, ctx: Context, *, m: int = 0) -> str:
+        return f"{n + m} {ctx.execution_id}"
+
+    @app.task
+    async def outer(ctx: Context) -> list[str]:
+        return [await inner(1, m=2), str(ctx.execution_id)]
+
+    run = await outer.submit()
+    async with working(app):
+        told, id = await run.result(timeout=10)
+    assert told == f"3 {id}"
+    assert id == run.id
+
+
+# Which failures are tried again
+
+
+AT_ONCE = Fixed(timedelta(0))
+CASES = [
+    (Retry(2, AT_ONCE), ValueError("x"), 3),
+    (Retry(2, AT_ONCE, retry_on=ConnectionError), ConnectionResetError("x"), 3),
+    (Retry(2, AT_ONCE, retry_on=ConnectionError), ValueError("x"), 1),
+    (Retry(2, AT_ONCE, never_on=ValueError), ValueError("x"), 1),
+    (Retry(2, AT_ONCE, never_on=(LookupError, ValueError)), KeyError("x"), 1),
+    (Retry(2, AT_ONCE, never_on=(LookupError,)), ValueError("x"), 3),
+    (Retry(2, AT_ONCE, retry_on=OSError, never_on=FileNotFoundError), FileNotFoundError("x"), 1),
+    (Retry(2, AT_ONCE, never_on=asyncio.CancelledError), asyncio.CancelledError(), 1),
+]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_exception_decides_whether_it_is_tried_again(app, is_async):
+    def failing(number: int, retry: Retry, error: BaseException) -> Task[..., Any, Any]:
+        async def work() -> None:
+            raise error
+
+        def plain() -> None:
+            raise error
+
+        return app.task(name=f"shop.work{number}", retry=retry)(work if is_async else plain)
+
+    tasks = [failing(number, retry, error) for number, (retry, error, _) in enumerate(CASES)]
+    runs = [await task.submit() for task in tasks]
+    async with working(app):
+        for run, (retry, _, attempts) in zip(runs, CASES, strict=True):
+            with pytest.raises(ExecutionFailed, match=f"in attempt {attempts}:"):
+                await run.result(timeout=20)
+            info = await (await app.client()).executions.describe(run.id)
+            assert info.total_attempt_count == attempts, retry
+            kind = FailureClass.TRANSIENT if attempts == 3 else FailureClass.PERMANENT
+            assert info.failure_class is kind, retry
+
+
+def test_a_group_is_worth_it_if_each_of_it_is():
+    retry = Retry(retry_on=ConnectionError, never_on=BrokenPipeError)
+    reset, broken, value = ConnectionResetError(), BrokenPipeError(), ValueError()
+    assert retry.allows(ExceptionGroup("", [reset, ExceptionGroup("", [reset])]))
+    assert not retry.allows(ExceptionGroup("", [reset, value]))
+    assert not retry.allows(ExceptionGroup("", [reset, ExceptionGroup("", [broken])]))
+    assert not Retry(never_on=ValueError).allows(ExceptionGroup("", [reset, value]))
+    assert Retry(retry_on=ExceptionGroup).allows(ExceptionGroup("", [value]))
+    assert not Retry(never_on=ExceptionGroup).allows(ExceptionGroup("", [reset]))
+    assert Retry().allows(BaseExceptionGroup("", [KeyboardInterrupt()]))
+
+
+@pytest.mark.parametrize(
+    "bad", ["ValueError", ValueError("x"), int, [ValueError], (ValueError, 3), None]
+)
+@pytest.mark.parametrize("field", ["retry_on", "never_on"])
+def test_what_is_no_exception_class_is_refused(field, bad):
+    with pytest.raises(
+        InvalidInput, match=rf"retry\.{field}: must be an exception class"
+    ) as caught:
+        Retry(**{field: bad})
+    assert caught.value.field == f"retry.{field}"
+
+
+def test_a_backoff_is_one_of_two():
+    with pytest.raises(InvalidInput, match=r"retry\.backoff"):
+        Retry(backoff=timedelta(seconds=1))
+    assert Retry(backoff=Exponential()).allows(ValueError())

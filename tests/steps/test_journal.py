@@ -1,0 +1,150 @@
+"""How a run goes through the journal of earlier ones."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from flowfabric.core.states import StepKind
+from flowfabric.core.step import StepRecord
+from flowfabric.worker.journal import Entry, Journal, Mismatch
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def begin(
+    journal: Journal,
+    name: str,
+    *,
+    beside: bool = False,
+    alone: bool = True,
+    kind: StepKind = StepKind.STEP,
+) -> Entry:
+    return journal.begin(name, kind, is_own=not beside, is_alone=alone)
+
+
+def recorded(*entries: Entry) -> Journal:
+    """The journal that a run leaves which recorded these."""
+    return Journal(
+        StepRecord(
+            name=one.name,
+            occurrence=one.occurrence,
+            position=one.position,
+            is_sequential=one.is_sequential,
+            kind=one.kind,
+            value=b"1",
+            encoding=None,
+            recorded_at=AT,
+            until_at=AT if one.kind is StepKind.SLEEP else None,
+            attempt_index=0,
+        )
+        for one in entries
+    )
+
+
+def test_steps_in_a_row_have_positions_in_a_row():
+    first = Journal()
+    found = [begin(first, name) for name in ("a", "b", "a", "c")]
+    assert [one.position for one in found] == [0, 1, 2, 3]
+    assert [one.occurrence for one in found] == [0, 0, 1, 0]
+    assert all(one.is_sequential and one.record is None for one in found)
+
+
+def test_a_later_run_finds_every_step_in_its_place():
+    first = Journal()
+    again = recorded(*[begin(first, name) for name in ("a", "b", "a")])
+    found = [begin(again, name) for name in ("a", "b", "a")]
+    assert [one.record is not None for one in found] == [True] * 3
+    assert again.unreached is None
+    new = begin(again, "c")
+    assert (new.record, new.position) == (None, 3)
+
+
+def test_steps_beside_the_handler_share_a_position_and_come_in_any_order():
+    first = Journal()
+    entries = [
+        begin(first, "a"),
+        *[begin(first, f"x{n}", beside=True, alone=n == 0) for n in range(4)],
+        begin(first, "b"),
+    ]
+    assert [one.position for one in entries] == [0, 1, 1, 1, 1, 2]
+    assert [one.is_sequential for one in entries] == [True, False, False, False, False, True]
+    again = recorded(*entries)
+    order = ["a", "x2", "x0", "x3", "x1", "b"]
+    for name in order:
+        assert begin(again, name, beside=name.startswith("x")).record is not None
+    assert again.unreached is None
+
+
+def test_branches_may_be_quicker_or_slower_than_last_time():
+    first = Journal()
+    entries = [
+        begin(first, "x", beside=True),
+        begin(first, "a", alone=False),
+        begin(first, "y", beside=True),
+        begin(first, "b"),
+    ]
+    again = recorded(*entries)
+    for name in ("a", "b"):  # the branch has not come to x yet
+        assert begin(again, name).record is not None
+    assert begin(again, "c").position > entries[-1].position
+    for name in ("x", "y"):
+        assert begin(again, name, beside=True).record is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (["a", "renamed"], "b"),
+        (["new"], "a"),
+        (["b"], "a"),
+        (["a", "c"], "b"),
+        (["a", "b", "renamed"], "c"),
+    ],
+)
+def test_another_step_in_its_place_is_a_mismatch_that_names_the_recorded_one(code, step):
+    first = Journal()
+    again = recorded(*[begin(first, name) for name in ("a", "b", "c")])
+    *before, odd = code
+    for name in before:
+        begin(again, name)
+    with pytest.raises(Mismatch) as found:
+        begin(again, odd)
+    assert found.value.step == step
+    assert repr(odd) in found.value.problem
+
+
+def test_a_step_whose_error_was_swallowed_leaves_a_gap_that_is_no_mismatch():
+    first = Journal()
+    begin(first, "fails")
+    again = recorded(begin(first, "b"), begin(first, "c"))
+    assert begin(again, "fails").record is None
+    assert begin(again, "b").record is not None
+    assert begin(again, "c").record is not None
+
+
+def test_what_was_recorded_and_not_reached_is_named():
+    first = Journal()
+    again = recorded(
+        begin(first, "a"), begin(first, "x", beside=True), begin(first, "y", beside=True)
+    )
+    begin(again, "a")
+    begin(again, "y", beside=True)
+    left = again.unreached
+    assert left is not None
+    assert left.name == "x"
+
+
+def test_a_sleep_that_is_not_reached_is_nothing_to_hold_for():
+    first = Journal()
+    again = recorded(begin(first, "a"), begin(first, "nap", kind=StepKind.SLEEP, beside=True))
+    begin(again, "a")
+    assert again.unreached is None
+
+
+def test_another_kind_is_a_mismatch():
+    first = Journal()
+    again = recorded(begin(first, "nap", kind=StepKind.SLEEP))
+    with pytest.raises(Mismatch, match="recorded as a sleep"):
+        begin(again, "nap")

@@ -1,0 +1,113 @@
+"""A process that can be killed at any of its calls to the database.
+
+Run as a program it reads lines `url point` and forks a worker for each, which ends itself by
+`kill -9` at that point: `record_steps:2:before` is before its second call of record_steps is sent,
+`record_steps:2:after` when the answer is there. It says the process number of each, and when it has
+ended. Every point that a worker passes is a line in a file.
+
+The hook is here, not in the package: the worker's own `db.call.invoke` is wrapped after the fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from flowfabric import App, Context
+from flowfabric.db import call
+
+# What a worker calls on its own, whatever its handlers do.
+BACKGROUND = {
+    *("expire_executions", "expire_leases", "heartbeat_workers", "hint", "mark_worker_dead"),
+    *("promote_delayed", "reap_grants", "register_worker", "renew_leases", "resolve_wakes"),
+    *("sweep_workers", "trim_events", "trim_keys", "trim_retention", "list_expired_leases"),
+    *("declare_schedules", "due_schedules", "fire_schedule", "orphan_schedules"),
+}
+STEPS = ("load", "price", "charge", "pack", "ship")
+RESULT = ["load 7", "price 7", "charge 7", "child of 7", "pack 7", "ship 7"]
+
+
+def journey(app: App, log: Path) -> Any:
+    """Five steps, a sleep and a child; every call of a function is a line in the log."""
+
+    def note(name: str, n: int) -> str:
+        with log.open("a") as file:
+            file.write(f"{name}\n")
+        return f"{name} {n}"
+
+    @app.task(name="child")
+    async def child(n: int) -> str:
+        note("child", n)
+        await asyncio.sleep(0.03)  # most often its parent has begun to wait
+        return f"child of {n}"
+
+    @app.task(name="journey", max_reclaims=1000)
+    async def parent(ctx: Context, n: int) -> list[str]:
+        done = [await ctx.step(name, note, name, n) for name in STEPS[:3]]
+        await ctx.sleep(timedelta(hours=1))
+        run = await ctx.submit(child, n)
+        done.append(await run.result())
+        return [*done, *[await ctx.step(name, note, name, n) for name in STEPS[3:]]]
+
+    return parent
+
+
+def die_at(point: str, passed: Path) -> None:
+    """Wrap the way to the database so that the process ends there."""
+    invoke = call.invoke
+    calls: Counter[str] = Counter()
+
+    def at(name: str, end: str) -> None:
+        here = f"{name}:{calls[name]}:{end}"
+        with passed.open("a") as file:
+            file.write(f"{here}\n")
+        if here == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def counted(connection: Any, statement: Any, args: Any) -> Any:
+        name = statement.name
+        if name in BACKGROUND:
+            return await invoke(connection, statement, args)
+        if name == "claim_executions":
+            rows = await invoke(connection, statement, args)
+            if rows:  # one that found nothing is nobody's
+                calls[name] += 1
+                at(name, "after")
+            return rows
+        calls[name] += 1
+        at(name, "before")
+        rows = await invoke(connection, statement, args)
+        at(name, "after")
+        return rows
+
+    call.invoke = counted
+
+
+async def work(url: str, log: Path) -> None:
+    app = App(database_url=url, lease_ttl=timedelta(seconds=30))
+    journey(app, log)
+    await app.run_worker(concurrency=2)
+
+
+def main() -> None:
+    log = Path(sys.argv[1])
+    for line in sys.stdin:
+        url, point = line.split()
+        pid = os.fork()
+        if not pid:
+            die_at(point, log.with_suffix(".points"))
+            asyncio.run(work(url, log))
+            os._exit(0)
+        print(pid, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print("ended", status, flush=True)
+
+
+if __name__ == "__main__":
+    main()

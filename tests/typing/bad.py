@@ -1,0 +1,151 @@
+# pyright: strict
+"""What both type checkers must reject: the lines marked so, and no others. Never run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from flowfabric import App, Context, Retry, current, provided
+from flowfabric.testing import Harness
+
+app = App()
+
+
+@app.task
+async def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@app.task(lane="mail")
+async def send_mail(to: str, *, body: str) -> str:
+    return to + body
+
+
+@app.task
+def shout(text: str) -> list[str]:
+    return [text.upper()]
+
+
+@app.task
+async def with_context(ctx: Context, user_id: int) -> set[int]:
+    return {user_id}
+
+
+async def arguments() -> None:
+    await add.submit("1")  # bad: the type of an argument
+    await add.submit()  # bad: a missing argument
+    await add.submit(1, 2, 3)  # bad: one too many
+    await add.submit(1, c=2)  # bad: an unknown name
+    await send_mail.submit("a@x", "?")  # bad: by position, not by name
+    await send_mail.submit("a@x")  # bad: a missing name
+    await with_context.submit("7")  # bad: the type behind a context
+    add.submit_sync("1")  # bad: synchronously
+    await add("1")  # bad: a plain call
+    shout(1)  # bad: a plain call
+
+
+async def results() -> None:
+    number: str = await (await add.submit(1)).result()  # bad: the type of the result
+    texts: list[int] = await (await shout.submit("a")).result()  # bad: the type of the result
+    flag: bool = shout("a")  # bad: what a call returns
+    await (await add.submit(1)).result(timeout="long")  # bad: a timeout
+    print(number, texts, flag)
+
+
+async def options(connection: object) -> None:
+    await add.submit(1, key=7)  # bad: the type of an option
+    await add.submit(1, key="k", unique="always")  # bad: not one of two words
+    await add.submit(1, key="k", window=60)  # bad: the type of an option
+    await add.submit(1, unique="unfinished")  # bad: without a key
+    await add.using(priority="high").submit(1)  # bad: the type of an option
+    await add.using(hurry=True).submit(1)  # bad: an unknown option
+    await add.using(key="k", via=connection).submit("1")  # bad: an argument, with options
+    await add.using(key=3).submit(1)  # bad: the type of an option
+    await add.using(unique="once").submit(1)  # bad: not one of two words
+
+
+class Session: ...
+
+
+@app.task
+async def report(day: int, session: Session = provided) -> int:
+    return day
+
+
+async def provides() -> None:
+    await report.submit("7")  # bad: an argument beside what is provided
+    app.provide(Session, Session, scope="request")  # bad: not one of two words
+    app.provide(Session, 3)  # bad: not a factory
+    app.provide("Session", Session)  # bad: not a class
+
+
+@app.middleware  # bad: takes no call_next
+async def narrow(ctx: Context) -> None: ...
+
+
+@app.on_startup  # bad: takes an argument
+async def start(app: App) -> None: ...
+
+
+def retries() -> None:
+    Retry(max_retries="4")  # bad: the type of a number
+    Retry(retry_on="ConnectionError")  # bad: not a class
+    Retry(never_on=(int,))  # bad: not an exception
+
+
+@app.task(lane=3)  # bad: the type of an option
+async def wrong_lane() -> None: ...
+
+
+@app.task(timeout=3)  # bad: the type of an option
+async def wrong_timeout() -> None: ...
+
+
+@app.task(colour="red")  # bad: an unknown option
+async def wrong_option() -> None: ...
+
+
+LONG = timedelta(days=1)
+
+
+@app.cron("0 9 * * *")
+async def mornings(pages: int = 3) -> str:
+    return "x" * pages
+
+
+async def schedules() -> None:
+    await mornings.submit("3")  # bad: the type of an argument of a scheduled task
+    app.every(5)  # bad: no timedelta
+
+
+async def load_number(number: int) -> dict[str, int]:
+    return {"n": number}
+
+
+def count_letters(text: str) -> int:
+    return len(text)
+
+
+async def durable(ctx: Context) -> None:
+    await ctx.step("load", load_number, "7")  # bad: the argument of a step
+    await ctx.step("load", load_number)  # bad: a missing argument of a step
+    await ctx.step("count", count_letters, 7)  # bad: the argument of a plain step
+    text: str = await ctx.step("count", count_letters, "a")  # bad: the type of a step
+    await ctx.step("count", count_letters, "a", retry=3)  # bad: no policy
+    await ctx.step(7, count_letters, "a")  # bad: no name
+    await ctx.sleep("1h")  # bad: no time
+    await ctx.submit(add, "1")  # bad: the argument of a child
+    await ctx.submit(add, c=1)  # bad: an unknown argument of a child
+    result: str = await (await ctx.submit(add, 1)).result()  # bad: the result of a child
+    await ctx.submit(count_letters, "a")  # bad: no task
+    number: str = current.attempt  # bad: the type of what is current
+    ctx.step_sync("count", count_letters, 7)  # bad: the argument of a step in a thread
+    print(text, result, number)
+
+
+async def tested(ff: Harness) -> None:
+    run = await ff.submit(add, "1")  # bad: the argument of a task under test
+    await ff.run(shout, 7)  # bad: the argument of a task under test
+    text: str = await ff.run(add, 1)  # bad: the result of a task under test
+    await ff.run_until(await ff.submit(add, 1))  # bad: until what
+    print(run, text)

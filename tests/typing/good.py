@@ -1,0 +1,269 @@
+# pyright: strict
+"""What both type checkers must accept, and with which types. Read by test_typing.py, never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Any, assert_type
+
+from flowfabric import (
+    App,
+    CallNext,
+    Context,
+    Exponential,
+    Fixed,
+    Retry,
+    Run,
+    Task,
+    current,
+    provided,
+)
+from flowfabric.testing import Harness
+
+app = App()
+
+
+@dataclass
+class Order:
+    id: int
+    items: list[str]
+
+
+@app.task
+async def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@app.task(
+    name="shop.mail",
+    lane="mail",
+    priority=3,
+    needs={"smtp"},
+    retry=Retry(
+        max_retries=4,
+        backoff=Exponential(initial=timedelta(seconds=2)),
+        retry_on=(ConnectionError, TimeoutError),
+        never_on=ValueError,
+    ),
+    timeout=timedelta(minutes=2),
+    deadline=timedelta(hours=1),
+    max_reclaims=3,
+    retention=timedelta(days=7),
+    tags={"team.name": "shop"},
+    version="2",
+)
+async def send_mail(to: str, *, body: str) -> str:
+    return to + body
+
+
+@app.task(retry=Retry(backoff=Fixed(timedelta(seconds=1))))
+def shout(text: str) -> list[str]:
+    return [text.upper()]
+
+
+@app.task
+async def with_context(ctx: Context, user_id: int) -> set[int]:
+    return {user_id}
+
+
+@app.task()
+def with_context_too(ctx: Context, order: Order) -> Order | None:
+    return order
+
+
+@app.task
+async def store(key: str, value: int) -> None:
+    """Its own parameter `key` is the one that is meant."""
+
+
+class Session: ...
+
+
+class Pool:
+    def __init__(self, session: Session) -> None: ...
+
+    async def __aenter__(self) -> Pool:
+        return self
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+class Opened:
+    async def closed_later(self, ctx: Context) -> AsyncGenerator[Session, None]:
+        yield Session()
+
+    def closed(self) -> Iterator[Session]:
+        yield Session()
+
+
+async def made() -> Session:
+    return Session()
+
+
+app.provide(Session, Session)
+app.provide(Session, made)
+app.provide(Session, lambda: Session())
+app.provide(Session, Opened().closed)
+app.provide(Session, Opened().closed_later)
+app.provide(Session, asynccontextmanager(Opened().closed_later))
+app.provide(Pool, Pool, scope="worker")
+
+
+@app.middleware
+async def timing(ctx: Context, call_next: CallNext) -> object:
+    return await call_next()
+
+
+@app.on_startup
+async def start() -> None: ...
+
+
+@app.on_shutdown
+def stop() -> None: ...
+
+
+@app.task
+async def report(day: int, session: Session = provided) -> int:
+    return day
+
+
+async def provides() -> None:
+    assert_type(await (await report.submit(7)).result(), int)
+    assert_type(await report(7, session=Session()), int)
+    with app.overriding(Session, Session()), app.overriding(Pool, factory=lambda: object()):
+        await start()
+        stop()
+
+
+async def submits(connection: object) -> None:
+    assert_type(await add.submit(1, 2), Run[int])
+    assert_type(await add.submit(a=1), Run[int])
+    assert_type(await (await add.submit(1)).result(), int)
+    assert_type(await (await add.submit(1)).result(timeout=30), int)
+    assert_type(await (await add.submit(1)).result(timedelta(seconds=3)), int)
+    assert_type(await (await send_mail.submit("a@x", body="?")).result(), str)
+    assert_type(await (await shout.submit("a")).result(), list[str])
+    assert_type(await (await with_context.submit(7)).result(), set[int])
+    assert_type(await (await with_context_too.submit(Order(1, []))).result(), Order | None)
+    assert_type(await store.submit(key="a", value=1), Run[None])
+
+
+async def options(connection: object) -> None:
+    assert_type(await add.submit(1, key="k"), Run[int])
+    assert_type(await add.submit(1, b=2, key="k", unique="unfinished"), Run[int])
+    assert_type(await add.submit(1, key="k", window=timedelta(hours=1)), Run[int])
+    assert_type(await add.submit(1, via=connection), Run[int])
+    assert_type(await send_mail.submit("a@x", body="?", key="k", via=connection), Run[str])
+    assert_type((await add.submit(1, key="k")).is_duplicate, bool)
+    assert_type(await add.using(key="k", via=connection).submit(1), Run[int])
+    assert_type(await add.using(priority=3, delay=timedelta(1)).submit(1), Run[int])
+    assert_type(await add.submit_many([(1, 2), (3,)]), list[Run[int]])
+
+
+async def calls() -> None:
+    assert_type(await add(1, 2), int)
+    assert_type(shout("a"), list[str])
+    assert_type(await with_context(7), set[int])
+    plain: Task[[str], list[str], list[str]] = shout
+    coroutine: Task[[int], Coroutine[Any, Any, set[int]], set[int]] = with_context
+    print(plain, coroutine)
+
+
+async def runs(run: Run[int]) -> None:
+    assert_type(await run.cancel(reason="no longer wanted"), bool)
+    assert_type((await run.progress()).percent, int | None)
+    async for event in run.events():
+        assert_type(event.version, int)
+    assert_type(app.get(run.id), Run[Any])
+    name: str = await run.state()
+    print(name)
+
+
+def synchronous(connection: object) -> None:
+    assert_type(add.submit_sync(1), Run[int])
+    assert_type(shout.submit_sync(text="a").result_sync(), list[str])
+    assert_type(add.submit_sync(1, key="k", via=connection), Run[int])
+    assert_type(add.submit_many_sync([(1,)]), list[Run[int]])
+    assert_type(add.submit_sync(1).cancel_sync(), bool)
+
+
+@app.cron("0 9 * * 1-5", tz="Europe/Berlin", misfire="skip")
+async def mornings(pages: int = 3) -> str:
+    return "x" * pages
+
+
+@app.every(timedelta(minutes=5), name="pulse")
+def pulse(ctx: Context) -> int:
+    return ctx.attempt
+
+
+@app.cron("@daily", args=("you",))
+@app.task(lane="mail")
+async def greet(name: str) -> bool:
+    return bool(name)
+
+
+async def schedules(ctx: Context) -> None:
+    assert_type(await mornings.submit(4), Run[str])
+    assert_type(await mornings(), str)
+    assert_type(await pulse.submit(), Run[int])
+    assert_type(await greet.submit("you"), Run[bool])
+    assert_type(await app.fire_schedules(), int)
+
+
+async def load_number(number: int, *, deep: bool = False) -> dict[str, int]:
+    return {"n": number}
+
+
+def count_letters(text: str) -> int:
+    return len(text)
+
+
+@app.task
+async def durable(ctx: Context, n: int) -> int:
+    assert_type(await ctx.step("load", load_number, n, deep=True), dict[str, int])
+    assert_type(await ctx.step("count", count_letters, "text"), int)
+    assert_type(await ctx.step("again", load_number, n, retry=Retry(3)), dict[str, int])
+    assert_type(await ctx.step("partial", partial(count_letters, "text")), int)
+    assert_type(await ctx.step("lambda", lambda: 7), int)
+    assert_type(await ctx.step("task", add, 1), int)
+    assert_type(await ctx.step("plain task", shout, "a"), list[str])
+    await ctx.sleep(60)
+    await ctx.sleep(timedelta(hours=1), name="an hour")
+    await ctx.sleep_until(await ctx.now() + timedelta(days=1))
+    assert_type(await ctx.now(), datetime)
+    assert_type(ctx.random, Random)
+    run = await ctx.submit(add, n)
+    assert_type(run, Run[int])
+    assert_type(await run.result(), int)
+    assert_type(await ctx.submit(with_context.using(with_parent=True), user_id=3), Run[set[int]])
+    await ctx.progress(50, "half")
+    assert_type(current(), Context)
+    assert_type(await current.step("c", count_letters, "text"), int)
+    return current.attempt
+
+
+@app.task
+def plain(n: int, *, ctx: Context) -> str:
+    assert_type(ctx.step_sync("count", count_letters, "text"), int)
+    assert_type(ctx.step_sync("load", load_number, 1), dict[str, int])
+    assert_type(ctx.submit_sync(shout, "a"), Run[list[str]])
+    ctx.sleep_sync(1)
+    assert_type(ctx.now_sync(), datetime)
+    return "x"
+
+
+async def tested(ff: Harness) -> None:
+    run = await ff.submit(add, 1, b=2)
+    assert_type(run, Run[int])
+    assert_type(await ff.run(run), int)
+    assert_type(await ff.run(with_context, 7), set[int])
+    assert_type(ff.call(ff.run(shout, "a")), list[str])
+    await ff.run_until(run, "delayed")
+    await ff.run_until(run, step="charge")
+    ff.assert_submitted(add.using(priority=3), b=2, times=None)
