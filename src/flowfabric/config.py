@@ -1,12 +1,15 @@
-"""What can be configured, read once from the environment, validated, and passed down."""
+"""What can be configured, read once from the environment and the project's file, validated, and
+passed down."""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
+from pathlib import Path
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import DEFAULT_NAMESPACE, check_name
@@ -53,13 +56,18 @@ class Settings:
             raise InvalidInput(field="log_format", problem=f"must be one of {LOG_FORMATS}")
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """The settings that the environment asks for; everything else is the default."""
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, folder: Path | None = None
+    ) -> Settings:
+        """The settings that the environment asks for, then those of the folder's file, then the
+        defaults. Without arguments: of this process, in the current folder."""
         env = os.environ if environment is None else environment
-        given: dict[str, object] = {}
-        for variable in DATABASE_URL_VARIABLES:
+        if folder is None and environment is None:
+            folder = Path.cwd()
+        given = {} if folder is None else _of_file(folder)
+        for variable in reversed(DATABASE_URL_VARIABLES):
             if env.get(variable):
-                given.setdefault("database_url", env[variable])
+                given["database_url"] = env[variable]
         for field, variable in (
             ("namespace", "FLOWFABRIC_NAMESPACE"),
             ("log_format", "FLOWFABRIC_LOG_FORMAT"),
@@ -86,6 +94,45 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
             hint = f"; did you mean {near[0]}?" if near else ""
             sentences.append(f"{name} is not a variable of flowfabric{hint}")
     return sentences
+
+
+def _of_file(folder: Path) -> dict[str, object]:
+    """The settings in flowfabric.toml, or else in [tool.flowfabric] of pyproject.toml."""
+    name, found = "flowfabric.toml", _read(folder / "flowfabric.toml")
+    if found is None:
+        name, project = "pyproject.toml", _read(folder / "pyproject.toml")
+        tools = (project or {}).get("tool")
+        found = tools.get("flowfabric") if isinstance(tools, dict) else None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InvalidInput(field=f"{name}: tool.flowfabric", problem="must be a table")
+    known = [field.name for field in fields(Settings)]
+    given: dict[str, object] = {}
+    for key, value in found.items():
+        field = f"{name}: {key}"
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise InvalidInput(field=field, problem=f"is not a setting; {hint}")
+        if key in ("lease_ttl", "drain_timeout"):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InvalidInput(field=field, problem="must be a number of seconds")
+            given[key] = _seconds(field, str(value))
+        elif not isinstance(value, str):
+            raise InvalidInput(field=field, problem="must be a text")
+        elif value:
+            given[key] = value
+    return given
+
+
+def _read(file: Path) -> dict[str, object] | None:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    except ValueError as error:  # also of the encoding
+        raise InvalidInput(field=file.name, problem=f"cannot be read as TOML: {error}") from error
 
 
 def _seconds(variable: str, text: str) -> timedelta:

@@ -95,6 +95,57 @@ async def test_replay_and_retry_let_it_run_again(ff, make):
     }
 
 
+async def journaled(engine, make, state="completed"):
+    execution = await make.execution("leased")
+    for position, occurrence in enumerate((0, 1)):
+        await engine.record(execution.lease, name="pay", position=position, occurrence=occurrence)
+    if state == "held":
+        await engine.hold(execution.lease, "the code changed", "pay")
+    else:
+        await engine.complete(execution.lease)
+    return execution
+
+
+async def left(engine, execution):
+    return [(step["name"], step["occurrence"]) for step in await engine.steps(execution.id)]
+
+
+async def test_replay_keeps_the_steps_or_forgets_them(ff, make, engine):
+    plain, later, fresh = [await journaled(engine, make) for _ in range(3)]
+    assert (await ff("replay", full(plain.id))).code == 0
+    assert (await ff("replay", full(later.id), "--from-step", "pay#1")).code == 0
+    assert (await ff("replay", full(fresh.id), "--fresh")).line["outcome"] == "replayed"
+    assert await left(engine, plain) == [("pay", 0), ("pay", 1)]
+    assert await left(engine, later) == [("pay", 0)]
+    assert await left(engine, fresh) == []
+
+
+async def test_replay_from_a_step_lets_a_held_one_go_on(ff, make, engine):
+    execution = await journaled(engine, make, "held")
+    id = full(execution.id)
+    assert (await ff("replay", id)).code == 4
+    assert "would replay" in (await ff("replay", id, "--fresh", "--dry-run", "-o", "table")).out
+    assert (await ff("replay", id, "--from-step", "pay")).line["outcome"] == "unblocked"
+    assert await left(engine, execution) == []
+
+
+async def test_a_step_that_one_lacks_is_told_and_the_others_go_on(ff, make, engine):
+    without = await make.execution("completed")
+    with_step = await journaled(engine, make)
+    found = await ff("replay", full(without.id), full(with_step.id), "--from-step", "pay#1")
+    assert found.code == 2
+    outcomes = {line["id"]: line for line in found.lines}
+    assert outcomes[full(with_step.id)]["outcome"] == "replayed"
+    assert "there is no step pay#1; none is recorded" in outcomes[full(without.id)]["error"]
+
+
+@pytest.mark.parametrize("options", [("--from-step", "pay", "--fresh"), ("--from-step", "#3")])
+async def test_options_of_replay_that_make_no_sense_end_with_two(ff, make, engine, options):
+    execution = await journaled(engine, make)
+    assert (await ff("replay", full(execution.id), *options)).code == 2
+    assert len(await left(engine, execution)) == 2
+
+
 @pytest.mark.parametrize(
     ("command", "state", "word"),
     [

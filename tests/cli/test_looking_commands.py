@@ -330,3 +330,52 @@ async def test_times_without_a_zone_are_those_of_this_machine(ff, make, clock):
     await make.execution("waiting")
     assert len((await ff("ls", "--since", "2025-05-31")).lines) == 1
     assert (await ff("ls", "--since", "2025-06-03")).out == ""
+
+
+# Steps and children
+
+
+async def test_show_lists_the_steps_without_their_values(ff, make, engine):
+    execution = await make.execution("leased")
+    await engine.record(execution.lease, name="load", value=SECRET, encoding="json")
+    await engine.record(
+        execution.lease,
+        name="nap",
+        position=1,
+        occurrence=2,
+        kind="sleep",
+        delay=timedelta(hours=1),
+    )
+    id = full(execution.id)
+    steps = (await ff("show", id)).line["steps"]
+    assert [(step["name"], step["kind"]) for step in steps] == [("load", "step"), ("nap", "sleep")]
+    assert steps[0]["value_bytes"] == len(SECRET)
+    shown = (await ff("show", id, "-o", "table")).out
+    assert "4111" not in shown
+    assert "nap#2" in shown
+    assert f"{len(SECRET)} bytes" in shown
+    assert "until in" in shown or "until " in shown
+    assert "4111" in (await ff("show", id, "-o", "table", "--payload")).out
+    assert (await ff("show", id, "--payload")).line["steps"][0]["value"] == SECRET.decode()
+
+
+async def test_show_without_steps_says_nothing_of_them(ff, make):
+    execution = await make.execution("leased")
+    assert "steps" not in (await ff("show", full(execution.id))).line
+    assert "steps" not in (await ff("show", full(execution.id), "-o", "table")).out
+
+
+async def test_show_names_the_parent_and_counts_the_children(ff, make):
+    parent = await make.execution("leased")
+    child = await make.execution("waiting", parent=parent.id, with_parent=True)
+    assert (await ff("show", full(parent.id))).line["child_count"] == 1
+    assert "children   1" in (await ff("show", full(parent.id), "-o", "table")).out
+    shown = (await ff("show", full(child.id), "-o", "table")).out
+    assert f"{full(parent.id)}, ends with it" in shown
+
+
+async def test_why_tells_what_it_waits_for(ff, make):
+    execution = await make.execution("awaiting")
+    asleep = await make.execution("asleep")
+    found = await ff("why", full(execution.id), full(asleep.id))
+    assert [line["code"] for line in found.lines] == ["waiting_for_runs", "sleeping"]

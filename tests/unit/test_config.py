@@ -109,3 +109,64 @@ def test_every_variable_the_package_reads_is_known():
         for name in re.findall(r"[\"'](FLOWFABRIC_[A-Z_]+)[\"']", file.read_text(encoding="utf-8"))
     }
     assert read <= config.VARIABLES
+
+
+# The project's file
+
+
+def test_the_file_stands_behind_the_environment_and_before_the_defaults(tmp_path):
+    (tmp_path / "flowfabric.toml").write_text(
+        'database_url = "postgresql://file"\nnamespace = "file"\nlease_ttl = 12.5\n'
+    )
+
+    settings = Settings.from_environment({"FLOWFABRIC_NAMESPACE": "env"}, tmp_path)
+
+    assert settings.namespace == "env"
+    assert settings.database_url == "postgresql://file"
+    assert settings.lease_ttl == timedelta(seconds=12.5)
+    assert settings.log_format == "text"
+    beaten = Settings.from_environment({"DATABASE_URL": "postgresql://env"}, tmp_path)
+    assert beaten.database_url == "postgresql://env"
+
+
+def test_pyproject_has_a_table_for_it_unless_there_is_a_file_of_its_own(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.flowfabric]\nnamespace = "project"\n')
+    assert Settings.from_environment({}, tmp_path).namespace == "project"
+
+    (tmp_path / "flowfabric.toml").write_text("")
+    assert Settings.from_environment({}, tmp_path) == Settings()
+
+
+@pytest.mark.parametrize("text", ["", "[tool]\n", "[tool.other]\nnamespace = 1\n", "tool = 1\n"])
+def test_a_pyproject_without_the_table_says_nothing(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text)
+
+    assert Settings.from_environment({}, tmp_path) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "problem"),
+    [
+        ('name_space = "a"', "flowfabric.toml: name_space", "did you mean namespace?"),
+        ("zzz = 1", "flowfabric.toml: zzz", "there are database_url, namespace"),
+        ("namespace = 5", "flowfabric.toml: namespace", "must be a text"),
+        ('lease_ttl = "soon"', "flowfabric.toml: lease_ttl", "must be a number of seconds"),
+        ("lease_ttl = true", "flowfabric.toml: lease_ttl", "must be a number of seconds"),
+        ("namespace =", "flowfabric.toml", "cannot be read as TOML"),
+    ],
+)
+def test_a_file_that_says_something_else_is_named_with_what_is_near(tmp_path, text, field, problem):
+    (tmp_path / "flowfabric.toml").write_text(text)
+
+    with pytest.raises(InvalidInput) as caught:
+        Settings.from_environment({}, tmp_path)
+
+    assert caught.value.field == field
+    assert problem in caught.value.problem
+
+
+def test_the_file_of_the_current_folder_is_read(tmp_path, monkeypatch):
+    (tmp_path / "flowfabric.toml").write_text('log_level = "DEBUG"')
+    monkeypatch.chdir(tmp_path)
+
+    assert Settings.from_environment().log_level == "DEBUG"

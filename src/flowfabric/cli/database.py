@@ -3,7 +3,6 @@ not fit."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ URL_OPTION = typer.Option(
     None,
     "--database-url",
     metavar="URL",
-    help=f"Database to use; otherwise ${URL_VARIABLES[0]}, then ${URL_VARIABLES[1]}.",
+    help=f"Database to use; otherwise ${URL_VARIABLES[0]}, ${URL_VARIABLES[1]}, flowfabric.toml.",
     show_default=False,
 )
 
@@ -52,13 +51,13 @@ EXIT_INTERRUPTED = 130
 
 
 def resolve_database_url(option: str | None) -> str:
-    """The URL given as an option or by the environment, else the server of this folder's project.
+    """The URL given as an option, by the environment or by the project's file, else the server of
+    this folder's project.
 
     A project without a `.flowfabric/` folder gets a usage error, not a new server.
     """
-    for url in (option, *map(os.environ.get, URL_VARIABLES)):
-        if url:
-            return url
+    if url := option or Settings.from_environment().database_url:
+        return url
     if (Path.cwd() / ".flowfabric").is_dir():
         try:
             return start_server(Path.cwd()).url

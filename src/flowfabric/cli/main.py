@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import typer
 
-from flowfabric.cli import actions, db, demo, doctor, events, executions, lanes, workers
+from flowfabric.cli import (
+    actions,
+    db,
+    demo,
+    dev,
+    doctor,
+    events,
+    executions,
+    init,
+    lanes,
+    schedules,
+    submit,
+    top,
+    workers,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Durable execution for Python on PostgreSQL.",
     pretty_exceptions_show_locals=False,
 )
+app.command()(init.init)
+app.command()(dev.dev)
+app.command()(submit.submit)
+app.command()(submit.result)
+app.command()(top.top)
 app.add_typer(db.app)
 app.add_typer(workers.app)
 app.command()(executions.ls)
@@ -23,6 +42,7 @@ app.command()(actions.priority)
 app.command()(actions.replay)
 app.command()(actions.retry)
 app.add_typer(lanes.app)
+app.add_typer(schedules.app)
 app.command()(events.events)
 app.command()(doctor.doctor)
 app.command()(demo.demo)

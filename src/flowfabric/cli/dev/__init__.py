@@ -1,0 +1,7 @@
+"""`flowfabric dev`: a database, its schema and a worker that follows the files, in one command."""
+
+from __future__ import annotations
+
+from flowfabric.cli.dev.command import dev
+
+__all__ = ["dev"]

@@ -1,0 +1,74 @@
+"""`flowfabric init`: one small file to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from flowfabric.cli.database import EXIT_CONFLICT
+from flowfabric.cli.output import complain, printable
+
+TEMPLATE = '''\
+"""In one terminal:  flowfabric dev {module}:app
+In another:       flowfabric submit {module}:welcome '{{"name": "Ada"}}' --wait
+"""
+
+from datetime import timedelta
+
+from flowfabric import App, Context, Fixed, Retry
+
+app = App()
+
+
+@app.task(retry=Retry(max_retries=3, backoff=Fixed(timedelta(seconds=1))))
+async def welcome(ctx: Context, name: str) -> str:
+    """Whatever happens to the worker, a step that is done is not done again."""
+    account = await ctx.step("open account", open_account, name)
+    await ctx.sleep(timedelta(seconds=2))  # no worker waits: a week would do as well
+    if ctx.attempt == 0:
+        raise ConnectionError("fails once; the retry skips what is done")
+    return await ctx.step("write letter", write_letter, name, account)
+
+
+async def open_account(name: str) -> int:
+    return 1000 + len(name)
+
+
+async def write_letter(name: str, account: int) -> str:
+    return f"Welcome, {{name}}! Your account is {{account}}."
+
+
+if __name__ == "__main__":  # python {file}
+    print(welcome.submit_sync("Ada").result_sync())
+'''
+
+
+def init(
+    file: Path = typer.Argument(
+        Path("app.py"), help="What to write: a module, in the current folder or a new one."
+    ),
+) -> None:
+    """Write one small app to begin with. A file that is there is left alone (exit code 4)."""
+    if file.suffix != ".py" or not file.stem.isidentifier():
+        raise typer.BadParameter(
+            f"{printable(str(file))!r} is not the name of a module, such as app.py",
+            param_hint="FILE",
+        )
+    module = file.stem
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as new:
+            new.write(TEMPLATE.format(module=module, file=file.name))
+    except FileExistsError:
+        complain(f"{file} is there already, and was left as it is")
+        typer.echo(f"  another name: flowfabric init my_{module}.py", err=True)
+        raise typer.Exit(EXIT_CONFLICT) from None
+    except OSError as error:
+        raise typer.BadParameter(
+            f"cannot write {file}: {error.strerror}", param_hint="FILE"
+        ) from error
+    typer.echo(f"{file} written. Next:")
+    if file.parent != Path("."):
+        typer.echo(f"  cd {file.parent}")
+    typer.echo(f"  flowfabric dev {module}:app")

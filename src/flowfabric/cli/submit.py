@@ -1,0 +1,375 @@
+"""`flowfabric submit` and `flowfabric result`: store an execution, and read what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import json
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NoReturn
+
+import typer
+
+from flowfabric.app.run import Run
+from flowfabric.app.task import Task
+from flowfabric.cli.database import (
+    ALL_NAMESPACES_OPTION,
+    EXIT_CONFLICT,
+    NAMESPACE_OPTION,
+    URL_OPTION,
+    exit_code,
+    failures_as_exit_codes,
+    resolve_database_url,
+    resolve_namespace,
+)
+from flowfabric.cli.executions import missing
+from flowfabric.cli.ids import EXAMPLE, parse_id
+from flowfabric.cli.output import FORM_OPTION, Form, complain, json_line, printable, say
+from flowfabric.cli.references import TASK_ARGUMENT, load_task, near
+from flowfabric.cli.times import span, when
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import (
+    ExecutionEnded,
+    ExecutionFailed,
+    ExecutionNotFound,
+    InvalidInput,
+    ResultTimeout,
+)
+from flowfabric.core.execution import check_tags
+from flowfabric.core.ids import ExecutionId
+
+EXIT_FAILED = 1
+
+
+class Unique(StrEnum):
+    """For how long a key stands for one execution."""
+
+    WINDOW = "window"
+    UNFINISHED = "unfinished"
+
+
+WAIT_OPTION = typer.Option(
+    False, "--wait", help="Wait until it has ended, and print its result as JSON."
+)
+TIMEOUT_OPTION = typer.Option(
+    None,
+    "--timeout",
+    metavar="30s",
+    help="Wait no longer than this. The execution goes on.",
+    show_default=False,
+)
+
+
+def submit(
+    task: str = TASK_ARGUMENT,
+    arguments: str = typer.Argument(
+        "{}",
+        metavar="JSON",
+        help="The arguments: an object by name, an array by position, or one value. "
+        "- reads them from stdin.",
+        show_default=False,
+    ),
+    wait: bool = WAIT_OPTION,
+    timeout: str | None = TIMEOUT_OPTION,
+    key: str | None = typer.Option(
+        None, "--key", help="Submit once under this key; again, and it is the same execution."
+    ),
+    unique: Unique | None = typer.Option(
+        None,
+        "--unique",
+        help="How long the key counts: for a day after the submission (window), or until the "
+        "execution has ended (unfinished). Default: window.",
+        show_default=False,
+    ),
+    lane: str | None = typer.Option(None, "--lane", "-l", help="Default: the task's."),
+    priority: int | None = typer.Option(
+        None, "--priority", "-p", help="0 to 9000, higher first. Default: the task's."
+    ),
+    delay: str | None = typer.Option(
+        None, "--delay", metavar="10m", help="Not before: 30s, 10m, 2h, 7d from now, or ISO time."
+    ),
+    deadline: str | None = typer.Option(
+        None, "--deadline", metavar="2h", help="Ended by then, from now; else it expires."
+    ),
+    tags: list[str] | None = typer.Option(
+        None, "--tag", metavar="TEAM.NAME=VALUE", help="May be given several times."
+    ),
+    output: Form | None = FORM_OPTION,
+    database_url: str | None = URL_OPTION,
+) -> None:
+    """Store an execution of a task; prints its id, or with --wait its result.
+
+    Exit code 0: stored, or completed; 1: it failed, was cancelled or expired; 2: usage;
+    4: the key is used for other arguments, or it has not ended within --timeout; 5: no database.
+    """
+    with failures_as_exit_codes():
+        seconds = _seconds(timeout, wait)
+        options = _options(key, unique, lane, priority, delay, deadline, tags)
+        values = _values(arguments)
+        found = load_task(task)
+        args, kwargs = bound(found, values)
+        if database_url is not None:
+            app = found.app
+            app.settings = replace(app.settings, database_url=database_url)
+        code = asyncio.run(
+            _submit(found.using(**options), args, kwargs, wait, seconds, output is Form.JSON, task)
+        )
+    if code:
+        raise typer.Exit(code)
+
+
+def result(
+    id: str = typer.Argument(metavar="ID", help=f"Such as {EXAMPLE}, or the UUID alone."),
+    wait: bool = WAIT_OPTION,
+    timeout: str | None = TIMEOUT_OPTION,
+    namespace: str | None = NAMESPACE_OPTION,
+    all_namespaces: bool = ALL_NAMESPACES_OPTION,
+    database_url: str | None = URL_OPTION,
+) -> None:
+    """Print the result of an execution as JSON.
+
+    Exit code 0: completed; 1: it failed, was cancelled or expired; 3: there is none;
+    4: it has not ended yet; 5: no database.
+    """
+    with failures_as_exit_codes():
+        seconds = _seconds(timeout, wait)
+        execution_id = parse_id(id)
+        space = resolve_namespace(namespace, all_namespaces)
+        code = asyncio.run(
+            _read(resolve_database_url(database_url), space, execution_id, wait, seconds)
+        )
+    if code:
+        raise typer.Exit(code)
+
+
+# Arguments
+
+
+def bound(
+    task: Task[..., Any, Any], values: dict[str, Any] | list[Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments as the task takes them; InvalidInput names the one that is off."""
+    signature = task.spec.signature
+    takes = f"{task.name} takes {_signature(signature)}"
+    parameters = signature.parameters
+    gathers = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if isinstance(values, dict) and not gathers:
+        for name in values:
+            if name not in parameters:
+                hint = near(name, parameters)
+                raise InvalidInput(
+                    field=name, problem=f"there is no such parameter{hint or ';'} {takes}"
+                )
+    args, kwargs = ((), values) if isinstance(values, dict) else (tuple(values), {})
+    try:
+        found = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        missing_names = [
+            name
+            for index, (name, p) in enumerate(parameters.items())
+            if p.default is p.empty
+            and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+            and name not in kwargs
+            and index >= len(args)
+        ]
+        if missing_names:
+            raise InvalidInput(field=missing_names[0], problem=f"is missing; {takes}") from error
+        raise InvalidInput(field="JSON", problem=f"{error}; {takes}") from error
+    return found.args, found.kwargs
+
+
+def _signature(signature: inspect.Signature) -> str:
+    shown = []
+    for parameter in signature.parameters.values():
+        annotation = parameter.annotation
+        hint = "" if annotation is parameter.empty else f": {_hint(annotation)}"
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        star = ""
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            star = "*"
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            star = "**"
+        shown.append(f"{star}{parameter.name}{hint}{default}")
+    return ", ".join(shown) if shown else "no arguments"
+
+
+def _hint(annotation: Any) -> str:
+    if isinstance(annotation, str):
+        return annotation
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def _values(text: str) -> dict[str, Any] | list[Any]:
+    source = sys.stdin.read() if text == "-" else text
+    try:
+        found = json.loads(source)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(field="JSON", problem=_misread(source, error)) from error
+    except RecursionError as error:
+        raise InvalidInput(field="JSON", problem="is nested too deeply") from error
+    # One value is the only argument.
+    return found if isinstance(found, dict | list) else [found]
+
+
+def _misread(source: str, error: json.JSONDecodeError) -> str:
+    if not source.strip():
+        return "is empty; write {} for no arguments"
+    where = f"character {error.pos + 1}"
+    if "\n" in source:
+        where = f"line {error.lineno}, character {error.colno}"
+    around = source[max(error.pos - 12, 0) : error.pos + 12]
+    hint = ""
+    if source.isascii() and source.strip().replace("_", "").replace("-", "").isalnum():
+        hint = f"""; a text needs its own quotes: '"{source.strip()}"'"""
+    elif "'" in source and '"' not in source:
+        hint = "; texts and names need double quotes"
+    return f"{error.msg.lower()} at {where}, near {printable(around)!r}{hint}"
+
+
+def _options(
+    key: str | None,
+    unique: Unique | None,
+    lane: str | None,
+    priority: int | None,
+    delay: str | None,
+    deadline: str | None,
+    tags: list[str] | None,
+) -> dict[str, Any]:
+    if unique is not None and key is None:
+        raise InvalidInput(field="--unique", problem="goes with --key")
+    options: dict[str, Any] = {"key": key, "lane": lane, "priority": priority}
+    options["unique"] = None if unique is None else str(unique)
+    if delay is not None:
+        moment = when(delay, "delay")
+        options["delayed_until" if isinstance(moment, datetime) else "delay"] = moment
+    if deadline is not None:
+        options["deadline"] = span(deadline, "deadline")
+    if tags:
+        options["tags"] = _tags(tags)
+    return options
+
+
+def _tags(texts: list[str]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise InvalidInput(field="tag", problem=f"{text!r} is not of the form team.name=value")
+        if name in tags:
+            raise InvalidInput(field="tag", problem=f"{name} is given twice")
+        tags[name] = value
+    check_tags(tags)
+    return tags
+
+
+def _seconds(timeout: str | None, wait: bool) -> timedelta | None:
+    if timeout is None:
+        return None
+    if not wait:
+        raise InvalidInput(field="--timeout", problem="goes with --wait")
+    return span(timeout, "timeout")
+
+
+# Acting
+
+
+async def _submit(
+    task: Task[..., Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wait: bool,
+    timeout: timedelta | None,
+    as_json: bool,
+    reference: str,
+) -> int:
+    app = task.app
+    try:
+        run = await task.submit(*args, **kwargs)
+        if run.is_duplicate:
+            typer.echo("the key was used before: this is the execution of then", err=True)
+        if not wait:
+            facts = {"id": run.id, "task": run.task, "is_duplicate": run.is_duplicate}
+            say(json_line(facts) if as_json else str(run.id))
+            return 0
+        typer.echo(str(run.id), err=True)
+        client = await app.client()
+        await _warn_if_alone(client, task, reference)
+        return await _conclude(client, run.id, run.task, timeout)
+    finally:
+        await app.close()
+
+
+async def _warn_if_alone(client: FlowFabric, task: Task[..., Any, Any], reference: str) -> None:
+    """Nobody should wait in vain without knowing."""
+    for worker in await client.workers.list():
+        if worker.tasks is None or task.name in worker.tasks:
+            return
+    module = reference.partition(":")[0]
+    typer.echo(
+        f"no worker is there for {task.name}; start one: flowfabric dev {module}:app", err=True
+    )
+
+
+async def _read(
+    url: str,
+    namespace: str | None,
+    id: ExecutionId,
+    wait: bool,
+    timeout: timedelta | None,
+) -> int:
+    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
+        info = await client.executions.info(id)
+        if info is None:
+            complain(missing(id, namespace))
+            return exit_code(ExecutionNotFound())
+        if not wait and not info.public_state.is_terminal:
+            complain(f"it has not ended yet, it is {info.public_state}; --wait waits for it")
+            return EXIT_CONFLICT
+        return await _conclude(client, id, info.task, timeout)
+
+
+async def _conclude(
+    client: FlowFabric, id: ExecutionId, task: str, timeout: timedelta | None
+) -> int:
+    """Wait for the end, print the result, and say by the exit code how it ended."""
+
+    async def the_client() -> FlowFabric:
+        return client
+
+    run: Run[bytes | None] = Run(id, task, the_client, lambda stored: stored, call=_not_here)
+    try:
+        stored = await run.result(timeout)
+    except ExecutionEnded as error:
+        if isinstance(error, ExecutionFailed) and (trace := error.facts.get("trace")):
+            typer.echo(str(trace).rstrip(), err=True)
+        complain(str(error).partition("\n")[0])
+        typer.echo(f"  all of it: flowfabric show '{id}'", err=True)
+        return EXIT_FAILED
+    except ResultTimeout as error:
+        seconds = "" if timeout is None else f" within {timeout.total_seconds():g} s"
+        state = error.facts.get("state") or "not there"
+        complain(f"{task} has not ended{seconds}, it is {state}")
+        typer.echo(f"  it goes on; later: flowfabric result '{id}' --wait", err=True)
+        return EXIT_CONFLICT
+    except asyncio.CancelledError:
+        typer.echo(f"it goes on; later: flowfabric result '{id}' --wait", err=True)
+        raise
+    say(_shown(stored))
+    return 0
+
+
+def _shown(stored: bytes | None) -> str:
+    if stored is None:
+        return "null"
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return json.dumps({"base64": base64.b64encode(stored).decode()})
+
+
+def _not_here(*_: Any) -> NoReturn:
+    raise RuntimeError("this command has an event loop")

@@ -1,0 +1,100 @@
+"""What `flowfabric dev` notices about files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from math import inf
+
+import pytest
+
+from flowfabric.cli.dev.watch import Watch, modules_below, project_files
+
+
+async def saved(watch: Watch, *arguments: object, within: float = 5.0) -> str:
+    return await asyncio.wait_for(watch.saved(*arguments), within)  # type: ignore[arg-type]
+
+
+async def test_a_save_is_noticed_once(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("1")
+    watch = Watch()
+    watch.follow([str(file)])
+
+    file.write_text("22")
+
+    assert await saved(watch) == str(file)
+    with pytest.raises(TimeoutError):
+        await saved(watch, within=0.8)
+
+
+async def test_a_save_while_nobody_waits_is_not_forgotten(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("1")
+    watch = Watch()
+    watch.follow([str(file)])
+    waiting = asyncio.create_task(watch.saved())
+    await asyncio.sleep(0)
+    file.write_text("22")
+    # It may have looked already, and not yet have told.
+    await asyncio.sleep(0.3)
+    waiting.cancel()
+
+    if not waiting.done() or waiting.cancelled():
+        assert await saved(watch) == str(file)
+
+
+async def test_a_file_replaced_by_another_is_noticed(tmp_path):
+    file, other = tmp_path / "a.py", tmp_path / "b.py"
+    for one in (file, other):
+        one.write_text("1")
+        os.utime(one, (1, 1))
+    watch = Watch()
+    watch.follow([str(file)])
+
+    other.rename(file)
+
+    assert await saved(watch) == str(file)
+
+
+async def test_a_new_module_counts_where_any_does(tmp_path):
+    watch = Watch()
+    waiting = asyncio.create_task(watch.saved(tmp_path))
+    await asyncio.sleep(0.3)
+
+    (tmp_path / "new.py").write_text("")
+
+    assert await asyncio.wait_for(waiting, 5) == str(tmp_path / "new.py")
+
+
+async def test_a_file_saved_since_a_moment_counts_as_saved(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("1")
+    before, after = file.stat().st_mtime - 1, file.stat().st_mtime + 1
+    late, early, never = Watch(), Watch(), Watch()
+    late.follow([str(file)], before)
+    early.follow([str(file)], after)
+    never.follow([str(file)], inf)
+
+    assert await saved(late) == str(file)
+    for watch in (early, never):
+        with pytest.raises(TimeoutError):
+            await saved(watch, within=0.5)
+
+
+def test_a_walk_leaves_out_environments_and_hidden_folders(tmp_path):
+    for name in ("a.py", "deep/b.py", ".git/c.py", "venv/pyvenv.cfg", "venv/lib/d.py", "e.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+
+    found = {os.path.relpath(file, tmp_path) for file in modules_below(tmp_path)}
+
+    assert found == {"a.py", "deep/b.py"}
+
+
+def test_installed_modules_are_not_of_the_project():
+    found = project_files()
+
+    assert __file__ in found
+    assert pytest.__file__ not in found
+    assert asyncio.__file__ not in found
