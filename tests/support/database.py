@@ -36,7 +36,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from flowfabric.db.migrate import migrate
+from flowfabric.db import disposable
 
 from .cluster import Cluster
 from .invariants import invariants_function
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     Record: TypeAlias = asyncpg.Record
 
 _HERE = Path(__file__).parent
-_FILES = ("clock.sql", "witness.sql")
 # Names a file of SQL that spoils the library of the template: see tests/mutants.
 MUTANT = "FLOWFABRIC_TEST_MUTANT"
 
@@ -142,10 +141,7 @@ async def db(template: Template) -> AsyncIterator[Database]:
     name = f"{template.name}_{next(template.numbers)}"
     url = template.cluster.url_of(name)
     async with _administration(template.cluster) as administration:
-        # Copying the files beats writing them through the log, as is the default.
-        await administration.execute(
-            f"create database {name} template {template.name} strategy file_copy"
-        )
+        await disposable.clone(administration, template.name, name)
         try:
             database = Database(url, name, await asyncpg.connect(url))
             try:
@@ -153,7 +149,7 @@ async def db(template: Template) -> AsyncIterator[Database]:
             finally:
                 await database.close()
         finally:
-            await administration.execute(f"drop database {name} with (force)")
+            await disposable.drop(administration, name)
 
 
 @pytest.fixture
@@ -162,20 +158,12 @@ def conn(db: Database) -> Connection:
 
 
 async def _build(cluster: Cluster, name: str) -> None:
+    witness = (_HERE / "witness.sql").read_text(encoding="utf-8")
+    extras = [witness, invariants_function()]
+    if mutant := _mutant():
+        extras.insert(0, mutant)
     async with _administration(cluster) as administration:
-        await administration.execute(f"create database {name}")
-    connection = await asyncpg.connect(cluster.url_of(name))
-    try:
-        await migrate(connection)
-        await spoil(connection)
-        await connection.execute("create schema ff_test")
-        for file in _FILES:
-            await connection.execute((_HERE / file).read_text(encoding="utf-8"))
-        await connection.execute(invariants_function())
-        # Clones start with the statistics and hint bits of the template.
-        await connection.execute("vacuum (freeze, analyze)")
-    finally:
-        await connection.close()
+        await disposable.create_template(administration, cluster.url, name, extras)
 
 
 async def spoil(connection: Connection) -> None:
@@ -191,7 +179,7 @@ def _mutant() -> str | None:
 
 async def _drop(cluster: Cluster, name: str) -> None:
     async with _administration(cluster) as administration:
-        await administration.execute(f"drop database {name} with (force)")
+        await disposable.drop(administration, name)
 
 
 @asynccontextmanager

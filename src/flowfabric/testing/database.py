@@ -1,0 +1,140 @@
+"""A fresh, migrated database for every test that asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flowfabric.db import disposable
+from flowfabric.db.connection import open_connection
+from flowfabric.doctor import Report, examine
+from flowfabric.testing.errands import Errands
+from flowfabric.testing.server import Server
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+T = TypeVar("T")
+
+
+class Postgres:
+    """The server of a test run, and the databases that tests get from it.
+
+    They are clones of a template, which is made when the first one is asked for.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.url = server.url
+        self._server = server
+        self._template = f"flowfabric_{server.mark}"
+        self._numbers = count(1)
+        self._errands = Errands()
+        self._stack = AsyncExitStack()
+        self._administration: Connection | None = None
+        self._spare: Future[Database] | None = None
+        self._has_template = False
+
+    def database(self) -> Database:
+        """A database that nobody has used yet; `drop` it."""
+        ready, is_first = self._spare, not self._has_template
+        if ready is None:
+            ready = self._errands.begin(self._clone())
+        database = ready.result()
+        # The next test will want one too: it is copied while this one runs.
+        self._spare = None if is_first else self._errands.begin(self._clone())
+        return database
+
+    def drop(self, database: Database) -> None:
+        """Remove a database in the background, whoever is still connected to it."""
+        self._errands.begin(self._drop(database))
+
+    def close(self) -> None:
+        """Remove what is left: the spare database and the template."""
+        try:
+            if self._spare is not None:
+                self.drop(self._spare.result())
+            self._errands.do(self._end())
+        finally:
+            self._errands.close()
+
+    async def _clone(self) -> Database:
+        administration = self._administration
+        if administration is None:
+            administration = self._administration = await self._stack.enter_async_context(
+                open_connection(self.url)
+            )
+        if not self._has_template:
+            await disposable.create_template(administration, self.url, self._template)
+            self._has_template = True
+        name = f"{self._template}_{next(self._numbers)}"
+        await disposable.clone(administration, self._template, name)
+        return Database(self._server.url_of(name), name, self._errands)
+
+    async def _drop(self, database: Database) -> None:
+        await database.leave()
+        if self._administration is not None:
+            await disposable.drop(self._administration, database.name)
+
+    async def _end(self) -> None:
+        if self._administration is not None:
+            await disposable.drop(self._administration, self._template)
+        await self._stack.aclose()
+
+
+@dataclass(eq=False)
+class Database:
+    """The database of one test. What it is asked runs beside the test's event loop."""
+
+    url: str
+    name: str
+    _errands: Errands
+
+    def __post_init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._connection: Connection | None = None
+
+    def fetch(self, query: str, *arguments: object) -> list[dict[str, Any]]:
+        """The rows of a query, for a look from the side."""
+
+        async def ask(connection: Connection) -> list[dict[str, Any]]:
+            return [dict(row) for row in await connection.fetch(query, *arguments)]
+
+        return self._ask(ask)
+
+    def execute(self, script: str) -> None:
+        """Run statements, for what a test needs beside the engine: tables of its own."""
+
+        async def ask(connection: Connection) -> None:
+            await connection.execute(script)
+
+        self._ask(ask)
+
+    def submitted(self) -> list[dict[str, Any]]:
+        """Every execution with what it was submitted with, oldest first."""
+        return self._ask(disposable.submitted)
+
+    def examine(self) -> Report:
+        """What `flowfabric doctor` says."""
+        return self._ask(lambda connection: examine(connection, is_throwaway=True))
+
+    def skip(self, span: timedelta, living: Sequence[str] = ()) -> datetime:
+        """Let time pass by the clock of the database."""
+        return self._ask(lambda connection: disposable.skip(connection, span, living))
+
+    def _ask(self, question: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+        async def ask() -> T:
+            if self._connection is None:
+                self._connection = await self._stack.enter_async_context(open_connection(self.url))
+            return await question(self._connection)
+
+        return self._errands.do(ask())
+
+    async def leave(self) -> None:
+        """Close the connection that looks were made with."""
+        self._connection = None
+        await self._stack.aclose()

@@ -1,0 +1,60 @@
+"""Stops a handler right behind a step, so that a test can look, or crash the worker there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.execution import Claimed
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.step import Step, StepRecord
+
+Record = Callable[[Claimed, Step], Awaitable[StepRecord]]
+
+
+class Gate:
+    """Open, unless it was told at which step of which execution to close."""
+
+    def __init__(self) -> None:
+        self._at: tuple[ExecutionId, str] | None = None
+        self._closed: asyncio.Future[None] | None = None
+        self._watched: set[int] = set()
+
+    @property
+    def is_reached(self) -> bool:
+        return self._closed is not None
+
+    def close_at(self, id: ExecutionId, step: str) -> None:
+        self._at = (id, step)
+
+    def open(self) -> None:
+        """Let the handler go on."""
+        self._at = None
+        closed, self._closed = self._closed, None
+        if closed is not None and not closed.done():
+            closed.set_result(None)
+
+    def crash(self) -> None:
+        """The handler that stands here does not go on."""
+        self._at = None
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed.cancel()
+
+    def watch(self, client: FlowFabric) -> None:
+        """See every step that is recorded through a client."""
+        if id(client) in self._watched:
+            return
+        self._watched.add(id(client))
+        record: Record = client.steps.record
+
+        async def recorded(held: Claimed, step: Step) -> StepRecord:
+            answer = await record(held, step)
+            if self._at == (held.id, step.name):
+                self._at = None
+                self._closed = asyncio.get_running_loop().create_future()
+                await self._closed
+            return answer
+
+        client.steps.record = recorded  # type: ignore[method-assign]

@@ -1,0 +1,164 @@
+"""What was submitted during a test, and whether it is what the test expects."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from flowfabric.app.task import Options, Task
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import PublicState
+
+_COMPARED = ("lane", "priority", "key", "tags", "delay", "delayed_until")
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """One execution as it was submitted. `arguments` are the JSON that was stored."""
+
+    id: ExecutionId
+    task: str
+    arguments: Mapping[str, Any]
+    lane: str
+    priority: int
+    key: str | None
+    tags: Mapping[str, str]
+    created_at: datetime
+    delayed_until: datetime | None
+    state: PublicState
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Submitted:
+        return cls(
+            id=ExecutionId.of(row["partition_key"], row["execution_id"]),
+            task=row["task"],
+            arguments=_object(row["payload"]),
+            lane=row["lane"],
+            priority=row["priority"],
+            key=row["key"],
+            tags=json.loads(row["tags"] or "{}"),
+            created_at=row["created_at"],
+            delayed_until=row["delayed_until"],
+            state=PublicState(row["public_state"]),
+        )
+
+    def __str__(self) -> str:
+        return call(self.task, self.arguments)
+
+
+class Expectation:
+    """A task, some of its arguments, and the options that `using` gave it."""
+
+    def __init__(
+        self, task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._spec = task.spec
+        try:
+            self._arguments = dict(self._spec.signature.bind_partial(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise InvalidInput(
+                field=f"arguments of {self._spec.name}", problem=str(error)
+            ) from error
+        self._options = {
+            field.name: value
+            for field in fields(Options)
+            if (value := getattr(task.options, field.name)) != field.default
+        }
+        if unknown := self._options.keys() - set(_COMPARED):
+            raise InvalidInput(
+                field="task",
+                problem=f"cannot look for {', '.join(sorted(unknown))}; what was submitted tells "
+                f"only {', '.join(_COMPARED)}",
+            )
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        text = call(self._spec.name, self._arguments) if self._arguments else self._spec.name
+        return f"{text} with {options}" if options else text
+
+    def is_task(self, found: Submitted) -> bool:
+        return found.task == self._spec.name
+
+    def fits(self, found: Submitted) -> bool:
+        return self.is_task(found) and self._fits_arguments(found) and self._fits_options(found)
+
+    def _fits_arguments(self, found: Submitted) -> bool:
+        if not self._arguments:
+            return True
+        try:
+            stored = self._stored(found.arguments)
+        except InvalidInput:
+            return False  # by a caller that knows other parameters
+        return bool(self._stored({**found.arguments, **self._arguments}) == stored)
+
+    def _stored(self, arguments: Mapping[str, Any]) -> Any:
+        """What a submission with these arguments stores, those left out by their defaults."""
+        signature = self._spec.signature
+        given = {
+            name: arguments.get(name, parameter.default)
+            for name, parameter in signature.parameters.items()
+            if name in arguments or parameter.default is not inspect.Parameter.empty
+        }
+        bound = inspect.BoundArguments(signature, given)
+        return json.loads(self._spec.encode(bound.args, bound.kwargs))
+
+    def _fits_options(self, found: Submitted) -> bool:
+        for name, value in self._options.items():
+            if name == "tags":
+                if not value.items() <= found.tags.items():
+                    return False
+            elif name == "delay":
+                if found.delayed_until is None or found.delayed_until != found.created_at + value:
+                    return False
+            elif getattr(found, name) != value:
+                return False
+        return True
+
+    def complaint(self, several: list[Submitted], times: int | None) -> str:
+        """What was expected, and what was there instead: the same task first."""
+        count = sum(map(self.fits, several))
+        wanted = "at least once" if times is None else _times(times)
+        lines = [f"{self} should have been submitted {wanted}, and was {_times(count)}."]
+        same = [found for found in several if self.is_task(found)]
+        other = [found for found in several if not self.is_task(found)]
+        lines += _list("Of this task there is:", same) if same else []
+        lines += _list("Of other tasks there is:", other) if other else []
+        if not several:
+            lines.append("Nothing was submitted at all.")
+        return "\n".join(lines)
+
+
+def call(task: str, arguments: Mapping[str, Any]) -> str:
+    return f"{task}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+
+
+def _list(title: str, several: list[Submitted]) -> list[str]:
+    lines = [title]
+    for found in several[:_SHOWN]:
+        told = [str(found.state), f"lane {found.lane}", f"priority {found.priority}"]
+        told += [f"key {found.key}"] if found.key else []
+        told += [f"tags {dict(found.tags)}"] if found.tags else []
+        if found.delayed_until is not None:
+            told.append(f"delayed by {found.delayed_until - found.created_at}")
+        lines.append(f"  {found}: {', '.join(told)}")
+    if len(several) > _SHOWN:
+        lines.append(f"  ... and {len(several) - _SHOWN} more")
+    return lines
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _object(payload: bytes | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(payload or b"{}")
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"payload": payload}
