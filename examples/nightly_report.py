@@ -1,0 +1,50 @@
+"""A report every weekday at six, and a beat every two seconds so that there is something to see.
+
+python examples/nightly_report.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from flowfabric import App, Context
+
+app = App(name="reports", version="1")
+seen = asyncio.Queue[str]()
+
+
+async def figures() -> dict[str, int]:
+    return {"orders": 41, "refunds": 1}
+
+
+@app.cron("0 6 * * 1-5", tz="Europe/Berlin", misfire="once")
+async def nightly(ctx: Context) -> str:
+    """Missed while everything was down? Then it runs once when a worker is back."""
+    found = await ctx.step("figures", figures)
+    return f"{found['orders']} orders, {found['refunds']} refunds"
+
+
+@app.every(timedelta(seconds=2), misfire="skip")
+async def beat() -> None:
+    """What was missed is not made up for."""
+    seen.put_nowait("beat")
+
+
+async def main() -> None:
+    async with app:
+        await app.prepare()
+        worker = asyncio.create_task(app.run_worker())
+        async with asyncio.timeout(30):
+            for _ in range(2):
+                print(await seen.get())
+        for schedule in await (await app.client()).schedules.list():
+            print(schedule.name, "next at", schedule.next_at)
+        # A scheduled task is a task: it can be run by hand as well.
+        print(await (await nightly.submit()).result(timeout=30))
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,137 @@
+"""The examples, run as a reader would run them, each on a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flowfabric import FlowFabric
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+COMMAND = Path(sys.executable).with_name("flowfabric")
+
+
+def environment(db) -> dict[str, str]:
+    return {**os.environ, "FLOWFABRIC_DATABASE_URL": db.url, "PYTHONUNBUFFERED": "1"}
+
+
+async def run(db, script: str) -> list[str]:
+    """The lines an example prints; its log, if it fails."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        script,
+        cwd=EXAMPLES,
+        env=environment(db),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, log = await asyncio.wait_for(process.communicate(), 60)
+    except TimeoutError:
+        process.kill()
+        raise
+    assert process.returncode == 0, log.decode()
+    return out.decode().splitlines()
+
+
+@asynccontextmanager
+async def worker(db, app: str):
+    process = await asyncio.create_subprocess_exec(
+        COMMAND,
+        "worker",
+        app,
+        cwd=EXAMPLES,
+        env=environment(db),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+
+
+async def test_an_order_is_kept_after_a_failure_and_another_is_undone(db):
+    lines = await run(db, "orders.py")
+    assert lines[:2] == ["track-parcel-1", "refunded"]
+    ledger = lines[2:]
+    assert sorted(ledger) == sorted(
+        [
+            "charged 49.90 for order 1",
+            "reserved a lamp for order 1",
+            "the carrier was away",
+            "shipped parcel-1",
+            "charged 120.00 for order 2",
+            "refunded payment-2",
+        ]
+    )
+
+
+async def test_failures_pass_or_stay_and_a_run_is_cancelled(db):
+    lines = await run(db, "retry_and_cancel.py")
+    assert lines[0] == "https://example.org answered in attempt 3"
+    told = "\n".join(lines[1:])
+    assert "in attempt 1: ValueError: ftp://example.org is not a safe address" in told
+    assert "watch: told to stop, putting things away" in lines
+    assert "nobody looks any more" in told.partition("cancelled: ")[2]
+
+
+async def test_a_schedule_fires_and_its_task_can_be_run_by_hand(db):
+    lines = await run(db, "nightly_report.py")
+    assert lines[:2] == ["beat", "beat"]
+    assert [line.split(" next at ")[0].rpartition(".")[2] for line in lines[2:-1]] == [
+        "beat",
+        "nightly",
+    ]
+    assert lines[-1] == "41 orders, 1 refunds"
+
+
+async def test_django_submits_with_its_transaction(db):
+    async with worker(db, "django_app:app"):
+        lines = await run(db, "django_app.py")
+    assert lines == [
+        "invoice 1 sent",
+        "order 2 is not paid: neither the order nor its invoice is there",
+    ]
+    assert await db.fetchval("select array_agg(number) from shop_order") == [1]
+    async with FlowFabric(db.url) as client:
+        assert len((await client.executions.list()).executions) == 1
+
+
+async def test_fastapi_submits_with_its_transaction(db, monkeypatch):
+    monkeypatch.setenv("FLOWFABRIC_DATABASE_URL", db.url)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.delitem(sys.modules, "fastapi_app", raising=False)
+    import fastapi_app
+
+    async with (
+        fastapi_app.lifespan(fastapi_app.web),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(fastapi_app.web), base_url="http://shop"
+        ) as browser,
+        worker(db, "fastapi_app:app"),
+    ):
+        kept = await browser.post("/customers", json={"mail": "ada@example.org"})
+        assert kept.status_code == 201
+        refused = await browser.post("/customers", json={"mail": "nobody"})
+        assert refused.status_code == 422
+        id = kept.json()["run"]
+        result = await fastapi_app.app.get(id).result(timeout=30)
+        assert result == "welcomed customer 1 at ada@example.org"
+        assert (await browser.get(f"/runs/{id}")).json() == {"state": "completed"}
+        unknown = "{fp:0}:01a1e28e-cfe2-755a-a446-40821a99556f"
+        assert (await browser.get(f"/runs/{unknown}")).status_code == 404
+    assert await db.fetchval("select array_agg(mail) from customer") == ["ada@example.org"]
+    async with FlowFabric(db.url) as client:
+        assert len((await client.executions.list()).executions) == 1
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_every_example_says_how_to_run_it(path):
+    assert f"python examples/{path.name}" in path.read_text() or "cd examples" in path.read_text()
