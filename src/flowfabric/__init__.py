@@ -18,6 +18,7 @@ from flowfabric.core.errors import (
     NotFound,
     ResultTimeout,
     SchemaMismatch,
+    StepFailed,
     Unavailable,
 )
 from flowfabric.core.ids import ExecutionId
@@ -49,6 +50,7 @@ __all__ = [
     "Retry",
     "Run",
     "SchemaMismatch",
+    "StepFailed",
     "Task",
     "Unavailable",
     "current",

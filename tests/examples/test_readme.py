@@ -16,7 +16,7 @@ async def test_the_tour_registers_its_tasks_and_its_schedule(monkeypatch, db):
     exec(compile(declared, "README.md", "exec", dont_inherit=True), names)
     app = names["app"]
     assert set(app.tasks) == {"tour.send_mail", "tour.onboard", "tour.report"}
-    assert [schedule.name for schedule in app.schedules] == ["tour.report"]
+    assert list(app.schedules) == ["tour.report"]
     await app.prepare()
     run = await names["onboard"].submit(7)
     assert await run.state() == "waiting"

@@ -115,7 +115,7 @@ def test_another_step_in_its_place_is_a_mismatch_that_names_the_recorded_one(cod
     assert repr(odd) in found.value.problem
 
 
-def test_a_step_whose_error_was_swallowed_leaves_a_gap_that_is_no_mismatch():
+def test_a_step_that_was_started_and_not_recorded_leaves_a_gap_that_is_no_mismatch():
     first = Journal()
     begin(first, "fails")
     again = recorded(begin(first, "b"), begin(first, "c"))
@@ -141,6 +141,34 @@ def test_a_sleep_that_is_not_reached_is_nothing_to_hold_for():
     again = recorded(begin(first, "a"), begin(first, "nap", kind=StepKind.SLEEP, beside=True))
     begin(again, "a")
     assert again.unreached is None
+
+
+def failed(entry: Entry) -> Entry:
+    """As the step is recorded when it has failed."""
+    entry.kind = StepKind.FAILURE
+    return entry
+
+
+def test_a_failure_is_found_in_the_place_of_its_step():
+    first = Journal()
+    again = recorded(begin(first, "a"), failed(begin(first, "b")), begin(first, "c"))
+    found = [begin(again, name).record for name in ("a", "b", "c")]
+    assert [one and one.kind for one in found] == [StepKind.STEP, StepKind.FAILURE, StepKind.STEP]
+    assert again.unreached is None
+
+
+def test_a_failure_has_its_place_like_any_step():
+    first = Journal()
+    steps = [begin(first, "a"), failed(begin(first, "b"))]
+    again = recorded(*steps)
+    begin(again, "a")
+    assert again.unreached is not None
+    assert again.unreached.name == "b"
+    with pytest.raises(Mismatch) as found:
+        begin(again, "renamed")
+    assert found.value.step == "b"
+    with pytest.raises(Mismatch, match="recorded as a failure, but the code makes it a sleep"):
+        begin(again, "b", kind=StepKind.SLEEP)
 
 
 def test_another_kind_is_a_mismatch():

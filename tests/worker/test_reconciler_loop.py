@@ -108,6 +108,7 @@ async def test_d47_the_reconcilers_of_a_worker_are_these():
         "lease_expiry": 1.5,
         "execution_expiry": 2.0,
         "delayed_promoter": 0.75,
+        "wake_resolver": 1.0,
         "grant_reaper": 5.0,
         "retention_trimmer": 60.0,
         "event_trimmer": 60.0,

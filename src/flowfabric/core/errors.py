@@ -37,6 +37,7 @@ FlowFabricError
 │   └── MigrationFailed
 ├── ExecutionEnded           the execution is over, without a result
 │   ├── ExecutionFailed · ExecutionCancelled · ExecutionExpired · ExecutionSkipped
+├── StepFailed               a step failed in an earlier run, by a class unknown here
 └── ResultTimeout            the execution goes on; only the waiting ended
 
 A leaf with a `code` is known to the engine: SQL raises the code, or returns the leaf's `name`
@@ -338,6 +339,22 @@ class ExecutionExpired(ExecutionEnded):
 
 class ExecutionSkipped(ExecutionEnded):
     """The execution was skipped: what it depended on did not succeed."""
+
+
+class StepFailed(FlowFabricError):
+    """The step failed in an earlier run; the class of its exception, `type`, is not known here."""
+
+    @property
+    def step(self) -> str:
+        return str(self.facts.get("step") or "")
+
+    @property
+    def type(self) -> str:
+        return str(self.facts.get("type") or "")
+
+    @property
+    def message(self) -> str:
+        return str(self.facts.get("message") or "")
 
 
 class ResultTimeout(FlowFabricError, TimeoutError):

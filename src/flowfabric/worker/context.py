@@ -21,6 +21,7 @@ from flowfabric.core.policy import Retry
 from flowfabric.core.schedule import SCHEDULED_AT_TAG
 from flowfabric.core.states import StepKind
 from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.caught import error_of, stored_error
 from flowfabric.worker.course import Course, Host, Leaving
 from flowfabric.worker.step import (
     OWN_PREFIX,
@@ -123,15 +124,14 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """Random numbers that are the same in every run of the handler, until it is replayed."""
+        """Random numbers that are the same in every run of the handler."""
         if in_step.get() is not None:
             raise RuntimeError(
                 "ctx.random inside the function of a step: a later run does not come here, and "
                 "its numbers would be others. Draw them in the handler, or use random itself"
             )
         if self._random is None:
-            seed = f"{self._claimed.execution_id} {self._claimed.replay_count}"
-            self._random = random.Random(seed)
+            self._random = random.Random(str(self._claimed.execution_id))
         return self._random
 
     # The arguments of a function cannot be typed together with an option of ours: with `retry`
@@ -171,16 +171,25 @@ class Context:
         self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
 
-    async def step(
-        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Any:
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function once: its value is recorded, and a later run gets it from there.
 
         A plain function runs in a thread. The value is stored as JSON by the function's return
-        type. An error is not recorded: it is raised here, and a later run calls the function again;
-        `retry` tries again at once, without starting the handler over. Steps that run side by side
-        should have different names.
+        type. An error is raised here; `retry` tries again at once, without starting the handler
+        over. An error that fails the attempt is not recorded, and the next attempt calls the
+        function again; one after which the handler goes on is, and a later run raises it here.
+        Steps that run side by side should have different names.
         """
+        return self._step(_task_here(), name, function, args, kwargs)
+
+    async def _step(
+        self,
+        caller: asyncio.Task[Any] | None,
+        name: str,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
         course = self._durable(f"step {name!r}")
         check_name(name)
         codec = codec_of(function, name)
@@ -192,6 +201,9 @@ class Context:
             value = await self._try(name, function, args, kwargs, retry)
             stored = codec.write(value, name)
             record = await course.record(entry, value=stored)
+        except Exception as error:
+            course.failed(entry, stored_error(error), asyncio.current_task(), caller)
+            raise
         finally:
             course.done()
         return value if record.value == stored else self._recorded(course, codec, record)
@@ -237,7 +249,8 @@ class Context:
             )
         submission = task.submission(args, kwargs)
         submission.with_parent = task.options.with_parent
-        return task.run_of(await course.submit(task.name, submission))
+        submitted = await course.submit(task.name, submission, is_own=self._is_own(course))
+        return task.run_of(submitted)
 
     # For handlers that run in a thread.
 
@@ -291,6 +304,9 @@ class Context:
             value = self._try_sync(name, function, args, kwargs, retry)
             stored = codec.write(value, name)
             record = self._call(lambda: course.record(entry, value=stored))
+        except Exception as error:
+            course.failed(entry, stored_error(error))
+            raise
         finally:
             course.done_elsewhere()
         return value if record.value == stored else self._recorded(course, codec, record)
@@ -342,9 +358,15 @@ class Context:
         """Whether the handler was told to leave its execution for now."""
         return self._course is not None and self._course.is_leaving
 
+    @property
+    def has_failed_steps(self) -> bool:
+        """Whether the handler, if it returns now, has got over failures that are to be recorded."""
+        return self._course is not None and self._course.has_failed
+
     async def check_reached(self) -> None:
-        """The handler has returned: hold it, if it left out a step that was recorded."""
-        if self._claimed.epoch > 1 and self._host is not None:
+        """The handler has returned: hold it, if it left out a step that was recorded; record the
+        failures it got over."""
+        if self._host is not None:
             await self._made().check_reached()
 
     async def ending_of(self, id: ExecutionId, client: FlowFabric) -> Ending | None:
@@ -352,7 +374,9 @@ class Context:
         if self._host is None or self._host.client is not client:
             return None
         course = self._made()
-        return await course.ending(id) if course.may_leave_for(id) else None
+        if not course.may_leave_for(id):
+            return None
+        return await course.ending(id, is_own=self._is_own(course))
 
     def end(self) -> None:
         """The handler has ended; nothing more can be done with its context."""
@@ -383,6 +407,10 @@ class Context:
         course.check_free(what)
         return course
 
+    def _is_own(self, course: Course) -> bool:
+        """Whether this is the handler's own flow; a call from its thread carries its variables."""
+        return course.is_own() if course.root is not None else self._is_own_thread(course)
+
     def _is_own_thread(self, course: Course) -> bool:
         """Whether this is the thread of a plain handler, not one that it has started."""
         return course.root is None and running.get() is self
@@ -401,6 +429,8 @@ class Context:
 
     def _recorded(self, course: Course, codec: Codec, record: StepRecord) -> Any:
         tracing.step_replayed(record.name)
+        if record.kind is StepKind.FAILURE:
+            raise error_of(record)
         try:
             return codec.read(record.value)
         except ValueError as error:
@@ -572,6 +602,13 @@ def _tell_retry(name: str, error: Exception, pause: float) -> None:
     WORKER_LOGGER.info(
         "step %s failed, trying it again in %.3g s: %s", name, pause, type(error).__name__
     )
+
+
+def _task_here() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return None
 
 
 async def _awaited(value: Any) -> Any:

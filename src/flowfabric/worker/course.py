@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -19,7 +21,7 @@ from flowfabric.core.ids import ExecutionId, child_id
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import Step, StepRecord
 from flowfabric.worker.journal import Entry, Journal, Mismatch
-from flowfabric.worker.pauses import Departure, Held, Pauses, Sleep, Wait
+from flowfabric.worker.pauses import Delayed, Departure, Held, Over, Pauses, Sleep, Wait
 from flowfabric.worker.step import in_step
 
 _REASON_BYTES = 256
@@ -46,6 +48,33 @@ class Host:
     lost: Callable[[Claimed], None]
 
 
+@dataclass(slots=True, eq=False)
+class Failed:
+    """A step that failed. If the handler gets over it, it is written down; if the attempt fails by
+    it, it is not, and the next one calls the function again."""
+
+    entry: Entry
+    value: bytes
+    # The tasks in which it was raised and in which `ctx.step` was called; None for a thread.
+    task: asyncio.Task[Any] | None
+    caller: asyncio.Task[Any] | None
+    writing: asyncio.Task[None] | None = None
+
+    def is_over(self, is_own: bool) -> bool:
+        """Whether the code that goes on here, the handler's own flow or not, has got over it."""
+        task, here = self.task, asyncio.current_task()
+        if task is None:
+            return is_own
+        if task is here or not task.done():
+            return task is here
+        if task._log_traceback:  # nobody has looked at its exception yet
+            return False
+        if task.cancelled() or task.exception() is not None:
+            # Branches beside it that go on know nothing of it.
+            return is_own or self.caller is here
+        return True
+
+
 class Course:
     """Made for the first step, sleep or child of a run, on the worker's event loop or in the thread
     of a plain handler."""
@@ -58,6 +87,7 @@ class Course:
         self._loading: asyncio.Task[Journal] | None = None
         self._pauses = Pauses(host.loop, self.now, self.leave)
         self._children: dict[str, int] = {}
+        self._failed: list[Failed] = []
         # Runs of which it is known that they exist.
         self._known: set[UUID] = set()
         self._asked: dict[UUID, asyncio.Future[Ending | None]] = {}
@@ -100,6 +130,8 @@ class Course:
         One without a record is in flight, and the handler does not pause, until it is `done`.
         """
         self._go_on()
+        if self._failed:
+            await self._remember(is_own)
         journal = self._journal
         if journal is None:
             journal = await self._loaded()
@@ -116,12 +148,29 @@ class Course:
         """A step that was started has been recorded, or has failed."""
         self._pauses.end()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether there are failures of steps that are not written down."""
+        return bool(self._failed)
+
+    def failed(
+        self,
+        entry: Entry,
+        value: bytes,
+        task: asyncio.Task[Any] | None = None,
+        caller: asyncio.Task[Any] | None = None,
+    ) -> None:
+        """A step has failed; should the handler go on all the same, this is remembered."""
+        self._failed.append(Failed(entry, value, task, caller))
+
     def done_elsewhere(self) -> None:
         """`done`, said in the thread of a plain handler."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self.done)
 
-    async def record(self, entry: Entry, **facts: Any) -> StepRecord:
+    async def record(
+        self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
+    ) -> StepRecord:
         """Write a step down."""
         self._go_on()
         step = Step(
@@ -129,7 +178,7 @@ class Course:
             occurrence=entry.occurrence,
             position=entry.position,
             is_sequential=entry.is_sequential,
-            kind=entry.kind,
+            kind=kind or entry.kind,
             **facts,
         )
         try:
@@ -152,9 +201,10 @@ class Course:
     async def sleep(self, record: StepRecord) -> None:
         """Sleep until a recorded time, here or not."""
         until = record.until_at
-        if until is not None and until > self.now():
+        if until is not None:
             self._go_on()
-            await self._pauses.wait(Sleep(record.recorded_at, until))
+            is_over = until <= self.now()
+            await self._pauses.wait(Over(until) if is_over else Sleep(record.recorded_at, until))
             self._go_on()
 
     def hold(self, step: str, problem: str) -> BaseException:
@@ -171,29 +221,37 @@ class Course:
         return self.unwinding()
 
     async def check_reached(self) -> None:
-        """The handler has returned: it must have come to every step that was recorded."""
+        """The handler has returned: it must have come to every step that was recorded, and it has
+        got over those that failed."""
         if self.is_leaving:
             return
         self._pauses.begin()  # what it has left running does not make it pause any more
         journal = self._journal or await self._loaded()
         if (left := journal.unreached) is not None:
             raise self.hold(left.name, "was recorded, but the handler returned without it")
+        await self._remember(is_own=True)
 
-    async def submit(self, task: str, submission: Submission) -> Submitted:
+    async def submit(self, task: str, submission: Submission, *, is_own: bool) -> Submitted:
         """Store a child; one that was stored by an earlier run is found again."""
         self._go_on()
+        if self._failed:
+            await self._remember(is_own)
         parent = self._claimed.id
-        # Keyed children are told apart by their keys, in whatever order they come.
-        name = task if submission.key is None else f"{task} {submission.key}"
+        # Children with keys, and those of branches, may come in another order than last time.
+        name = task
+        if submission.key is not None:
+            name += f" {submission.key}"
+        elif not is_own:
+            name += f" {_likeness(submission.payload)}"
         occurrence = self._children.get(name, 0)
         self._children[name] = occurrence + 1
         submission.id = child_id(parent, self._claimed.replay_count, name, occurrence)
         submission.parent_id = parent
-        self._pauses.begin()
+        self._pauses.ask()
         try:
             submitted = await self._host.client.executions.submit(submission)
         finally:
-            self._pauses.end()
+            self._pauses.answered()
         self._known.add(submitted.id.uuid)
         return submitted
 
@@ -208,18 +266,20 @@ class Course:
             and not self.is_over
         )
 
-    async def ending(self, id: ExecutionId) -> Ending:
+    async def ending(self, id: ExecutionId, *, is_own: bool) -> Ending:
         """How a run ended; if it has not, the handler leaves until it has."""
         self._go_on()
+        if self._failed:
+            await self._remember(is_own)
         if id.uuid == self._claimed.execution_id:
             raise InvalidInput(field="run", problem="a handler cannot wait for its own execution")
         ending = await self._look(id)
         if ending is None and id.uuid not in self._known:
-            self._pauses.begin()
+            self._pauses.ask()
             try:
                 state = await self._host.client.executions.state(id)
             finally:
-                self._pauses.end()
+                self._pauses.answered()
             if state is None:
                 raise ExecutionNotFound(
                     "There is nothing to wait for: the execution is not in the database (trimmed, "
@@ -228,9 +288,11 @@ class Course:
                 )
             self._known.add(id.uuid)
             ending = await self._look(id) if state.is_terminal else None
+        self._go_on()
         if ending is None:
-            self._go_on()
             ending = await self._pauses.wait(Wait(id, lambda future: self._watch(id, future)))
+        else:
+            await self._pauses.wait(Over(ending.terminal_at))
         self._go_on()
         return ending
 
@@ -274,19 +336,45 @@ class Course:
         self._host.lost(self._claimed)
         return self.unwinding()
 
+    async def _remember(self, is_own: bool) -> None:
+        """Write down the failures that the handler has got over, before it does anything new."""
+        over = [one for one in self._failed if one.is_over(is_own)]
+        for one in over:
+            if one.writing is None:
+                one.writing = asyncio.create_task(self._write(one))
+        if over:
+            # Another branch may wait for the same ones.
+            await asyncio.gather(*(asyncio.shield(one.writing) for one in over if one.writing))
+            self._go_on()
+
+    async def _write(self, failed: Failed) -> None:
+        self._pauses.begin()
+        try:
+            record = await self.record(failed.entry, kind=StepKind.FAILURE, value=failed.value)
+        except BaseException:
+            failed.writing = None
+            raise
+        finally:
+            self._pauses.end()
+        self._failed.remove(failed)
+        if record.value != failed.value:
+            # The step had been recorded, only its answer was lost: begin again with its value.
+            self.leave(Delayed(self.now()))
+            raise self.unwinding()
+
     async def _loaded(self) -> Journal:
         if self._loading is None:
             self._loading = asyncio.create_task(self._load())
         return await asyncio.shield(self._loading)
 
     async def _load(self) -> Journal:
-        self._pauses.begin()
+        self._pauses.ask()
         try:
             self._journal = Journal(await self._host.client.steps.journal(self._claimed))
             return self._journal
         finally:
             self._loading = None
-            self._pauses.end()
+            self._pauses.answered()
 
     async def _look(self, id: ExecutionId) -> Ending | None:
         """How a run ended, if it has. Those asked about together are read together."""
@@ -294,9 +382,9 @@ class Course:
         if asked is None:
             asked = self._asked[id.uuid] = self._host.loop.create_future()
             if len(self._asked) == 1:
-                self._pauses.begin()
+                self._pauses.ask()
                 reading = asyncio.create_task(self._read())
-                reading.add_done_callback(lambda _: self._pauses.end())
+                reading.add_done_callback(lambda _: self._pauses.answered())
         return await asyncio.shield(asked)
 
     async def _read(self) -> None:
@@ -326,6 +414,22 @@ class Course:
 
         watching.add_done_callback(seen)
         future.add_done_callback(lambda _: watching.cancel())
+
+
+def _likeness(payload: bytes) -> str:
+    """Arguments in short, whatever the order of their lists: one may have been a set."""
+    try:
+        return _digest(json.loads(payload))
+    except (ValueError, RecursionError):
+        return sha256(payload).hexdigest()
+
+
+def _digest(value: Any) -> str:
+    if isinstance(value, dict):
+        value = sorted((name, _digest(one)) for name, one in value.items())
+    elif isinstance(value, list):
+        value = sorted(map(_digest, value))
+    return sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -31,10 +31,7 @@ def failure_of(
     """
     if kind is FailureClass.TRANSIENT and retry is not None and not retry.allows(error):
         kind = FailureClass.PERMANENT
-    name = type(error).__qualname__
-    if type(error).__module__ != "builtins":
-        name = f"{type(error).__module__}.{name}"
-    name = _one_line(name, _NAME_BYTES)
+    name = type_of(error)
     message = _printable(_message(error)[:_MESSAGE_BYTES])
     trace = "".join(traceback.format_exception(error))[-_TRACE_BYTES:]
     detail = {
@@ -48,6 +45,19 @@ def failure_of(
         category=name,
         detail=json.dumps(detail, ensure_ascii=False).encode(),
     )
+
+
+def type_of(error: BaseException) -> str:
+    """Module and name of its class."""
+    name = type(error).__qualname__
+    if type(error).__module__ != "builtins":
+        name = f"{type(error).__module__}.{name}"
+    return _one_line(name, _NAME_BYTES)
+
+
+def message_of(error: BaseException) -> str:
+    """What it says, as far as that fits."""
+    return _head(_printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
 
 
 def facts_of(detail: bytes | None) -> dict[str, Any]:

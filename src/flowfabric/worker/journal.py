@@ -53,7 +53,9 @@ class Journal:
         self._records = {(one.name, one.occurrence): one for one in in_order}
         # Leaving out a sleep or a look at the clock undoes nothing: the loser of a race may.
         self._unreached = {
-            key: one for key, one in self._records.items() if one.kind is StepKind.STEP
+            key: one
+            for key, one in self._records.items()
+            if one.kind in (StepKind.STEP, StepKind.FAILURE)
         }
         self._sequential = {key: one for key, one in self._records.items() if one.is_sequential}
         self._occurrences: dict[str, int] = {}
@@ -93,7 +95,8 @@ class Journal:
             raise Mismatch(first.name, f"the code runs {_short(name)} where this was recorded")
 
     def _check_record(self, record: StepRecord, kind: StepKind, is_own: bool) -> None:
-        if record.kind is not kind:
+        recorded = StepKind.STEP if record.kind is StepKind.FAILURE else record.kind
+        if recorded is not kind:
             raise Mismatch(
                 record.name, f"recorded as a {record.kind}, but the code makes it a {kind}"
             )

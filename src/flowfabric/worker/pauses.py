@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any, Protocol
 
 from flowfabric.client import FlowFabric
@@ -79,6 +81,14 @@ class Wait:
     watch: Callable[[asyncio.Future[Any]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Over:
+    """One branch wanted to wait for what was over at this time. When branches race, the first run
+    saw one end before the other: a later run, which finds both, lets them go on in that order."""
+
+    at: datetime
+
+
 class Pauses:
     """The branches of one handler that wait. When all that is left to do is waiting, `leave` is
     called with how."""
@@ -92,7 +102,10 @@ class Pauses:
         self._loop = loop
         self._now = now
         self._leave = leave
-        self._waits: dict[asyncio.Future[Any], Sleep | Wait] = {}
+        self._waits: dict[asyncio.Future[Any], Sleep | Wait | Over] = {}
+        self._over: list[tuple[datetime, int, asyncio.Future[Any]]] = []
+        self._numbers = count()
+        self._questions = 0
         self._watched: set[asyncio.Future[Any]] = set()
         self._is_looking = False
         self.in_flight = 0
@@ -105,10 +118,21 @@ class Pauses:
         self.in_flight -= 1
         self._look()
 
-    async def wait(self, wait: Sleep | Wait) -> Any:
+    def ask(self) -> None:
+        """The database is asked something: what is over already waits for the answer."""
+        self._questions += 1
+        self.begin()
+
+    def answered(self) -> None:
+        self._questions -= 1
+        self.end()
+
+    async def wait(self, wait: Sleep | Wait | Over) -> Any:
         """Wait here until it is over, or until the handler is unwound."""
         future = self._loop.create_future()
         self._waits[future] = wait
+        if isinstance(wait, Over):
+            heapq.heappush(self._over, (wait.at, next(self._numbers), future))
         timer = None
         if isinstance(wait, Sleep):
             left = (wait.until - self._now()).total_seconds()
@@ -138,12 +162,16 @@ class Pauses:
             return
         if self.in_flight:
             self._watch()
-        elif not self._is_looking:
+        if not self._is_looking and not self._is_busy:
             self._is_looking = True
             self._loop.call_soon(self._turn, QUIET_TURNS)
 
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._questions if self._over else self.in_flight)
+
     def _turn(self, left: int) -> None:
-        if self.in_flight or not self._waits:
+        if self._is_busy or not self._waits:
             self._is_looking = False
             self._look()
         elif left:
@@ -151,7 +179,10 @@ class Pauses:
         else:
             self._is_looking = False
             # Whoever has been woken goes on first, and then looks again.
-            if not any(future.done() for future in self._waits):
+            if self._over:
+                _wake(heapq.heappop(self._over)[2])
+                self._look()
+            elif not any(future.done() for future in self._waits):
                 self._leave(self._departure(list(self._waits.values())))
 
     def _watch(self) -> None:
@@ -161,7 +192,7 @@ class Pauses:
                 self._watched.add(future)
                 wait.watch(future)
 
-    def _departure(self, waits: Sequence[Sleep | Wait]) -> Departure:
+    def _departure(self, waits: Sequence[Sleep | Wait | Over]) -> Departure:
         sleeps = [one for one in waits if isinstance(one, Sleep)]
         targets = dict.fromkeys(one.target for one in waits if isinstance(one, Wait))
         if not sleeps:

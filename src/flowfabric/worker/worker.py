@@ -422,7 +422,7 @@ class Worker:
                     value = await spec.function(*args, **kwargs)
                 else:
                     value = await self._in_thread(functools.partial(spec.function, *args, **kwargs))
-                if claimed.epoch > 1:
+                if claimed.epoch > 1 or context.has_failed_steps:
                     await context.check_reached()
                 kind = FailureClass.PERMANENT
                 result = spec.encode_result(value)

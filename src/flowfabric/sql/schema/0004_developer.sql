@@ -82,7 +82,8 @@ create table ff.schedule_app (
   generation bigint    not null default 0,
   primary key (namespace, app),
   constraint a_version_has_numbers check (
-    cardinality(version) between 1 and 8 and array_position(version, null) is null)
+    cardinality(version) >= 1 and cardinality(version) <= 8
+    and array_position(version, null) is null)
 );
 
 -- A task that is submitted at the times of a rule. The rule is read by the client, which alone knows

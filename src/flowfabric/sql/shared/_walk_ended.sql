@@ -1,4 +1,5 @@
--- Walk over executions in id order and lock those whose retention is past: 2 000 rows at most.
+-- Walk over executions in id order and lock those whose retention is past and whose parent, if they
+-- have one, has ended as well: 2 000 rows at most.
 --
 -- The position is the last id seen; null is the beginning, before the walk and after its end. Ids
 -- whose own time is too young for the shortest retention in force are jumped over.
@@ -46,7 +47,8 @@ begin
       v_end := v_last;
     end if;
     with seen as materialized (
-      select e.execution_id, e.route_id, e.phase, e.terminal_at, e.retention, e.wakes_pending
+      select e.execution_id, e.route_id, e.phase, e.terminal_at, e.retention, e.wakes_pending,
+             e.parent_id
       from ff.execution e
       where e.partition_key = p_partition_key
         and e.execution_id > v_at and e.execution_id <= v_end
@@ -64,6 +66,10 @@ begin
       ) l on true
       where s.phase = 'terminal' and s.retention is null and not s.wakes_pending
         and s.terminal_at + coalesce(l.retention, p_retention) <= p_now
+        and case when s.parent_id is null then true else not exists (
+              select from ff.execution p
+              where p.partition_key = p_partition_key and p.execution_id = s.parent_id
+                and p.phase <> 'terminal') end
       order by s.execution_id
       limit p_limit - cardinality(doomed)
     )

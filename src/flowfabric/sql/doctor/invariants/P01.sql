@@ -6,10 +6,10 @@
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Restart a worker of the app: it declares its schedules again. `flowfabric schedule pause`
---          and `resume` give a schedule a next time; an orphaned one is removed by `schedule forget`.
+-- Remedy:  Restart a worker of the app: it declares its schedules again. `flowfabric schedule
+--          pause` and `resume` give it a next time; `schedule forget` removes an orphaned one.
 select 'P01' as name, null::smallint as partition_key, e.execution_id,
-       format('schedule %s of %s is %s: next at %s, last at %s, fired %s times, rule %s, %s, %s, %s',
+       format('schedule %s of %s is %s: next %s, last %s, fired %s times, rule %s, %s, %s, %s',
               s.name, s.app, s.state, coalesce(s.next_at::text, 'no time'),
               coalesce(s.last_at::text, 'no time'), s.fired_count,
               coalesce(s.cron, 'every ' || s.every, 'missing'),

@@ -5,7 +5,8 @@
 -- that goes on where the last one stopped; only one caller walks at a time. Ids begin with the time
 -- they were made, so where they get too young to have ended long ago the walk jumps to the first
 -- that is no time at all, and at the end it starts again. due_in is how soon another call is worth
--- it: null once the walk has been around. Events of an execution stay p_event_floor after its end.
+-- it: null once the walk has been around. Events of an execution stay p_event_floor after its end. A
+-- child stays while its parent goes on: a later run of that would submit it again.
 --
 -- Moves:    a terminal execution is gone
 -- Refuses:  WF001 invalid_input
@@ -53,7 +54,13 @@ begin
     select e.execution_id
     from ff.execution e
     where e.partition_key = p_partition_key and e.trim_at <= v_now and e.phase = 'terminal'
-      and case when e.wakes_pending then false else true end
+      and case
+            when e.wakes_pending then false
+            when e.parent_id is null then true
+            else not exists (
+              select from ff.execution p
+              where p.partition_key = p_partition_key and p.execution_id = e.parent_id
+                and p.phase <> 'terminal') end
     order by e.trim_at
     limit p_limit
     for update skip locked);

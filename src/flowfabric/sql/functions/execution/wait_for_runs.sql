@@ -3,7 +3,8 @@
 --
 -- However an execution ends, it counts, and those that have ended already count at once: if they are
 -- enough, the waiter is eligible without waiting. `open` is how many have yet to end. Executions of
--- another partition are not found.
+-- another partition are not found. A claim at this moment passes over those it waits for: if they can
+-- be claimed, their workers are told to look again.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); a lease found expired
 --           is marked so (T19)
@@ -41,6 +42,7 @@ declare
   v_targets uuid[];
   v_missing uuid;
   v_open    uuid[];
+  v_ready   bigint[];
   v_k       integer;
   v_left    integer;
 begin
@@ -62,6 +64,19 @@ begin
 
   perform ff._lock_executions(p_partition_key, array_append(v_targets, p_execution_id));
   v_now := ff.now();
+  select (array_agg(u.id order by u.id) filter (where e.execution_id is null))[1],
+         array_agg(u.id order by u.id) filter (where e.phase <> 'terminal'),
+         array_agg(distinct e.route_id)
+           filter (where e.phase = 'runnable' and e.eligibility = 'eligible_now')
+    into v_missing, v_open, v_ready
+  from unnest(v_targets) u(id)
+  left join lateral (
+    select x.execution_id, x.phase, x.eligibility, x.route_id from ff.execution x
+    where x.partition_key = p_partition_key and x.execution_id = u.id
+      and case when p_namespace is null then true else x.namespace = p_namespace end
+    offset 0) e on true;
+  perform ff._hint_ready(p_partition_key, v_ready);
+
   v_verdict := (ff._judge_leases(
     p_partition_key, p_namespace, 'wait_for_runs', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], false))[1];
@@ -76,15 +91,6 @@ begin
     return;
   end if;
 
-  select (array_agg(u.id order by u.id) filter (where e.execution_id is null))[1],
-         array_agg(u.id order by u.id) filter (where e.phase <> 'terminal')
-    into v_missing, v_open
-  from unnest(v_targets) u(id)
-  left join lateral (
-    select x.execution_id, x.phase from ff.execution x
-    where x.partition_key = p_partition_key and x.execution_id = u.id
-      and case when p_namespace is null then true else x.namespace = p_namespace end
-    offset 0) e on true;
   if v_missing is not null then
     return query select 'not_found', null::integer, jsonb_build_object(
       'field', 'targets', 'id', format('{fp:%s}:%s', p_partition_key, v_missing));
