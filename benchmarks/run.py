@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -29,7 +30,7 @@ FIGURES = (
 PEERS = {
     "pgqueuer": (".venv-bench", ["pgqueuer", "asyncpg"]),
     "procrastinate": (".venv-bench-procrastinate", ["procrastinate"]),
-    "absurd": (".venv-bench-absurd", ["absurd-sdk"]),
+    "absurd": (".venv-bench-absurd", ["absurd-sdk", "absurdctl"]),
     "awa": (".venv-bench-awa", ["awa-pg"]),
     "chancy": (".venv-bench-chancy", ["chancy"]),
     "dbos": (".venv-bench-dbos", ["dbos"]),
@@ -45,9 +46,11 @@ def python_of(side: str) -> str:
     return str(environment(name, packages))
 
 
-def run_once(side: str, python: str, url: str, size: dict[str, str]) -> Line | None:
+def run_once(
+    side: str, python: str, url: str, size: dict[str, str], kind: str = "bench"
+) -> Line | None:
     """One run in a process of its own; None if the peer does not work here."""
-    script = HERE / ("" if side == "flowfabric" else "peers") / f"{side}_bench.py"
+    script = HERE / ("" if side == "flowfabric" else "peers") / f"{side}_{kind}.py"
     found = subprocess.run(
         [python, str(script)],
         env={**os.environ, **size, "BENCH_DSN": url},
@@ -64,25 +67,26 @@ def run_once(side: str, python: str, url: str, size: dict[str, str]) -> Line | N
     return None
 
 
-async def side_by_side(sides: list[str], runs: int, size: dict[str, str]) -> dict[str, list[Line]]:
+async def side_by_side(
+    admin: str, sides: list[str], runs: int, size: dict[str, str], kind: str = "bench"
+) -> dict[str, list[Line]]:
     pythons = {side: python_of(side) for side in sides}
     lines: dict[str, list[Line]] = {side: [] for side in sides}
-    async with server() as admin:
-        for run in range(runs):
-            for side in sides if run % 2 == 0 else sides[::-1]:
-                say(f"run {run + 1} of {runs}: {side} (load {os.getloadavg()[0]:.1f})")
-                async with database(admin, f"bench_{side}") as url:
-                    line = run_once(side, pythons[side], url, size)
-                if line is not None:
-                    lines[side].append(line)
+    for run in range(runs):
+        for side in sides if run % 2 == 0 else sides[::-1]:
+            say(f"run {run + 1} of {runs}: {side} (load {os.getloadavg()[0]:.1f})")
+            async with database(admin, f"bench_{side}") as url:
+                line = run_once(side, pythons[side], url, size, kind)
+            if line is not None:
+                lines[side].append(line)
     return lines
 
 
-def unsteady(lines: dict[str, list[Line]]) -> list[str]:
+def unsteady(lines: dict[str, list[Line]], figures: Sequence[str] = FIGURES[:3]) -> list[str]:
     """Figures that moved by more than a half between the runs of one side: no verdict is safe."""
     found = []
     for side, of_side in lines.items():
-        for figure in FIGURES[:3]:
+        for figure in figures:
             values = [line[figure] for line in of_side if line[figure] is not None]
             if values and max(values) > 1.5 * min(values):
                 found.append(f"{side} {figure} {min(values)} to {max(values)}")
@@ -134,6 +138,13 @@ def compare(lines: dict[str, list[Line]]) -> list[Verdict]:
     return verdicts
 
 
+async def jobs_side_by_side(
+    sides: list[str], runs: int, size: dict[str, str]
+) -> dict[str, list[Line]]:
+    async with server() as admin:
+        return await side_by_side(admin, sides, runs, size)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a first impression in 20 s")
@@ -151,7 +162,7 @@ def main() -> int:
     size = {name: os.environ.get(name, value) for name, value in size.items()}
     runs = int(os.environ.get("BENCH_RUNS", "2" if arguments.quick else "5"))
     sides = ["flowfabric", "pgqueuer", *more]
-    lines = asyncio.run(side_by_side(sides, runs, size))
+    lines = asyncio.run(jobs_side_by_side(sides, runs, size))
     verdicts = compare(lines)
     if arguments.all:
         import idle

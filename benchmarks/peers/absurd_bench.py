@@ -1,4 +1,4 @@
-"""Absurd: needs its SQL in the database (absurdctl init) before this runs."""
+"""Absurd, with four workers in one process."""
 
 # ruff: noqa: ASYNC110  every peer is watched the same way, by looking often
 
@@ -8,6 +8,7 @@ import asyncio
 import os
 import time
 
+from absurd_schema import install
 from absurd_sdk import AsyncAbsurd
 from common import CONC, DSN, LAT, N, report
 
@@ -16,6 +17,7 @@ starts = {}
 
 
 async def main():
+    install(DSN)
     apps = [AsyncAbsurd(DSN, queue_name="default") for _ in range(8)]
     app = apps[0]
     try:
