@@ -284,3 +284,9 @@ async def test_a_synchronous_question_does_not_block_the_loop(app, work):
     ):
         with pytest.raises(RuntimeError, match=rf"await run\.{name}\(\)"):
             ask()
+
+
+@pytest.mark.parametrize("id", [None, 5, UUID(int=7), b"{fp:0}:"])
+def test_what_is_no_text_is_no_id(app, id):
+    with pytest.raises(InvalidInput, match="execution_id"):
+        app.get(id)

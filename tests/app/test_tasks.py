@@ -56,6 +56,11 @@ class Extra(TypedDict):
     at: datetime
 
 
+class Basket(BaseModel):
+    numbers: frozenset[int]
+    counts: dict[str, int]
+
+
 class Point(NamedTuple):
     x: int
     y: float
@@ -211,6 +216,27 @@ def test_a_bad_version_is_refused(app, version):
         app.task(version=version)(lambda: None)
 
 
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"priority": "high"}, "priority"),
+        ({"priority": 2**31}, "priority"),
+        ({"needs": 5}, "needs"),
+        ({"retry": 3}, "retry"),
+        ({"max_reclaims": -1}, "max_reclaims"),
+        ({"max_reclaims": True}, "max_reclaims"),
+        ({"tags": {"shop": "x"}}, "tags"),
+        ({"tags": ["x"]}, "tags"),
+    ],
+)
+def test_a_bad_option_of_a_task_is_refused_where_it_is_written(app, options, field):
+    with pytest.raises(InvalidInput) as caught:
+        app.task(**options)(lambda: None)
+    assert caught.value.field == field
+    assert not app.tasks
+
+
 # Options of a submit
 
 
@@ -229,6 +255,36 @@ async def test_options_stand_beside_the_arguments(app):
     assert sync.is_duplicate
     by_name = await app.submit(work.name, 7, text="a", key="k")
     assert by_name.is_duplicate
+
+
+async def test_equal_arguments_are_the_same_under_a_key_in_whatever_order(app):
+    @app.task(name="shop.paint")
+    async def paint(numbers: set[int], prices: dict[str, int], box: Basket) -> None: ...
+
+    # Equal sets, and yet the one iterates the other way round; of texts, in any other process.
+    some, others = {0, 8}, {8, 0}
+    assert some == others
+    assert list(some) != list(others)
+    first = await paint.submit(
+        some, {"a": 1, "b": 2}, Basket(numbers=some, counts={"m": 1, "n": 2}), key="k"
+    )
+    again = await paint.submit(
+        others, {"b": 2, "a": 1}, Basket(numbers=others, counts={"n": 2, "m": 1}), key="k"
+    )
+    assert (again.is_duplicate, again.id) == (True, first.id)
+    with pytest.raises(KeyReused):
+        await paint.submit(some, {"a": 1}, Basket(numbers={0}, counts={}), key="k")
+
+
+async def test_the_order_of_a_list_counts_under_a_key(app):
+    @app.task(name="shop.line_up")
+    async def line_up(names: list[str], pairs: dict[str, list[int]]) -> None: ...
+
+    await line_up.submit(["a", "b"], {"x": [1, 2]}, key="k")
+    with pytest.raises(KeyReused):
+        await line_up.submit(["b", "a"], {"x": [1, 2]}, key="k")
+    with pytest.raises(KeyReused):
+        await line_up.submit(["a", "b"], {"x": [2, 1]}, key="k")
 
 
 async def test_a_key_may_be_unique_until_the_end(app):
@@ -264,6 +320,7 @@ async def test_a_parameter_of_the_task_comes_before_our_option(app):
         ({"key": 5}, "key"),
         ({"key": "k", "unique": "always"}, "unique"),
         ({"key": "k", "window": 60}, "window"),
+        ({"key": "k", "window": timedelta(-1)}, "window"),
         ({"unique": "unfinished"}, "unique"),
         ({"window": timedelta(1)}, "window"),
         ({"with_parent": True}, "with_parent"),

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -195,6 +196,33 @@ async def test_code_that_is_broken_at_first_is_waited_for(dev, folder, shop):
     await running.logged("started:")
     assert await ask(shop) == "Hello Ada"
     assert await running.end(signal.SIGINT) == 0
+
+
+async def test_a_worker_that_ends_while_it_loads_is_told_of(dev, folder, shop):
+    (folder / "shop.py").write_text("import os; os._exit(7)\n")
+    running = await dev()
+    await running.logged("exit code 7")
+    await running.logged("waiting")
+
+    (folder / "shop.py").write_text(SHOP)
+
+    await running.logged("started:")
+    assert await running.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("reference", ["shop", "shop.py", ":app", "shop:", ""])
+def test_what_no_save_can_mend_is_not_waited_for(folder, reference):
+    done = subprocess.run(
+        [sys.executable, "-m", "flowfabric", "dev", reference],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "is not of the form module:app" in done.stderr
 
 
 async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folder, client, shop):

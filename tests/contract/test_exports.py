@@ -26,6 +26,7 @@ PUBLIC = [
     "Retry",
     "Run",
     "SchemaMismatch",
+    "StepFailed",
     "Task",
     "Unavailable",
     "current",

@@ -462,3 +462,23 @@ async def test_a_worker_notices_what_an_operator_resumes(make_app, schedules, cl
         await clock.advance(HOUR)
         await eventually(lambda: ran)
     assert len(ran) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "args", "field"),
+    [
+        ({"tags": {f"shop.n{n}": "x" for n in range(63)}}, (), "tags"),
+        ({}, ("x" * (1 << 20),), "payload"),
+    ],
+)
+async def test_a_schedule_that_cannot_be_stored_keeps_the_worker_from_starting(
+    make_app, options, args, field
+):
+    app = make_app()
+
+    @app.every(timedelta(hours=1), args=args)
+    @app.task(name="shop.work", **options)
+    async def work(text: str = "") -> None: ...
+
+    with pytest.raises(InvalidInput, match=field):
+        await app.worker()

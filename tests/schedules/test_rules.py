@@ -116,6 +116,13 @@ def test_equal_steps_do_not_drift():
     assert rule.latest(anchor, late) == rule.after(late) - timedelta(minutes=7)
 
 
+def test_equal_steps_end_with_the_calendar():
+    rule = Rule(every=timedelta(days=36525), anchor=utc(2026, 5, 1))
+    times = list(rule.times(utc(2026, 5, 2)))
+    assert times[0] == rule.after(utc(2026, 5, 2))
+    assert times[-1] > utc(9800, 1, 1)
+
+
 def test_equal_steps_take_no_notice_of_the_clock_on_the_wall():
     rule = every_rule(
         timedelta(hours=24), datetime(2026, 3, 28, 9, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -197,6 +204,7 @@ def test_years_of_downtime_cost_no_years():
         ("", "has 0 fields"),
         (None, "must be text"),
         ("0 0 0 * *", "day of month '0'"),
+        (f"{'1,' * 200}1 0 * * *", "must be at most 256 bytes"),
     ],
 )
 def test_a_bad_expression_is_told_what_is_wrong(expression, told):
@@ -248,6 +256,8 @@ def test_a_bad_misfire_rule_is_told_the_nearest():
         (timedelta(days=40000), None, "every"),
         (timedelta(hours=1), datetime(2026, 1, 1), "start"),  # noqa: DTZ001
         (timedelta(hours=1), "now", "start"),
+        (timedelta(hours=1), datetime.max.replace(tzinfo=UTC), "start"),
+        (timedelta(hours=1), datetime.min.replace(tzinfo=ZoneInfo("Asia/Tokyo")), "start"),
     ],
 )
 def test_bad_steps_are_refused(every, start, field):

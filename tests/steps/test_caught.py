@@ -26,6 +26,7 @@ from flowfabric import (
 from flowfabric.client.steps import Steps
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import StepRecord
+from flowfabric.db import call
 from flowfabric.worker.caught import error_of, stored_error
 from steps.stage import journal, skip, until, until_held
 from worker.apps import working
@@ -181,36 +182,26 @@ async def test_a_failure_that_ends_the_attempt_is_not_remembered(app, db, shop, 
 @pytest.mark.parametrize("what", ["step", "sleep", "now", "submit", "result", "return"])
 @pytest.mark.parametrize("kind", ["async", "plain"])
 async def test_it_is_recorded_before_whatever_comes_next(app, db, shop, kind, what, monkeypatch):
-    """At the moment the next thing reaches the database, the failure is there."""
+    """It has been answered when the next call to the database is sent."""
 
     @app.task
     async def child() -> int:
         return 1
 
     other = await child.submit()
-    client = await app.client()
-    seen: list[bool] = []
+    invoke = call.invoke
+    sent: list[tuple[str, Any]] = []
 
-    def watched(function: Any) -> Any:
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            if not (args and getattr(args[-1], "kind", None) is StepKind.FAILURE):
-                seen.append("failure" in (await kinds(db)).values())
-            return await function(*args, **kwargs)
+    async def noted(connection: Any, statement: Any, args: Any) -> Any:
+        is_failure = statement.name == "record_steps" and ["failure"] in args
+        if not is_failure:
+            sent.append((statement.name, args))
+        rows = await invoke(connection, statement, args)
+        if is_failure:
+            sent.append(("failure", args))
+        return rows
 
-        return call
-
-    def watch() -> None:
-        monkeypatch.setattr(client.steps, "record", watched(client.steps.record))
-        for name in ("submit", "read_results"):
-            function = getattr(client.executions, name)
-            monkeypatch.setattr(client.executions, name, watched(function))
-        hand_in = client.executions.hand_in
-
-        def noted(*args: Any) -> None:
-            seen.append(what == "return")
-            hand_in(*args)
-
-        monkeypatch.setattr(client.executions, "hand_in", noted)
+    monkeypatch.setattr(call, "invoke", noted)
 
     if kind == "async":
 
@@ -219,7 +210,6 @@ async def test_it_is_recorded_before_whatever_comes_next(app, db, shop, kind, wh
             try:
                 await ctx.step("reserve", shop.reserve)
             except SoldOut:
-                watch()
                 match what:
                     case "step":
                         await ctx.step("next", shop.ship)
@@ -239,7 +229,6 @@ async def test_it_is_recorded_before_whatever_comes_next(app, db, shop, kind, wh
             try:
                 ctx.step_sync("reserve", shop.reserve)
             except SoldOut:
-                watch()
                 match what:
                     case "step":
                         ctx.step_sync("next", shop.ship)
@@ -256,9 +245,16 @@ async def test_it_is_recorded_before_whatever_comes_next(app, db, shop, kind, wh
     async with working(app):
         await other.result(timeout=20)
         run = await work.submit()
+        sent.clear()
         assert await run.result(timeout=20) == "done"
-    assert seen
-    assert seen[0]
+    mine = {
+        "submit": ("submit_executions", [run.id.uuid]),
+        "result": ("read_results", [other.id.uuid]),
+        "return": ("complete_executions", [run.id.uuid]),
+    }
+    name, subject = mine.get(what, ("record_steps", [run.id.uuid]))
+    order = [one for one, args in sent if one == "failure" or (one == name and subject in args)]
+    assert order[:2] == ["failure", name]
     assert (await kinds(db))["reserve"] == "failure"
     assert shop.calls.count("reserve") == 1
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Context, Fixed, PublicState, Retry
+from flowfabric import Context, ExecutionExpired, Fixed, PublicState, Retry, Run
 from flowfabric.worker import worker as worker_module
 from steps.stage import journal, skip, until
 from worker.apps import working
@@ -352,3 +352,55 @@ async def test_what_a_handler_leaves_running_does_not_make_it_pause(app, db):
     async with working(app):
         assert await run.result(timeout=20) == "done"
         await eventually(lambda: left[0].done())
+
+
+async def test_the_timeout_of_an_attempt_does_not_count_sleeps_and_waits(app, db, clock):
+    @app.task
+    async def child() -> int:
+        return 1
+
+    @app.task(timeout=timedelta(seconds=30))
+    async def work(ctx: Context) -> int:
+        await ctx.sleep(HOUR)
+        run = await ctx.submit(child.using(delay=HOUR))
+        return await run.result() + ctx.attempt
+
+    run = await work.submit()
+    expire = (await app.client()).executions.expire
+    async with working(app):
+        for state in (PublicState.DELAYED, PublicState.WAITING_CHILDREN):
+            await until(run, state)
+            await clock.advance(HOUR)
+            assert (await expire())[0] == 0
+            await skip(app, clock, timedelta(0))
+        assert await run.result(timeout=20) == 1
+    left = await db.fetchval(
+        "select detail from ff.event where execution_id = $1 and kind = 'expired'", run.id.uuid
+    )
+    assert left is None
+
+
+async def test_a_deadline_ends_a_sleep_and_the_parent_of_who_slept_is_told(app, clock):
+    @app.task
+    async def child(ctx: Context) -> None:
+        await ctx.sleep(HOUR)
+
+    children: list[Run[None]] = []
+
+    @app.task
+    async def parent(ctx: Context) -> str:
+        run = await ctx.submit(child.using(deadline=timedelta(minutes=1)))
+        children.append(run)
+        try:
+            await run.result()
+        except ExecutionExpired:
+            return "told"
+        return "it ended otherwise"
+
+    run = await parent.submit()
+    async with working(app):
+        await until(run, PublicState.WAITING_CHILDREN)
+        await until(children[0], PublicState.DELAYED)
+        await clock.advance(minutes=1)
+        assert (await (await app.client()).executions.expire())[0] == 1
+        assert await run.result(timeout=20) == "told"

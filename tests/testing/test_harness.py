@@ -321,6 +321,33 @@ class TestAssertSubmitted:
             ff.assert_submitted(greet.using(deadline=shop.DAY), "ada")
 
 
+class TestMisuse:
+    async def test_a_function_that_is_no_task(self, ff):
+        async def plain() -> int:
+            return 1
+
+        for call in (ff.submit, ff.run, ff.assert_submitted):
+            with pytest.raises(InvalidInput, match=r"not function: decorate it with @app\.task"):
+                await call(plain)
+
+    async def test_an_id_where_a_run_belongs(self, ff):
+        run = await ff.submit(greet, "ada")
+        with pytest.raises(InvalidInput, match=r"not ExecutionId: app\.get\(id\) returns one"):
+            await ff.run_until(run.id, "completed")
+        with pytest.raises(InvalidInput, match=r"not ExecutionId: app\.get\(id\) returns one"):
+            await ff.run(run.id)
+
+    async def test_a_number_where_a_time_belongs(self, ff):
+        with pytest.raises(InvalidInput, match="must be a timedelta"):
+            await ff.skip(60)
+
+    async def test_a_step_that_was_recorded_before(self, ff):
+        run = await ff.submit(shop.onboard, "tea")
+        await ff.run_until(run, step="charge")
+        with pytest.raises(AssertionError, match="'charge' was recorded before this call"):
+            await ff.run_until(run, step="charge")
+
+
 class TestBinding:
     async def test_every_app_uses_the_database_of_the_test(self, ff, monkeypatch):
         assert app.settings.database_url == ff.database_url

@@ -289,6 +289,14 @@ async def test_a_synchronous_connection_is_not_for_submit(db, app, greet):
         await greet.submit("Ann", via=connection)
 
 
+async def test_a_synchronous_connection_on_an_event_loop_is_sent_to_a_thread(db, app, greet):
+    with (
+        psycopg.connect(db.url) as connection,
+        pytest.raises(RuntimeError, match=r"await asyncio\.to_thread\(greet\.submit_sync, "),
+    ):
+        greet.submit_sync("Ada", via=connection)
+
+
 async def test_an_asynchronous_connection_is_not_for_submit_sync(db, app, greet):
     connection = await db.connect()
     with pytest.raises(InvalidInput, match=r"via: is an asynchronous .*await greet\.submit\("):

@@ -186,16 +186,16 @@ class App:
         def register(function: Callable[..., Any]) -> Task[..., Any, Any]:
             spec = TaskSpec(
                 function=function,
-                name=name or task_name(function),
+                name=task_name(function) if name is None else name,
                 lane=lane,
                 priority=priority,
-                needs=needs if isinstance(needs, str) else frozenset(needs),  # type: ignore[arg-type]
+                needs=needs,  # type: ignore[arg-type]
                 retry=retry,
                 timeout=timeout,
                 deadline=deadline,
                 max_reclaims=max_reclaims,
                 retention=retention,
-                tags=tags or {},
+                tags={} if tags is None else tags,
                 version=version,
                 providers=self._surroundings.providers,
             )

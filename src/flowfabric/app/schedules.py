@@ -18,7 +18,12 @@ from flowfabric.client import FlowFabric
 from flowfabric.client.schedules import Declaration, Declared, Fired
 from flowfabric.core.errors import FlowFabricError, InvalidInput, NotFound, Refused
 from flowfabric.core.execution import check_name
-from flowfabric.core.schedule import MAX_SCHEDULE_NAME_BYTES, DueSchedule, Rule
+from flowfabric.core.schedule import (
+    MAX_SCHEDULE_NAME_BYTES,
+    MAX_SCHEDULE_TAGS,
+    DueSchedule,
+    Rule,
+)
 from flowfabric.core.states import Misfire
 from flowfabric.telemetry import ENGINE_LOGGER
 from flowfabric.worker.context import Context
@@ -58,6 +63,13 @@ class Schedule:
                 field=f"schedule {self.name}: {error.field}",
                 problem=f"{error.problem}; give it as args= or kwargs= of the schedule",
             ) from error
+        # Refused by the database, one of them would keep all of them from being declared.
+        if len(submission.tags) > MAX_SCHEDULE_TAGS:
+            raise InvalidInput(
+                field=f"schedule {self.name}: tags",
+                problem=f"must be at most {MAX_SCHEDULE_TAGS}: two more say what fired",
+            )
+        submission.check()
         for option in ("key", "delay", "delayed_until"):
             if getattr(submission, option) is not None:
                 raise InvalidInput(

@@ -36,6 +36,8 @@ T = TypeVar("T")  # the result of the execution
 
 Unique = Literal["window", "unfinished"]
 
+MOST_KEY_WINDOW = timedelta(days=3652)
+
 # What `submit` takes beside the arguments of a task, unless the task has a parameter of that name.
 SUBMIT_OPTIONS = ("key", "unique", "window", "via")
 
@@ -209,14 +211,16 @@ class Task(Generic[P, R, T]):
         """What a submit with these arguments would store."""
         spec, options = self.spec, self._options
         namespace = self._app.settings.namespace
-        payload = spec.encode(args, kwargs)
+        keyed: dict[str, Any] = {}
+        if options.key is None:
+            payload = spec.encode(args, kwargs)
+        else:
+            payload, comparable = spec.encode_comparable(args, kwargs)
+            keyed = self._keyed(options.key, comparable)
         lane = spec.lane if options.lane is None else options.lane
         if options.tags is not None:
             check_tags(options.tags)
-        keyed: dict[str, Any] = {}
-        if options.key is not None:
-            keyed = self._keyed(options.key, payload)
-        elif options.unique is not None or options.window is not None:
+        if options.key is None and (options.unique is not None or options.window is not None):
             raise InvalidInput(
                 field="unique" if options.unique is not None else "window", problem="needs a key"
             )
@@ -259,18 +263,20 @@ class Task(Generic[P, R, T]):
                 ) from error
         return submissions
 
-    def _keyed(self, key: str, payload: bytes) -> dict[str, Any]:
+    def _keyed(self, key: str, comparable: bytes) -> dict[str, Any]:
         window, unique = self._options.window, self._options.unique
         check_text("key", key, 512)
         if window is not None and not isinstance(window, timedelta):
             raise InvalidInput(
                 field="window", problem=f"must be a timedelta, not {type(window).__name__}"
             )
+        if window is not None and not timedelta(0) <= window <= MOST_KEY_WINDOW:
+            raise InvalidInput(field="window", problem="must be between nothing and ten years")
         if unique is not None and unique not in tuple(KeyScope):
             raise InvalidInput(field="unique", problem="must be 'window' or 'unfinished'")
         return {
             "key": key,
-            "key_fingerprint": hashlib.sha256(self.name.encode() + b"\0" + payload).digest(),
+            "key_fingerprint": hashlib.sha256(self.name.encode() + b"\0" + comparable).digest(),
             "key_scope": KeyScope.WINDOW if unique is None else KeyScope(unique),
             "key_window": DEFAULT_KEY_WINDOW if window is None else window,
         }
@@ -295,7 +301,9 @@ class Task(Generic[P, R, T]):
             return call(lambda: self._store(submissions), f"{instead}(...)")
 
         def find(anew: bool) -> Place:
-            return call(lambda: self._place(submissions, anew), f"{instead}(..., via=...)")
+            # A synchronous connection cannot be awaited: somebody else's thread can.
+            thread = f"asyncio.to_thread({instead}_sync, ..., via=...)"
+            return call(lambda: self._place(submissions, anew), thread)
 
         with tracing.send_span(submissions):
             return submit_joined_sync(find, via, submissions, instead=instead)

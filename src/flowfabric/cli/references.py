@@ -28,6 +28,11 @@ TASK_ARGUMENT = typer.Argument(
 EXIT_BROKEN = 1
 
 
+def check_app_reference(reference: str) -> None:
+    """Refuse what names no app whatever the files hold."""
+    _split(reference, "module:app", "MODULE:APP")
+
+
 def load_app(reference: str) -> App:
     """The app that `module:attribute` names, with the current folder importable."""
     hint = "MODULE:APP"

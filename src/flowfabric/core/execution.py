@@ -87,13 +87,7 @@ class Submission:
 
         The route is checked when it is registered, once for all its submissions.
         """
-        if self.priority.__class__ is not int:
-            raise InvalidInput(
-                field="priority",
-                problem=f"must be a whole number, not {type(self.priority).__name__}",
-            )
-        if not -(2**31) <= self.priority < 2**31:
-            raise InvalidInput(field="priority", problem="must fit into 32 bits")
+        check_priority(self.priority)
         if len(self.payload) > MAX_PAYLOAD_BYTES:
             raise InvalidInput(
                 field="payload",
@@ -107,14 +101,8 @@ class Submission:
             or self.deadline_at is not None
         ):
             self._check_times()
-        if self.max_reclaims is not None and (
-            isinstance(self.max_reclaims, bool)
-            or not isinstance(self.max_reclaims, int)
-            or not 0 <= self.max_reclaims <= 1_000_000
-        ):
-            raise InvalidInput(
-                field="max_reclaims", problem="must be a whole number from 0 to 1000000"
-            )
+        if self.max_reclaims is not None:
+            check_max_reclaims(self.max_reclaims)
         if self.tags:
             check_tags(self.tags)
         if self.key is not None:
@@ -579,6 +567,20 @@ class LaneInfo:
     reason: str | None = None
     changed_by: str | None = None
     changed_at: datetime | None = None
+
+
+def check_priority(priority: int) -> None:
+    if priority.__class__ is not int:
+        raise InvalidInput(
+            field="priority", problem=f"must be a whole number, not {type(priority).__name__}"
+        )
+    if not -(2**31) <= priority < 2**31:
+        raise InvalidInput(field="priority", problem="must fit into 32 bits")
+
+
+def check_max_reclaims(number: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= 1_000_000:
+        raise InvalidInput(field="max_reclaims", problem="must be a whole number from 0 to 1000000")
 
 
 def check_lane(lane: str) -> None:

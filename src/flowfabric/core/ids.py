@@ -40,6 +40,10 @@ class ExecutionId(str):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read an id in any spelling; `MissingTag`, `InvalidPartitionIndex` or `InvalidUuid`."""
+        if not isinstance(text, str):
+            raise MissingTag(
+                field="execution_id", problem=f"must be text, not {type(text).__name__}"
+            )
         head, found, tail = text.partition("}:")
         if not found or not head.startswith("{fp:"):
             raise MissingTag(

@@ -135,6 +135,10 @@ def capability_set(capabilities: Iterable[str], name: str = "needs") -> frozense
         raise InvalidInput(
             field=name, problem=f"must be a set of text, as in {{{capabilities!r}}}, not one text"
         )
+    if not isinstance(capabilities, Iterable):
+        raise InvalidInput(
+            field=name, problem=f"must be a set of text, not {type(capabilities).__name__}"
+        )
     tokens: set[str] = set()
     for token in capabilities:
         if not isinstance(token, str):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
@@ -27,6 +28,8 @@ SCHEDULED_AT_TAG = "schedule.at"
 """The tag of a firing that says for which time it is; `schedule.name` says of which schedule."""
 
 MAX_SCHEDULE_NAME_BYTES = 240
+MAX_CRON_BYTES = 256
+MAX_SCHEDULE_TAGS = 62
 LEAST_EVERY = timedelta(seconds=1)
 MOST_EVERY = timedelta(days=36525)
 
@@ -50,6 +53,9 @@ _FIELDS = {
 _WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()  # noqa: SIM905
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+# Without the ends, where a time cannot be told in every zone.
+_FIRST_START = datetime(1, 1, 2, tzinfo=UTC)
+_END_OF_STARTS = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,9 @@ class Rule:
 
     def after(self, moment: datetime) -> datetime:
         """The first time behind a moment."""
-        return next(self.times(moment))
+        for found in self.times(moment):
+            return found
+        raise InvalidInput(field="every", problem=f"{self} has no time before the year 10000")
 
     def times(self, moment: datetime) -> Iterator[datetime]:
         """The times behind a moment, ascending."""
@@ -97,9 +105,10 @@ class Rule:
     def _steps(self, moment: datetime, every: timedelta) -> Iterator[datetime]:
         anchor = _LONG_AGO if self.anchor is None else self.anchor
         number = 0 if moment < anchor else (moment - anchor) // every + 1
-        while True:
-            yield (anchor + number * every).astimezone(UTC)
-            number += 1
+        with suppress(OverflowError):  # the calendar ends
+            while True:
+                yield (anchor + number * every).astimezone(UTC)
+                number += 1
 
     def _calendar(self, moment: datetime) -> Iterator[datetime]:
         from cronsim import CronSim  # an app without schedules needs no calendar
@@ -218,6 +227,8 @@ def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
             )
         text = _MACROS[text.lower()]
     fields = text.split()
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_CRON_BYTES:
+        raise InvalidInput(field="cron", problem=f"must be at most {MAX_CRON_BYTES} bytes")
     if len(fields) != 5:
         raise InvalidInput(
             field="cron",
@@ -245,6 +256,8 @@ def every_rule(every: timedelta, start: datetime | None = None) -> Rule:
     if start is not None:
         if not isinstance(start, datetime) or start.tzinfo is None:
             raise InvalidInput(field="start", problem="must be a datetime with a time zone")
+        if not _FIRST_START <= start < _END_OF_STARTS:
+            raise InvalidInput(field="start", problem="must be between the years 1 and 9999")
         start = start.astimezone(UTC)
     return Rule(every=every, anchor=start)
 

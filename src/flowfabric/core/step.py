@@ -15,8 +15,9 @@ _MAX_COUNT = 2**31
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Step:
-    """One thing to be recorded. `position` counts the steps its run had started before it;
-    `is_sequential` says that none of them was still in flight."""
+    """One thing to be recorded. `position` counts the steps of the handler's own flow; those it
+    starts beside itself share one. `is_sequential` says that it was of the handler's own flow, and
+    that no other was in flight."""
 
     name: str
     occurrence: int

@@ -85,6 +85,7 @@ class Harness:
 
     async def submit(self, task: Task[P, R, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """Submit a task; it runs with the next `run`, `run_until` or `drain`."""
+        _check(task, Task)
         await self._meet(task.app)
         return await task.submit(*args, **kwargs)
 
@@ -100,6 +101,8 @@ class Harness:
         retry's back-off, a delay, a sleep, the lease of a crashed worker.
         """
         __tracebackhide__ = True
+        if isinstance(what, ExecutionId):
+            _check(what, Run)
         run: Run[Any] = what if isinstance(what, Run) else await self.submit(what, *args, **kwargs)
         here = await self._begin()
         jumps = 0
@@ -131,6 +134,7 @@ class Harness:
         the handler stands still until the next `run`, `run_until` or `drain`.
         """
         __tracebackhide__ = True
+        _check(run, Run)
         if (state is None) == (step is None):
             raise InvalidInput(field="state", problem="give either a state or a step")
         here = await self._begin()
@@ -138,6 +142,8 @@ class Harness:
             here.gate.close_at(run.id, step)
         wanted = None if state is None else _state(state)
         what = f"step {step!r}" if wanted is None else str(wanted)
+        if step and any(one.name == step for one in await self.steps(run)):
+            what += f" again ({step!r} was recorded before this call)"
         while not here.gate.is_reached and (now := await self._state(run)) is not wanted:
             if now.is_terminal:
                 raise AssertionError(await self._standstill(run, what))
@@ -183,6 +189,7 @@ class Harness:
 
         What becomes due runs with the next `run`, `run_until` or `drain`. Python's clock stays.
         """
+        _check(by, timedelta)
         span = by + timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         if span < timedelta():
             raise InvalidInput(field="by", problem="time does not go back")
@@ -248,6 +255,7 @@ class Harness:
         once, `times=0` is never. This is no coroutine: it needs no await.
         """
         __tracebackhide__ = True
+        _check(task, Task)
         expected = Expectation(task, args, kwargs)
         several = self.submitted()
         found = [one for one in several if expected.fits(one)]
@@ -431,6 +439,22 @@ class Harness:
         if steps := await self.steps(run):
             lines.append(f"Its steps: {', '.join(step.name for step in steps)}")
         return "\n".join(lines)
+
+
+_HINTS: dict[type, str] = {
+    Task: "decorate it with @app.task",
+    Run: "app.get(id) returns one",
+    timedelta: "or name the unit, as in skip(days=1)",
+}
+
+
+def _check(given: object, kind: type) -> None:
+    """Say what belongs where something else was given."""
+    if not isinstance(given, kind):
+        name = kind.__name__ if kind is timedelta else kind.__name__.lower()
+        raise InvalidInput(
+            field=name, problem=f"must be a {name}, not {type(given).__name__}: {_HINTS[kind]}"
+        )
 
 
 def _state(text: PublicState | str) -> PublicState:

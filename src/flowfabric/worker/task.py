@@ -4,8 +4,9 @@ travel as JSON by its type hints."""
 from __future__ import annotations
 
 import inspect
+import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -21,7 +22,10 @@ from flowfabric.core.execution import (
     DEFAULT_LANE,
     MAX_NAME_BYTES,
     check_lane,
+    check_max_reclaims,
     check_name,
+    check_priority,
+    check_tags,
     check_text,
 )
 from flowfabric.core.policy import (
@@ -67,7 +71,14 @@ class TaskSpec:
         if self.version is not None:
             check_text("version", self.version, MAX_NAME_BYTES)
         check_lane(self.lane)
+        check_priority(self.priority)
+        check_max_reclaims(self.max_reclaims)
+        check_tags(self.tags)
         object.__setattr__(self, "needs", capability_set(self.needs))
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise InvalidInput(
+                field="retry", problem=f"must be a Retry, not {type(self.retry).__name__}"
+            )
         _ = self.policy
         if self.deadline is not None:
             milliseconds("deadline", self.deadline, least=1)
@@ -198,11 +209,26 @@ class TaskSpec:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments; `InvalidInput` names the one that is off."""
+        return self._written(args, kwargs)[1]
+
+    def encode_comparable(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes, bytes]:
+        """The payload, and a form of it that is the same for all calls with equal arguments: the
+        payload has sets and mappings in the order they happen to be in."""
+        arguments, payload = self._written(args, kwargs)
+        try:
+            written = _ordered(arguments, json.loads(payload))
+        except ValueError:  # a number of more digits than Python reads
+            return payload, payload
+        return payload, json.dumps(written, sort_keys=True).encode()
+
+    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
+        """The arguments as their hints say, and as JSON."""
         arguments = self._bound(args, kwargs)
         try:
-            return self._argument_writer.to_json(
-                self._arguments.validator.validate_python(arguments)
-            )
+            valid = self._arguments.validator.validate_python(arguments)
+            return valid, self._argument_writer.to_json(valid)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise InvalidInput(
@@ -312,6 +338,27 @@ class TaskSpec:
             except PydanticSerializationError:
                 return name
         return "arguments"
+
+
+def _ordered(value: Any, written: Any) -> Any:
+    """JSON with what was written from sets in an order of its own."""
+    if isinstance(written, list):
+        if not isinstance(value, list | tuple | Set) or len(value) != len(written):
+            return written
+        items = [_ordered(*pair) for pair in zip(value, written, strict=True)]
+        return sorted(items, key=_sorted_json) if isinstance(value, Set) else items
+    if not isinstance(written, dict):
+        return written
+    if isinstance(value, Mapping):
+        if len(value) != len(written):
+            return written
+        pairs = zip(value.values(), written.items(), strict=True)
+        return {name: _ordered(inner, item) for inner, (name, item) in pairs}
+    return {name: _ordered(getattr(value, name, None), item) for name, item in written.items()}
+
+
+def _sorted_json(written: Any) -> str:
+    return json.dumps(written, sort_keys=True)
 
 
 def _told(error: ValidationError) -> str:

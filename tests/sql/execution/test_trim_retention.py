@@ -349,6 +349,59 @@ async def test_four_at_once_trim_every_execution_once_and_none_fails(db, clock, 
     assert await owned(engine) == dict.fromkeys(TABLES, 0)
 
 
+# Children
+
+
+@pytest.mark.parametrize("policy", [None, {"retention_ms": 1}], ids=["default", "own"])
+@pytest.mark.parametrize("with_parent", [True, False])
+async def test_a_child_stays_while_its_parent_goes_on(clock, engine, make, policy, with_parent):
+    """Else the next run of the parent would submit it again."""
+    parent = await make.execution("leased", lane="p")
+    kid = (await engine.submit(parent=parent.id, with_parent=with_parent, policy=policy)).id
+    alone = (await engine.submit(policy=policy)).id
+    for id_ in (kid, alone):
+        await engine.complete(await engine.take(id_))
+    await engine.delay(parent.lease, timedelta(days=400))
+    await clock.advance(days=365)
+    assert await trim_all(engine) == 1
+    assert await ids(engine) == {parent.id, kid}
+    await engine.cancel(parent.id)
+    assert await trim_all(engine) == 1
+    assert await ids(engine) == {parent.id}
+
+
+async def test_what_is_kept_does_not_keep_others(clock, engine, make):
+    parent = await make.execution("delayed", lane="p", delay=timedelta(days=400))
+    own = {"retention_ms": 1}
+    for policy in (own, None):
+        for _ in range(5):
+            kid = await engine.submit(parent=parent.id, policy=policy)
+            await engine.complete(await engine.take(kid.id))
+        for _ in range(4):
+            await make.execution("completed", policy=policy)
+    await clock.advance(MONTH)
+    assert await trim_all(engine, 2) == 8
+    assert len(await ids(engine)) == 11
+
+
+async def test_the_children_of_a_child_go_when_that_has_ended(clock, engine, make):
+    parent = await make.execution("leased", lane="p")
+    kid = (await engine.submit(parent=parent.id)).id
+    grandkid = (await engine.submit(parent=kid)).id
+    for id_ in (kid, grandkid):
+        await engine.complete(await engine.take(id_))
+    await clock.advance(MONTH)
+    assert await trim_all(engine) == 1
+    assert await ids(engine) == {parent.id, kid}
+
+
+async def test_a_child_without_a_parent_any_more_goes(clock, engine, make):
+    kid = (await engine.submit(parent=new_id())).id
+    await engine.complete(await engine.take(kid))
+    await clock.advance(MONTH)
+    assert await trim_all(engine) == 1
+
+
 # Events
 
 

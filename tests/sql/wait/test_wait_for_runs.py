@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from support.factories import TTL, Engine, new_id, refused
+from support.hints import hints
 
 
 async def targets(engine, number, lane="kids"):
@@ -247,6 +248,39 @@ async def test_a_worker_of_the_waiter_is_told(db, engine, make):
     await end(engine, kid)
     await listener.execute("select 1")
     assert heard == ["0:w"]
+
+
+async def test_workers_of_what_it_waits_for_are_told_once_its_locks_are_gone(db, engine, make):
+    """A claim that meets the locks finds nothing, and nobody else would tell it to look again."""
+    waiter = await make.execution("leased", lane="w")
+    kids = await targets(engine, 2)
+    other = Engine(await db.connect())
+
+    async def wait_and_commit() -> None:
+        transaction = other.connection.transaction()
+        await transaction.start()
+        assert (await other.wait_for(waiter.lease, kids)).word == "waiting"
+        assert await engine.claim(5, lanes=["kids"]) == [], "they are locked"
+        await transaction.commit()
+
+    assert await hints(db, "ff_ready", wait_and_commit) == ["0:kids"]
+    assert {lease.execution_id for lease in await engine.claim(5, lanes=["kids"])} == set(kids)
+
+
+async def test_also_when_the_one_who_would_wait_is_refused(db, engine, make):
+    waiter = await make.execution("leased", lane="w")
+    kids = await targets(engine, 1)
+    stale = replace(waiter.lease, epoch=7)
+    assert await hints(db, "ff_ready", lambda: engine.wait_for(stale, kids)) == ["0:kids"]
+
+
+async def test_nobody_is_told_of_what_cannot_be_claimed(db, engine, make):
+    waiter = await make.execution("leased", lane="w")
+    running = await make.execution("leased", lane="a")
+    delayed = await make.execution("delayed", lane="b")
+    ended = await make.execution("completed", lane="c")
+    kids = [running.id, delayed.id, ended.id]
+    assert await hints(db, "ff_ready", lambda: engine.wait_for(waiter.lease, kids)) == []
 
 
 # The end of a waiter

@@ -26,7 +26,7 @@ from flowfabric.cli.database import (
 from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN
 from flowfabric.cli.dev.watch import Watch
 from flowfabric.cli.output import complain, has_colour, printable
-from flowfabric.cli.references import APP_ARGUMENT
+from flowfabric.cli.references import APP_ARGUMENT, check_app_reference
 from flowfabric.cli.worker import split
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import Unavailable
@@ -66,6 +66,7 @@ def dev(
     ends all of it; a second one does not wait for what runs.
     """
     with failures_as_exit_codes():
+        check_app_reference(app)
         settings = Settings.from_environment()
         for sentence in unknown_variables():
             complain(sentence)
@@ -231,13 +232,15 @@ class Session:
     async def _after(self, child: Child) -> None:
         """A worker ended by itself: go on when that may help."""
         code = await child.process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == EXIT_BROKEN or not child.is_working:
+            if code != EXIT_BROKEN:
+                _tell("worker", f"ended before it could start ({how})")
             _tell("waiting", "for the next save")
             file = await self._either(self._watch.saved(Path.cwd(), child.started))
             if file is not None:
                 _tell("saved", f"{_shown(file)}: starting the worker")
             return
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
         _tell("worker", f"ended by itself ({how}); starting another")
         await self._either(asyncio.sleep(RESTART_SECONDS))
 

@@ -2,9 +2,9 @@
 -- the schedules that submit by themselves.
 
 -- One thing a handler did once. A later run of the same handler finds it by name and occurrence and
--- does not do it again. `position` counts the steps a run had started before this one; it is compared
--- only where no other step was in flight.
--- `failure`: it failed, and the handler went on all the same.
+-- does not do it again. `position` is 0, 1, 2, ... for the steps of the handler's own flow; those it
+-- starts beside itself share one. It is compared only where no other step was in flight.
+-- `failure`: it failed, and the handler went on all the same; the value tells of it as JSON.
 create type ff.step_kind as enum ('step', 'failure', 'sleep', 'now');
 
 create table ff.step (

@@ -1,0 +1,90 @@
+"""Failures of steps that a handler got over: stored, and raised again by a later run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+from typing import Any
+
+from flowfabric.core.errors import FlowFabricError, StepFailed
+from flowfabric.core.step import StepRecord
+from flowfabric.worker.failures import facts_of, message_of, type_of
+
+# Of one value among the arguments or attributes, and of all attributes together.
+_VALUE_BYTES = 16_384
+_ATTRIBUTES_BYTES = 65_536
+
+
+def stored_error(error: Exception) -> bytes:
+    """What is remembered of an exception: never raises, and always fits."""
+    facts: dict[str, Any] = {"type": type_of(error), "message": message_of(error)}
+    args = list(error.args)
+    if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:
+        args.append(error.filename)  # made with it, it does not keep it there
+    if _size(args):
+        facts["args"] = args
+    room = _ATTRIBUTES_BYTES
+    attributes = {}
+    for name, value in vars(error).items():
+        if (size := _size(value)) and size <= room:
+            attributes[name] = value
+            room -= size
+    if attributes:
+        facts["attributes"] = attributes
+    return json.dumps(facts).encode()
+
+
+def error_of(record: StepRecord) -> Exception:
+    """The exception that was remembered. One whose class is not among the imported modules, or
+    cannot be made without its `__init__`, is a `StepFailed`."""
+    facts = facts_of(record.value)
+    kind, message = str(facts.get("type", "")), str(facts.get("message", ""))
+    error = _rebuilt(kind, message, facts)
+    if error is None:
+        error = StepFailed(
+            f"Step {record.name!r} failed in an earlier run, with {kind}: {message}",
+            step=record.name,
+            type=kind,
+            message=message,
+        )
+    error.add_note(f"Step {record.name!r} failed in an earlier run and was not called again.")
+    return error
+
+
+def _size(value: object) -> int:
+    """How long a value is as JSON; 0 if it is too long, or would not come back as it is."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+        return len(text) if len(text) <= _VALUE_BYTES and json.loads(text) == value else 0
+    except Exception:
+        return 0
+
+
+def _rebuilt(name: str, message: str, facts: dict[str, Any]) -> Exception | None:
+    kind = _found(name)
+    if kind is None:
+        return None
+    try:
+        args = tuple(facts.get("args", [message]))
+        error = kind.__new__(kind, *args)
+        if not isinstance(error, OSError):
+            error.args = args
+        vars(error).update(facts.get("attributes", {}))
+    except Exception:
+        return None
+    if isinstance(error, FlowFabricError):
+        vars(error).setdefault("facts", {})
+    return error if isinstance(error, kind) else None
+
+
+def _found(name: str) -> type[Exception] | None:
+    """The class of that name in a module that is there already; nothing is imported."""
+    parts = name.split(".")
+    for length in reversed(range(len(parts))):
+        found: object = sys.modules.get(".".join(parts[:length]) or "builtins")
+        for part in parts[length:]:
+            found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
+        if isinstance(found, type) and issubclass(found, Exception):
+            return found
+    return None
