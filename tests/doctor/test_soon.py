@@ -122,3 +122,19 @@ async def test_work_that_no_live_worker_covers_is_not_expected_to_be_taken_over(
     assert await broken(conn, "L10") == [False]
     await conn.execute("update ff.lane set state = 'paused'")
     assert await broken(conn, "L10") == []
+
+
+async def test_a_child_is_not_late_while_its_parent_goes_on(engine, make, conn, clock):
+    parent = await make.execution("leased")
+    route = await engine.register(lane="child")
+    child = await engine.submit(route=route, parent=parent.id, policy={"retention_ms": 0})
+    await engine.cancel(child.id)
+    await clock.advance(hours=2)
+    assert (await conn.fetchval("select handled from ff.trim_retention(0::smallint)")) == 0
+    assert await broken(conn, "K02") == []
+    await engine.cancel(parent.id)
+    assert await broken(conn, "K02") == []
+    await clock.advance(seconds=301)
+    assert len(await broken(conn, "K02")) == 1
+    assert (await conn.fetchval("select handled from ff.trim_retention(0::smallint)")) == 1
+    assert await broken(conn, "K02") == []

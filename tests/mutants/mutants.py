@@ -361,4 +361,137 @@ MUTANTS: tuple[Mutant, ...] = (
             "and e.execution_id = k.execution_id and e.phase <> 'terminal')",
         ),
     ),
+    # Steps
+    _mutant(
+        "whoever lost its lease records steps",
+        "functions/step/record_steps.sql",
+        "tests/sql/step/test_record_steps.py::test_a_fence_that_is_not_good_records_nothing",
+        (
+            "where j.word = 'held' and j.words is null and j.nth = 1",
+            "where j.word in ('held', 'stale_lease') and j.words is null and j.nth = 1",
+        ),
+    ),
+    _mutant(
+        "the last writer of a step wins",
+        "functions/step/record_steps.sql",
+        "tests/sql/step/test_record_steps.py::"
+        "test_the_first_writer_wins_and_a_repeat_gets_its_value",
+        (
+            "on conflict do nothing",
+            "on conflict (partition_key, execution_id, name, occurrence) "
+            "do update set value = excluded.value",
+        ),
+    ),
+    _mutant(
+        "the step of a zombie stands for that of the holder",
+        "functions/step/record_steps.sql",
+        "tests/model/test_found.py::test_a_step_is_not_said_to_exist_because_a_zombie_asked_for_it",
+        ("a.word = 'held' and p.words is null\n", "p.words is null\n"),
+    ),
+    _mutant(
+        "a replay keeps the step it is to begin with",
+        "shared/_forget_steps.sql",
+        "tests/sql/step/test_replay_from_step.py::test_from_a_step_on_everything_is_forgotten",
+        ("s.position >= v_position", "s.position > v_position"),
+    ),
+    _mutant(
+        "retry lets a sleeper sleep on",
+        "functions/execution/retry_execution.sql",
+        "tests/sql/step/test_record_steps.py::test_retry_ends_the_sleep_as_well",
+        ("s.kind = 'sleep' and s.until_at > v_now", "s.kind = 'sleep' and s.until_at < v_now"),
+    ),
+    # Waits and children
+    _mutant(
+        "one run too few is enough",
+        "shared/_wake_runs.sql",
+        "tests/sql/wait/test_wait_for_runs.py::test_k_of_n_is_enough",
+        ("count(*)::integer as number", "count(*)::integer + 1 as number"),
+    ),
+    _mutant(
+        "who could not be told is forgotten",
+        "shared/_wake_runs.sql",
+        "tests/sql/wait/test_wakes.py::test_a_waiter_that_is_locked_is_left_and_the_answer_says_so",
+        ("set wakes_pending = i.is_pending", "set wakes_pending = false"),
+    ),
+    _mutant(
+        "a child outlives its parent",
+        "shared/_wake_runs.sql",
+        "tests/sql/wait/test_children.py::test_children_end_with_their_parent",
+        (
+            "when e.ends_with_parent and e.phase <> 'terminal' then true else",
+            "when true then false else",
+        ),
+    ),
+    _mutant(
+        "grandchildren live on",
+        "shared/_wake_runs.sql",
+        "tests/sql/wait/test_children.py::test_grandchildren_end_too",
+        ("        where x.is_awaited);", "        where false);"),
+    ),
+    _mutant(
+        "a wait does not lock what it waits for",
+        "functions/execution/wait_for_runs.sql",
+        "tests/sql/wait/test_wait_for_runs.py::"
+        "test_it_waits_for_a_target_that_is_ending_and_counts_it",
+        ("array_append(v_targets, p_execution_id)", "array[p_execution_id]"),
+    ),
+    _mutant(
+        "a waiter that ends leaves its waits behind",
+        "shared/_end_executions.sql",
+        "tests/sql/wait/test_wait_for_runs.py::"
+        "test_a_waiter_that_is_cancelled_leaves_no_wait_behind",
+        ("if v_idlers is not null then", "if false then"),
+    ),
+    _mutant(
+        "a parent that has ended takes more children",
+        "shared/_take_parents.sql",
+        "tests/sql/wait/test_children.py::test_a_parent_that_has_ended_takes_no_more_children",
+        (" filter (where l.phase <> 'terminal')", ""),
+    ),
+    _mutant(
+        "a claim leases the children of what it ends",
+        "functions/execution/claim_executions.sql",
+        "tests/model/test_found.py::test_a_claim_leases_no_child_whose_parent_it_ends",
+        ("      where x.phase <> 'terminal'\n", "      where true\n"),
+    ),
+    _mutant(
+        "an attempt is timed out after its parent ended it",
+        "functions/execution/expire_executions.sql",
+        "tests/model/test_found.py::"
+        "test_an_attempt_out_of_time_is_not_settled_after_its_parent_ended_it",
+        ("      where x.phase = 'active');", "      where true);"),
+    ),
+    # Schedules
+    _mutant(
+        "a schedule fires whatever was read of it",
+        "functions/schedule/fire_schedule.sql",
+        "tests/schedules/test_firing.py::test_of_two_at_the_same_moment_one_fires",
+        ("    and s.next_at = p_expected_next_at and s.rule_no = p_rule_no\n", ""),
+    ),
+    _mutant(
+        "a schedule fires by a rule that is over",
+        "functions/schedule/fire_schedule.sql",
+        "tests/schedules/test_firing.py::test_what_was_read_before_the_rule_changed_does_not_fire",
+        ("s.next_at = p_expected_next_at and s.rule_no = p_rule_no", "s.next_at is not null"),
+    ),
+    _mutant(
+        "an older version of an app says which schedules there are",
+        "functions/schedule/declare_schedules.sql",
+        "tests/schedules/test_declaring.py::"
+        "test_the_newest_version_wins_and_an_older_worker_does_not_undo_it",
+        ("if v_known.version > p_version then", "if false then"),
+    ),
+    _mutant(
+        "a declaration lets a paused schedule go on",
+        "functions/schedule/declare_schedules.sql",
+        "tests/schedules/test_declaring.py::test_a_pause_outlives_declarations_and_new_rules",
+        ("next_at = case when s.is_paused then null\n", "is_paused = false, next_at = case\n"),
+    ),
+    _mutant(
+        "a schedule that is not declared any more goes on",
+        "functions/schedule/declare_schedules.sql",
+        "tests/schedules/test_declaring.py::"
+        "test_what_is_not_declared_any_more_is_orphaned_and_never_fires",
+        ("      and s.name <> all (p_names)\n", "      and false\n"),
+    ),
 )

@@ -13,6 +13,9 @@ are rolled back; the clock stands still, so that answers and rows can be compare
   reconciler handles nothing, a batch answers busy). Then it changed nothing, and when it is called
   again after the commit both are as in first-then-second. A row that nobody holds is never passed.
 * After a rollback the second is as if it had been alone, or it passed over the row.
+* Some executions have another beside them: one that they wait for, one that waits for them, or a
+  child that ends with them. What becomes of the other is compared as well, after the wakes that
+  could not be delivered at once have been resolved.
 * Nobody meets a deadlock, a lock timeout or a failed serialisation, and what may pass over a row
   does not wait for it (see Case.may_wait for the one exception).
 """
@@ -33,9 +36,22 @@ import asyncpg
 
 from support.clock import Clock
 from support.database import Database
-from support.factories import STATES, TTL, Engine, Execution, Factory, Granted, Lease, Outcome
+from support.factories import (
+    STATES,
+    TTL,
+    Engine,
+    Execution,
+    Factory,
+    Granted,
+    Lease,
+    Outcome,
+    Step,
+)
 
 LANE = "pairs"
+OTHER_LANE = "pairs-other"
+# What somebody may wait for; nobody touches it.
+TARGET = UUID("01900000-0000-7000-8000-000000000001")
 START = datetime(2040, 1, 1, tzinfo=UTC)
 PATIENCE_SECONDS = 10.0
 POLICY = {
@@ -53,6 +69,9 @@ class Subject:
     lease: Lease
     key: bytes
     claims: dict[int, UUID]
+    # the execution that its end concerns, or that it waits for, and its lease
+    other: UUID | None = None
+    other_lease: Lease | None = None
 
     def grant(self) -> Granted:
         return Granted(
@@ -67,6 +86,13 @@ class Subject:
 # States: those of the factory, and those in which something is granted or due.
 
 Build = Callable[[Factory, Engine, Clock, bytes], Awaitable[Execution]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside(Execution):
+    """An execution with another beside it."""
+
+    other: Execution
 
 
 def _plain(state: Any) -> Build:
@@ -101,7 +127,83 @@ def _due(state: Any, after: timedelta, *, ttl: timedelta = TTL, **item: Any) -> 
     return build
 
 
+async def _with_target(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Beside:
+    """Both run, and one may come to wait for the other."""
+    execution = await _plain("leased")(make, engine, clock, key)
+    other = await make.execution("waiting", lane=OTHER_LANE)
+    # of another process: who reports the first dead does not mean it
+    lease = await engine.take(other.id, lanes=[OTHER_LANE], instance="pool-9")
+    return Beside(
+        id=execution.id,
+        route=execution.route,
+        lease=execution.lease,
+        other=replace(other, lease=lease),
+    )
+
+
+async def _awaiting(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Beside:
+    """It waits for one that runs."""
+    pair = await _with_target(make, engine, clock, key)
+    assert pair.lease is not None
+    assert (await engine.wait_for(pair.lease, [pair.other.id])).word == "waiting"
+    return pair
+
+
+async def _awaited(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Beside:
+    """It runs, and another waits for it."""
+    pair = await _with_target(make, engine, clock, key)
+    assert pair.other.lease is not None
+    assert (await engine.wait_for(pair.other.lease, [pair.id])).word == "waiting"
+    return pair
+
+
+async def _with_child(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Beside:
+    """It runs and has a child that ends with it."""
+    execution = await _plain("leased")(make, engine, clock, key)
+    route = await engine.register(lane=OTHER_LANE)
+    child = await engine.submit(route=route, parent=execution.id, with_parent=True)
+    assert child.word == "created"
+    assert child.id is not None
+    return Beside(
+        id=execution.id,
+        route=execution.route,
+        lease=execution.lease,
+        other=Execution(id=child.id, route=route, lease=None),
+    )
+
+
+def _with_steps(state: str) -> Build:
+    async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
+        execution = await _plain("leased")(make, engine, clock, key)
+        assert execution.lease is not None
+        for at, name in enumerate(("open", "load", "save")):
+            await engine.record(execution.lease, name=name, position=at, value=b"1")
+        if state == "held":
+            assert (await engine.hold(execution.lease)).word == "held"
+        else:
+            assert (await engine.complete(execution.lease)).word == "completed"
+        return execution
+
+    return build
+
+
+async def _owing(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
+    """Ended, and marked as if somebody had to be told; there is nobody."""
+    execution = await _plain("completed")(make, engine, clock, key)
+    await engine.connection.execute(
+        "update ff.execution set wakes_pending = true where execution_id = $1", execution.id
+    )
+    return execution
+
+
 BUILDS: dict[str, Build] = {state: _plain(state) for state in STATES} | {
+    "completed, owing": _owing,
+    "completed, with steps": _with_steps("completed"),
+    "held, with steps": _with_steps("held"),
+    "leased, beside another": _with_target,
+    "awaiting one that runs": _awaiting,
+    "leased and awaited": _awaited,
+    "leased, with a child": _with_child,
     "waiting, granted": _granted("waiting"),
     "interrupted, granted": _granted("interrupted"),
     "expired lease, granted": _granted("expired_lease"),
@@ -131,6 +233,8 @@ class Operation:
     call: Call
     home: tuple[str, ...]
     passed: Any = None
+    # it is about the execution beside that of the case, if there is one
+    is_beside: bool = False
 
 
 def _instance(side: int) -> str:
@@ -161,6 +265,26 @@ async def _expire_worker(engine: Engine, instance: str) -> int:
     return count
 
 
+async def _record(engine: Engine, lease: Lease, wait: bool) -> Any:
+    (answer,) = await engine.record_many([(lease, Step(value=b"1"))], wait=wait)
+    return "busy" if answer.word == "busy" else answer
+
+
+async def _complete_other(engine: Engine, subject: Subject) -> Any:
+    if subject.other_lease is None:
+        return None
+    return await engine.complete(subject.other_lease)
+
+
+async def _cancel_other(engine: Engine, subject: Subject) -> Any:
+    return None if subject.other is None else await engine.cancel(subject.other)
+
+
+async def _replay_from(engine: Engine, execution_id: UUID) -> Any:
+    """With the first of the two steps that a replay may be asked to begin with."""
+    return await engine.replay(execution_id, from_step="load")
+
+
 async def _trim(engine: Engine) -> int:
     count: int = await engine.connection.fetchval(
         "select handled from ff.trim_retention(p_partition_key => $1)", engine.partition_key
@@ -174,6 +298,7 @@ async def _handled(tick: Awaitable[tuple[int, timedelta | None]]) -> int:
 
 
 _WAITING = ("waiting", "interrupted", "retry_waiting", "replayed", "revoked", "expired_lease")
+_CONCERNING = ("leased and awaited", "leased, with a child")
 _LEASED = ("leased", "resumed", "retried", "reclaimed", "lease ran out", "attempt out of time")
 _ENDED = ("completed", "failed", "cancelled", "expired", "timed_out", "cancelled_unstarted")
 _HELD = ("blocked", "held")
@@ -186,6 +311,10 @@ def _fenced(call: Callable[[Engine, Lease], Awaitable[Any]], passed: Any = None)
     return Operation(
         call=lambda engine, subject, side: call(engine, subject.lease), home=_LEASED, passed=passed
     )
+
+
+def _ending(call: Callable[[Engine, Lease], Awaitable[Any]], passed: Any = None) -> Operation:
+    return replace(_fenced(call, passed), home=_LEASED + _CONCERNING)
 
 
 def _operator(call: Callable[[Engine, UUID], Awaitable[Any]], home: tuple[str, ...]) -> Operation:
@@ -208,24 +337,33 @@ OPERATIONS: dict[str, Operation] = {
         home=_WAITING,
         passed=[],
     ),
-    "complete": _fenced(lambda engine, lease: engine.complete(lease, wait=True)),
-    "complete at once": _fenced(lambda engine, lease: engine.complete(lease), "busy"),
+    "complete": _ending(lambda engine, lease: engine.complete(lease, wait=True)),
+    "complete at once": _ending(lambda engine, lease: engine.complete(lease), "busy"),
     "fail": _fenced(lambda engine, lease: engine.fail(lease, wait=True)),
-    "fail at once": _fenced(lambda engine, lease: engine.fail(lease), "busy"),
+    "fail at once": _ending(lambda engine, lease: engine.fail(lease, "permanent"), "busy"),
     "release": _fenced(lambda engine, lease: engine.release(lease, wait=True)),
     "release at once": _fenced(lambda engine, lease: engine.release(lease), "busy"),
     "renew": _fenced(lambda engine, lease: engine.renew(lease), "busy"),
     "progress": _fenced(lambda engine, lease: engine.progress(lease, percent=50)),
     "delay": _fenced(lambda engine, lease: engine.delay(lease)),
+    "record_steps": _fenced(lambda engine, lease: _record(engine, lease, True)),
+    "record_steps at once": _fenced(lambda engine, lease: _record(engine, lease, False), "busy"),
+    "wait_for_runs": Operation(
+        call=lambda engine, subject, side: engine.wait_for(
+            subject.lease, [subject.other or TARGET]
+        ),
+        home=(*_LEASED, "leased, beside another", "leased and awaited"),
+    ),
     "wait_children": _fenced(lambda engine, lease: engine.wait_children(lease)),
     "hold": _fenced(lambda engine, lease: engine.hold(lease)),
-    "cancel as holder": _fenced(lambda engine, lease: engine.cancel_held(lease)),
-    "cancel": _operator(lambda engine, id_: engine.cancel(id_), _WAITING + _LEASED),
+    "cancel as holder": _ending(lambda engine, lease: engine.cancel_held(lease)),
+    "cancel": _operator(lambda engine, id_: engine.cancel(id_), _WAITING + _LEASED + _CONCERNING),
     "revoke": _operator(lambda engine, id_: engine.revoke(id_), _LEASED),
     "change_priority": _operator(
         lambda engine, id_: engine.change_priority(id_, 7), _WAITING + _LATER
     ),
     "replay": _operator(lambda engine, id_: engine.replay(id_), _ENDED),
+    "replay from a step": _operator(_replay_from, ("held, with steps", "completed, with steps")),
     "retry": _operator(lambda engine, id_: engine.retry(id_), _ENDED + _HELD + _LATER),
     "block": _operator(lambda engine, id_: engine.block(id_, actor="op"), _WAITING),
     "unblock": _operator(lambda engine, id_: engine.unblock(id_, actor="op"), _HELD),
@@ -279,7 +417,19 @@ OPERATIONS: dict[str, Operation] = {
     "expire_executions": _tick(lambda engine: _handled(engine.expire_executions()), _DUE),
     "expire_worker_leases": _tick(lambda engine: _expire_worker(engine, "pool-1"), _LEASED),
     "reap_grants": _tick(lambda engine: _handled(engine.reap()), ("waiting, grant over",)),
+    "resolve_wakes": _tick(lambda engine: _handled(engine.resolve()), ("completed, owing",)),
     "trim_retention": _tick(_trim, _ENDED),
+    "complete the other at once": Operation(
+        call=lambda engine, subject, side: _complete_other(engine, subject),
+        home=("leased, beside another", "awaiting one that runs"),
+        passed="busy",
+        is_beside=True,
+    ),
+    "cancel the other": Operation(
+        call=lambda engine, subject, side: _cancel_other(engine, subject),
+        home=("leased and awaited", "leased, with a child", "awaiting one that runs"),
+        is_beside=True,
+    ),
 }
 
 
@@ -328,7 +478,11 @@ def sample_of(first: str) -> list[Case]:
 
 def waiting() -> list[str]:
     """The operations that wait for their execution."""
-    return [name for name, operation in OPERATIONS.items() if operation.passed is None]
+    return [
+        name
+        for name, operation in OPERATIONS.items()
+        if operation.passed is None and not operation.is_beside
+    ]
 
 
 def in_line_of(first: str, *, all_homes: bool) -> list[Case]:
@@ -362,6 +516,11 @@ _FORBIDDEN = ("40P01", "40001", "55P03", "57014", "23505")
 
 _STORED = """
 select jsonb_build_object(
+  'other', (select to_jsonb(e) from ff.execution e
+            where e.partition_key = 0 and e.execution_id = $2),
+  'events of the other', (
+    select jsonb_agg(to_jsonb(v) - 'event_id' - 'xid' order by v.event_id)
+    from ff.event v where v.partition_key = 0 and v.execution_id = $2),
   'execution', (select to_jsonb(e) from ff.execution e
                 where e.partition_key = 0 and e.execution_id = $1),
   'body', (select to_jsonb(b) from ff.execution_body b
@@ -370,6 +529,10 @@ select jsonb_build_object(
                where a.partition_key = 0 and a.execution_id = $1),
   'events', (select jsonb_agg(to_jsonb(v) - 'event_id' - 'xid' order by v.event_id)
              from ff.event v where v.partition_key = 0 and v.execution_id = $1),
+  'steps', (select jsonb_agg(to_jsonb(s) order by s.name) from ff.step s
+            where s.partition_key = 0 and s.execution_id = $1),
+  'waits', (select jsonb_agg(to_jsonb(w) order by w.target_id) from ff.run_wait w
+            where w.partition_key = 0 and w.waiter_id = any (array[$1, $2])),
   'grant', (select to_jsonb(g) from ff."grant" g
             where g.partition_key = 0 and g.execution_id = $1))::text
 """
@@ -379,6 +542,10 @@ select not exists (
          select from (select from ff.execution e
                       where e.partition_key = 0 and e.execution_id = $1
                       for no key update skip locked) x)
+    or ($2::uuid is not null and not exists (
+         select from (select from ff.execution e
+                      where e.partition_key = 0 and e.execution_id = $2
+                      for no key update skip locked) x))
     or (exists (select from ff."grant" g where g.partition_key = 0 and g.execution_id = $1)
         and not exists (
           select from (select from ff."grant" g
@@ -414,6 +581,8 @@ class Ring:
         ring = cls(db, clock, Engine(db.conn), {n: Engine(await db.connect()) for n in (1, 2)})
         # The first trimming of a partition writes down where it stands; that is not raced here.
         await _trim(ring.side)
+        route = await ring.side.register(lane=f"{LANE}-target")
+        await ring.side.submit(id=TARGET, route=route, delay=timedelta(days=36_000))
         return ring
 
     async def run(self, cases: list[Case]) -> None:
@@ -598,8 +767,14 @@ class Ring:
             key = secrets.token_bytes(32)
             await self.clock.freeze(START)
             made = await BUILDS[state](self.make, self.side, self.clock, key)
+            other = made.other if isinstance(made, Beside) else None
             self._subject = Subject(
-                id=made.id, lease=made.lease or _forged(made.id), key=key, claims={}
+                id=made.id,
+                lease=made.lease or _forged(made.id),
+                key=key,
+                claims={},
+                other=other.id if other is not None else None,
+                other_lease=other.lease if other is not None else None,
             )
             self._state = state
             self._untouched = await self._stored(self.side, self._subject)
@@ -610,6 +785,8 @@ class Ring:
     async def _clear(self) -> None:
         if self._subject is not None:
             await self.db.forget(self._subject.id)
+            if self._subject.other is not None:
+                await self.db.forget(self._subject.other)
             await self.db.execute('delete from ff."grant"')
         self._state, self._subject = None, None
 
@@ -618,7 +795,11 @@ class Ring:
     ) -> Any:
         operation = OPERATIONS[case.first if side == 1 else case.second]
         try:
-            return await operation.call(engine or self.sides[side], subject, side)
+            answer = await operation.call(engine or self.sides[side], subject, side)
+            # who is locked is told later; see _stored
+            if isinstance(answer, Outcome) and answer.detail == {"wakes_pending": True}:
+                answer = replace(answer, detail=None)
+            return answer
         except asyncpg.PostgresError as error:
             return Refused(error.sqlstate or "", error.detail or error.message or "")
 
@@ -653,11 +834,13 @@ class Ring:
         raise Failed("it neither ended nor waited for the other")
 
     async def _is_held(self, subject: Subject) -> bool:
-        held: bool = await self.side.connection.fetchval(_IS_HELD, subject.id)
+        held: bool = await self.side.connection.fetchval(_IS_HELD, subject.id, subject.other)
         return held
 
     async def _stored(self, engine: Engine, subject: Subject) -> str:
-        text: str = await engine.connection.fetchval(_STORED, subject.id)
+        if subject.other is not None:
+            await engine.resolve()
+        text: str = await engine.connection.fetchval(_STORED, subject.id, subject.other)
         return text
 
     @staticmethod
@@ -703,6 +886,8 @@ def _forged(execution_id: UUID) -> Lease:
         retry_count=0,
         payload_encoding=None,
         payload=None,
+        replay_count=0,
+        trace_context=None,
     )
 
 

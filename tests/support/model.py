@@ -36,6 +36,7 @@ from flowfabric.core.states import (
     Ownership,
     Phase,
     PublicState,
+    StepKind,
 )
 
 NOTHING = timedelta()
@@ -48,6 +49,8 @@ BLOCKS = {
 }
 RECLAIMABLE = (Ownership.LEASE_EXPIRED_RECLAIMABLE, Ownership.LEASE_REVOKED)
 CLASSES = frozenset(FailureClass)
+KINDS = frozenset(StepKind)
+CENTURY = timedelta(days=36525)
 
 
 # What goes in
@@ -108,6 +111,8 @@ class Item:
     fingerprint: bytes | None = None
     scope: str = KeyScope.WINDOW
     window: timedelta = timedelta(days=1)
+    parent_id: UUID | None = None
+    with_parent: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,38 @@ class Fence:
     lease_id: UUID | None
     epoch: int | None
     attempt_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step to record. A sleep has a delay or an end."""
+
+    name: str | None
+    occurrence: int | None = 0
+    position: int | None = 0
+    is_sequential: bool | None = True
+    kind: str | None = StepKind.STEP
+    value: bytes | None = None
+    encoding: str | None = None
+    delay: timedelta | None = None
+    until: datetime | None = None
+
+    @property
+    def bad_field(self) -> str | None:
+        """The first field that cannot be recorded."""
+        ends = sum(end is not None for end in (self.delay, self.until))
+        is_sleep = self.kind == StepKind.SLEEP
+        problems = {
+            "name": not self.name or len(self.name.encode()) > 256 or not self.name.isprintable(),
+            "occurrence": self.occurrence is None or self.occurrence < 0,
+            "position": self.position is None or self.position < 0,
+            "is_sequential": self.is_sequential is None,
+            "kind": self.kind not in KINDS,
+            "value": self.value is not None and self.kind in (StepKind.SLEEP, StepKind.NOW),
+            "encoding": self.encoding is not None and len(self.encoding.encode()) > 64,
+            "delay": ends != is_sleep or (self.delay is not None and abs(self.delay) > CENTURY),
+        }
+        return next((name for name, is_wrong in problems.items() if is_wrong), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +251,31 @@ class Key:
 
 
 @dataclass(slots=True, kw_only=True)
+class Recorded:
+    """A step in the journal of an execution."""
+
+    name: str
+    occurrence: int
+    position: int
+    is_sequential: bool
+    kind: str
+    attempt_index: int
+    epoch: int
+    recorded_at: datetime
+    until_at: datetime | None
+    encoding: str | None
+    value: bytes | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Wait:
+    """One of the executions that another waits for."""
+
+    wait_no: int
+    ended_at: datetime | None
+
+
+@dataclass(slots=True, kw_only=True)
 class Execution:
     """Six facts, the lease, the latest attempt, counters and timers."""
 
@@ -279,8 +341,15 @@ class Execution:
     progress_percent: int | None = None
     progress_message: str | None = None
     progressed_at: datetime | None = None
+    parent_id: UUID | None = None
+    ends_with_parent: bool = False
+    is_awaited: bool = False
+    wakes_pending: bool = False
+    wait_no: int = 0
+    wait_left: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
     history: list[PastAttempt] = field(default_factory=list)
+    journal: dict[tuple[str, int], Recorded] = field(default_factory=dict)
 
     @property
     def attempt_index(self) -> int:
@@ -339,6 +408,11 @@ class Model:
         self.keys: dict[tuple[str, str], Key] = {}
         self.grants: dict[UUID, Grant] = {}
         self.slots: dict[str, tuple[UUID, list[UUID]]] = {}
+        # (waiter, target): who waits for whom
+        self.waits: dict[tuple[UUID, UUID], Wait] = {}
+        # rows that somebody else holds while an operation runs: nobody waits for them
+        self.locked: set[UUID] = set()
+        self._ended: list[Execution] = []
         # executions that were trimmed and whose events are kept, and until when
         self.event_trims: dict[UUID, datetime] = {}
         # how often each transition was taken, and what the last operation wrote and touched
@@ -451,6 +525,10 @@ class Model:
             e.attempt_ended_at, e.attempt_ended_as = at, attempt_as
         e.delayed_until = e.reclaim_at = e.blocked_at = None
         e.attempt_deadline_at = e.attempt_time_left = None
+        e.wait_left = None
+        self._forget_waits(e)
+        if e.is_awaited:
+            self._ended.append(e)
         e.terminal_at = at
         e.trim_at = at + e.policy.retention if e.policy.retention is not None else None
         self.grants.pop(e.execution_id, None)
@@ -460,6 +538,84 @@ class Model:
             number, e, cause, kind, lease_id=lease_id if named else None, instance=instance,
             actor=actor,
         )  # fmt: skip
+
+    def _forget_waits(self, e: Execution) -> None:
+        for waiter, target in list(self.waits):
+            if waiter == e.execution_id:
+                del self.waits[waiter, target]
+
+    def _tell(self, now: datetime | None = None) -> int:
+        """Whom the ends since the last time concern is told: T4 for who waits for them and has
+        enough now, T23 for children that end with them; and so on for what that ends. Whoever is
+        locked is told later. Returns how many were told."""
+        clock, self.now = self.now, now or self.now
+        told = 0
+        ended: list[Execution] = []
+        while self._ended:
+            level, self._ended = self._ended, []
+            ended += level
+            ids = {e.execution_id for e in level}
+            told += self._wake(ids)
+            for e in list(self.executions.values()):
+                if e.parent_id in ids and self._is_heir(e) and e.execution_id not in self.locked:
+                    self._end(
+                        "T23",
+                        e,
+                        Outcome.CANCELLED,
+                        "cancel",
+                        EventKind.CANCELLED,
+                        lease_end="cancel",
+                        attempt_as=AttemptLifecycle.ENDED_CANCELLED,
+                        takes_lease=True,
+                    )
+                    e.cancellation_reason, e.cancelled_by = "its parent ended", "parent"
+                    told += 1
+        for e in ended:
+            e.wakes_pending = self._concerns_somebody(e)
+            self.touched.add(e.execution_id)
+        self.now = clock
+        return told
+
+    def _wake(self, ended: set[UUID]) -> int:
+        """Count the waits for these down. Returns how many executions waited."""
+        met: dict[UUID, list[Wait]] = {}
+        for (waiter, target), wait in self.waits.items():
+            if target in ended and wait.ended_at is None and waiter not in self.locked:
+                met.setdefault(waiter, []).append(wait)
+        for waiter, waits in met.items():
+            e = self.executions[waiter]
+            assert e.wait_left is not None
+            for wait in waits:
+                wait.ended_at = self.now
+            mutated_at = max(self._at(e), e.mutated_at)
+            if e.wait_left > len(waits):
+                e.wait_left -= len(waits)
+                self.touched.add(waiter)
+            else:
+                e.wait_left = None
+                self._forget_waits(e)
+                self._wait(e, None, BlockingReason.NONE)
+                self._move("T4", e, "satisfy_dependencies", None)
+            e.mutated_at = mutated_at
+        return len(met)
+
+    @staticmethod
+    def _is_heir(e: Execution) -> bool:
+        return e.ends_with_parent and e.phase != Phase.TERMINAL
+
+    def _concerns_somebody(self, e: Execution) -> bool:
+        return any(
+            target == e.execution_id and wait.ended_at is None
+            for (_, target), wait in self.waits.items()
+        ) or any(
+            child.parent_id == e.execution_id and self._is_heir(child)
+            for child in self.executions.values()
+        )
+
+    def resolve_wakes(self) -> int:
+        """Those who could not be told at once."""
+        self._ended = [e for e in self.executions.values() if e.wakes_pending]
+        return self._tell()
 
     def _find(self, namespace: str | None, execution_id: UUID | None) -> Execution | None:
         """A foreign execution is not there; None sees all."""
@@ -475,15 +631,19 @@ class Model:
     # Submit: T1, T2
 
     def submit(self, namespace: str, items: Sequence[Item]) -> list[Answer]:
-        return [self._submit(namespace, item) for item in items]
+        # An item cannot be the parent of another of its call.
+        there = set(self.executions)
+        return [self._submit(namespace, item, there) for item in items]
 
-    def _submit(self, namespace: str, item: Item) -> Answer:
+    def _submit(self, namespace: str, item: Item, there: set[UUID]) -> Answer:
         if item.id is None:
             return Answer("invalid", {"field": "execution_id"})
         if item.key is not None and item.key == "":
             return Answer("invalid", {"field": "key"})
         if item.key is not None and item.fingerprint is None:
             return Answer("invalid", {"field": "key_fingerprint"})
+        if item.with_parent and item.parent_id in (None, item.id):
+            return Answer("invalid", {"field": "parent_id"})
         if item.route is None or item.route.namespace != namespace:
             return Answer("unknown_route")
         taken = self.executions.get(item.id)
@@ -493,6 +653,14 @@ class Model:
             if is_repeat:
                 return Answer("duplicate", {"id": item.id})
             return Answer("lane_closed", {"field": "lane"})
+        if item.with_parent:
+            parent = self._find(namespace, item.parent_id) if item.parent_id in there else None
+            if parent is None or parent.phase == Phase.TERMINAL:
+                if is_repeat:
+                    return Answer("duplicate", {"id": item.id})
+                return Answer("parent_ended")
+            parent.is_awaited = True
+            self.touched.add(parent.execution_id)
         key = self.keys.get((namespace, item.key)) if item.key is not None else None
         if key is not None and self._holds(key):
             if key.fingerprint != item.fingerprint:
@@ -521,6 +689,8 @@ class Model:
             transitioned_at=self.now,
             mutated_at=self.now,
             version=0,
+            parent_id=item.parent_id,
+            ends_with_parent=bool(item.with_parent),
         )
         if item.deadline is not None:
             e.deadline_at = self.now + item.deadline
@@ -571,16 +741,18 @@ class Model:
         ]
         candidates.sort(key=lambda e: (-e.priority, e.created_at, e.execution_id))
         leases: list[Execution] = []
-        ended = 0
+        hopeless: list[Execution] = []
         for e in candidates:
             # A call leaves at most twice as many rows locked as it may return.
-            if len(leases) == limit or len(leases) + ended >= 2 * limit:
+            if len(leases) == limit or len(leases) + len(hopeless) >= 2 * limit:
                 break
-            if e.is_over_the_cap:
+            (hopeless if e.is_over_the_cap else leases).append(e)
+        for e in hopeless:
+            # it may be the child of one before it
+            if e.phase != Phase.TERMINAL:
                 self._exceed_reclaims(e)
-                ended += 1
-            else:
-                leases.append(e)
+                self._tell()
+        leases = [e for e in leases if e.phase != Phase.TERMINAL]
         for e in leases:
             self.grants.pop(e.execution_id, None)
             self._lease(e, worker, claim_id, ttl)
@@ -697,6 +869,7 @@ class Model:
                 "attempt_deadline_at": e.attempt_deadline_at,
                 "deadline_at": e.deadline_at,
                 "retry_count": e.retry_count,
+                "replay_count": e.replay_count,
             },
         )
 
@@ -752,6 +925,14 @@ class Model:
             return None, Answer("lease_revoked")
         return None, Answer("stale_lease")
 
+    def _is_good(self, e: Execution, fence: Fence) -> bool:
+        return (
+            e.is_leased
+            and fence == e.fence
+            and e.lease_expires_at is not None
+            and e.lease_expires_at > self._at(e)
+        )
+
     def _each(self, fences: Sequence[Fence]) -> Iterable[tuple[Fence, bool]]:
         """The items of a batch, and whether an item before has the same execution."""
         seen: set[UUID | None] = set()
@@ -803,23 +984,32 @@ class Model:
         self, namespace: str | None, fences: Sequence[Fence], results: Sequence[bytes | None]
     ) -> list[Answer]:
         answers: list[Answer | None] = [None] * len(fences)
+        ended: dict[int, Execution] = {}
         # A second item for an execution that the first one completed is a repeat of it; any other
         # second item is a duplicate.
         for n, (fence, is_second) in enumerate(self._each(fences)):
-            e = None if is_second else self._judge(namespace, fence, None)[0]
-            if e is not None:
+            e = self._find(namespace, fence.execution_id)
+            if e is not None and not is_second and self._is_good(e, fence):
                 e.result = results[n]
                 self._finish(
                     "T12", e, Outcome.SUCCESS, "complete", EventKind.COMPLETED, "complete",
                     AttemptLifecycle.ENDED_SUCCESS,
                 )  # fmt: skip
-                answers[n] = Answer("completed")
+                ended[n] = e
+        self._tell()
+        for n, e in ended.items():
+            answers[n] = Answer("completed", self._owing(e))
         rest = [n for n, answer in enumerate(answers) if answer is None]
         for n, (fence, is_second) in zip(rest, self._each([fences[n] for n in rest]), strict=True):
             _, answer = self._judge_item(namespace, fence, "complete", is_second)
             assert answer is not None
             answers[n] = answer if answer.word != "repeat" else Answer("completed")
         return [answer for answer in answers if answer is not None]
+
+    @staticmethod
+    def _owing(e: Execution) -> dict[str, Any]:
+        """What the answer to an end says if somebody could not be told of it."""
+        return {"wakes_pending": True} if e.wakes_pending else {}
 
     def _finish(
         self,
@@ -848,7 +1038,8 @@ class Model:
         detail: bytes | None,
     ) -> list[Answer]:
         answers = []
-        for fence, is_second in self._each(fences):
+        ended: dict[int, Execution] = {}
+        for n, (fence, is_second) in enumerate(self._each(fences)):
             e, answer = self._judge_item(namespace, fence, "fail", is_second)
             if e is not None:
                 if class_ not in CLASSES:
@@ -857,10 +1048,15 @@ class Model:
                     answer = Answer("invalid", {"field": "reason"})
                 else:
                     answer = self._fail(e, (str(class_), category, reason, detail))
+                    ended[n] = e
             assert answer is not None
             if answer.word == "repeat":
                 answer = self._failed(answer["retry_at"], answer["next"])
             answers.append(answer)
+        self._tell()
+        for n, e in ended.items():
+            if answers[n].word == "failed":
+                answers[n] = Answer("failed", {**answers[n].facts, **self._owing(e)})
         return answers
 
     def _failed(self, until: datetime | None, following: int) -> Answer:
@@ -964,6 +1160,109 @@ class Model:
         assert answer is not None
         return answer if answer.word != "repeat" else Answer("waiting")
 
+    def wait_for_runs(
+        self,
+        namespace: str | None,
+        fence: Fence,
+        targets: Sequence[UUID | None] | None,
+        k: int | None,
+    ) -> Answer:  # T16
+        """Until k of the targets have ended, however; those that have ended already count."""
+        if not targets or None in targets or fence.execution_id in targets:
+            raise invalid("targets")
+        wanted = set(targets)
+        needed = len(wanted) if k is None else k
+        if not 1 <= needed <= len(wanted):
+            raise invalid("k")
+        e, answer = self._judge(namespace, fence, "wait_for_runs")
+        if e is None:
+            assert answer is not None
+            if answer.word == "repeat":
+                waits = [w for (waiter, _), w in self.waits.items() if waiter == fence.execution_id]
+                return Answer("waiting", {"open": sum(w.ended_at is None for w in waits)})
+            return answer
+        found = [self._find(namespace, id_) for id_ in wanted]
+        if None in found:
+            return Answer("not_found", {"field": "targets"})
+        open_ = [t for t in found if t is not None and t.phase != Phase.TERMINAL]
+        left = needed - (len(found) - len(open_))
+        e.wait_no += 1
+        if left > 0:
+            for target in found:
+                assert target is not None
+                is_open = target.phase != Phase.TERMINAL
+                target.is_awaited |= is_open
+                self.touched.add(target.execution_id)
+                self.waits[e.execution_id, target.execution_id] = Wait(
+                    wait_no=e.wait_no, ended_at=None if is_open else self.now
+                )
+        self._interrupt("T16", e, "wait_for_runs", EventKind.WAITING, "waiting_for_runs")
+        if left > 0:
+            e.eligibility = Eligibility.BLOCKED_BY_DEPENDENCIES
+            e.blocking_reason = BlockingReason.WAITING_FOR_CHILDREN
+            e.wait_left = left
+        return Answer("waiting", {"open": len(open_)})
+
+    def record_steps(
+        self, namespace: str | None, items: Sequence[tuple[Fence, Step]]
+    ) -> list[Answer]:
+        """One verdict for each execution, that of its first item; what comes with another fence is
+        to be asked alone."""
+        verdicts: dict[UUID | None, tuple[Fence, Execution | None, Answer | None]] = {}
+        answers = []
+        for fence, step in items:
+            if fence.execution_id not in verdicts:
+                verdicts[fence.execution_id] = (fence, *self._judge(namespace, fence, None))
+            first, e, answer = verdicts[fence.execution_id]
+            if fence != first and not (answer and answer.word == "not_found"):
+                answer = Answer("busy")
+            elif e is not None:
+                answer = self._record(e, step)
+            assert answer is not None
+            answers.append(answer)
+        return answers
+
+    def _record(self, e: Execution, step: Step) -> Answer:
+        """The first writer wins; whoever comes later is given what it wrote."""
+        if step.bad_field is not None:
+            return Answer("invalid", {"field": step.bad_field})
+        assert step.name is not None
+        assert step.occurrence is not None
+        assert step.position is not None
+        assert step.is_sequential is not None
+        assert step.kind is not None
+        there = e.journal.get((step.name, step.occurrence))
+        if there is not None:
+            return self._recorded("exists", there, there.value, there.encoding)
+        at = self._at(e)
+        new = Recorded(
+            name=step.name,
+            occurrence=step.occurrence,
+            position=step.position,
+            is_sequential=step.is_sequential,
+            kind=step.kind,
+            attempt_index=e.attempt_index,
+            epoch=e.epoch,
+            recorded_at=at,
+            until_at=at + step.delay if step.delay is not None else step.until,
+            encoding=step.encoding,
+            value=step.value,
+        )
+        e.journal[step.name, step.occurrence] = new
+        self.touched.add(e.execution_id)
+        return self._recorded("recorded", new, None, None)
+
+    @staticmethod
+    def _recorded(word: str, step: Recorded, value: bytes | None, encoding: str | None) -> Answer:
+        facts = {name: getattr(step, name) for name in ("recorded_at", "until_at", "attempt_index")}
+        return Answer(word, {**facts, "value": value, "encoding": encoding})
+
+    def list_steps(self, namespace: str | None, execution_id: UUID | None) -> list[Recorded]:
+        """In the order they were started; what is not there has none."""
+        e = self._find(namespace, execution_id)
+        steps = e.journal.values() if e is not None else []
+        return sorted(steps, key=lambda s: (s.position, s.name, s.occurrence))
+
     def hold(self, namespace: str | None, fence: Fence, reason: str | None) -> Answer:  # T30
         if not reason or len(reason.encode()) > 256:
             raise invalid("reason")
@@ -1035,7 +1334,8 @@ class Model:
             actor=actor,
         )
         e.cancellation_reason, e.cancelled_by = reason, source
-        return self._shown("cancelled", e)
+        self._tell()
+        return self._shown("cancelled", e, **self._owing(e))
 
     def _shown(self, word: str, e: Execution, **facts: Any) -> Answer:
         return Answer(word, {"public_state": e.public_state, "version": e.version, **facts})
@@ -1103,17 +1403,44 @@ class Model:
         execution_id: UUID | None,
         actor: str | None,
         if_version: int | None,
-    ) -> Answer:  # T28
+        from_step: tuple[str, int] | None = None,
+        fresh: bool | None = False,
+    ) -> Answer:  # T28, T7
+        """With a step or fresh what was recorded from there on is forgotten; so an execution that
+        is held can go on as well."""
+        if fresh is None or (fresh and from_step is not None):
+            raise invalid("fresh")
         e = self._get(namespace, execution_id)
         if if_version not in (None, e.version):
             return self._shown("already_applied", e)
-        if e.phase != Phase.TERMINAL:
+        is_held = e.blocking_reason == BlockingReason.PAUSED_BY_POLICY and (
+            fresh or from_step is not None
+        )
+        if e.phase != Phase.TERMINAL and not is_held:
             raise Refusal("not_terminal")
-        return self._replay(e, actor)
+        forgotten = list(e.journal) if fresh else []
+        if from_step is not None:
+            if from_step not in e.journal:
+                raise invalid("from_step")
+            position = e.journal[from_step].position
+            forgotten = [name for name, step in e.journal.items() if step.position >= position]
+        if is_held:
+            self._make_eligible("T7", e, "unblock", EventKind.UNBLOCKED, actor)
+            answer = self._shown("unblocked", e)
+        else:
+            answer = self._replay(e, actor)
+        for name in forgotten:
+            del e.journal[name]
+        return answer
 
     def _replay(self, e: Execution, actor: str | None) -> Answer:
         if e.replay_count >= e.policy.max_replays:
             raise Refusal("max_replays_exhausted")
+        # Whom its end concerns is told before it is undone.
+        if e.wakes_pending:
+            self._ended.append(e)
+            self._tell(self._at(e))
+        e.ends_with_parent = False
         self._wait(e, None, BlockingReason.NONE)
         e.outcome = Outcome.NONE
         e.attempt_state = AttemptState.PENDING_REPLAY_ATTEMPT
@@ -1142,6 +1469,11 @@ class Model:
         if e.phase == Phase.TERMINAL:
             return self._replay(e, actor)
         if e.eligibility == Eligibility.NOT_ELIGIBLE_UNTIL_TIME:
+            if e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED:
+                # Its sleeps are over too, else it would find them and sleep on.
+                for step in e.journal.values():
+                    if step.until_at is not None and step.until_at > self.now:
+                        step.until_at = max(self.now, step.recorded_at)
             self._make_eligible("T8", e, "promote", EventKind.PROMOTED, actor)
             return self._shown("promoted", e)
         if e.eligibility in BLOCKS.values():
@@ -1407,6 +1739,7 @@ class Model:
             self._expire_lease(e)
         if e.is_over_the_cap:
             self._exceed_reclaims(e)
+            self._tell(self._at(e))
 
     def issue_reclaim_grant(
         self,
@@ -1493,27 +1826,30 @@ class Model:
         return len(due)
 
     def expire_executions(self) -> int:
-        """T24. A deadline ends any state; an attempt over its time is settled as a failure."""
-        handled = 0
-        for e in list(self.executions.values()):
-            if e.phase == Phase.TERMINAL:
-                continue
-            if e.deadline_at is not None and e.deadline_at <= self.now:
-                self._time_out(e, "expire", "execution_deadline", "its deadline has passed")
-            elif e.is_leased and e.attempt_deadline_at and e.attempt_deadline_at <= self.now:
-                why = "the attempt ran out of time"
-                retry = e.policy.retry
-                wait = retry.wait(e.retry_count, FailureClass.TIMEOUT, None) if retry else None
-                if wait is None:
-                    self._time_out(e, "time_out", "attempt_timeout", why)
-                else:
-                    e.epoch += 1
-                    failure = (FailureClass.TIMEOUT, "attempt_timeout", why, None)
-                    self._schedule_retry("T24", e, "time_out", "time_out", wait, failure)
+        """T24. A deadline ends any state; an attempt over its time is settled as a failure, unless
+        it has just ended with its parent."""
+        there = [e for e in self.executions.values() if e.phase != Phase.TERMINAL]
+        over = [e for e in there if e.deadline_at is not None and e.deadline_at <= self.now]
+        for e in over:
+            self._time_out(e, "expire", "execution_deadline", "its deadline has passed")
+        self._tell()
+        late = [
+            e
+            for e in there
+            if e.is_leased and e.attempt_deadline_at and e.attempt_deadline_at <= self.now
+        ]
+        why = "the attempt ran out of time"
+        for e in late:
+            retry = e.policy.retry
+            wait = retry.wait(e.retry_count, FailureClass.TIMEOUT, None) if retry else None
+            if wait is None:
+                self._time_out(e, "time_out", "attempt_timeout", why)
             else:
-                continue
-            handled += 1
-        return handled
+                e.epoch += 1
+                failure = (FailureClass.TIMEOUT, "attempt_timeout", why, None)
+                self._schedule_retry("T24", e, "time_out", "time_out", wait, failure)
+        self._tell()
+        return len(over) + len(late)
 
     def _time_out(self, e: Execution, cause: str, category: str, why: str) -> None:
         self._end(
@@ -1535,11 +1871,15 @@ class Model:
         return len(over)
 
     def trim_retention(self, retention: timedelta, event_floor: timedelta) -> int:
-        """An ended execution goes, with all it owns; its events stay for the floor."""
+        """An ended execution goes, with all it owns; its events stay for the floor. A child stays
+        while its parent goes on, which would submit it again, and so does whoever has yet to tell
+        somebody."""
         over = [
             e
             for e in self.executions.values()
             if e.terminal_at is not None
+            and not e.wakes_pending
+            and not self._has_unfinished_parent(e)
             and e.terminal_at + (retention if e.policy.retention is None else e.policy.retention)
             <= self.now
         ]
@@ -1550,6 +1890,10 @@ class Model:
             if e.terminal_at + event_floor > self.now:
                 self.event_trims[e.execution_id] = e.terminal_at + event_floor
         return len(over)
+
+    def _has_unfinished_parent(self, e: Execution) -> bool:
+        parent = self.executions.get(e.parent_id) if e.parent_id is not None else None
+        return parent is not None and parent.phase != Phase.TERMINAL
 
     def trim_events(self) -> int:
         over = [id_ for id_, due_at in self.event_trims.items() if due_at <= self.now]

@@ -16,9 +16,13 @@ from (
   from (select ff.now() as now offset 0) n
 ) t
 cross join lateral (
-  select e.partition_key, e.execution_id, 'an execution' as what, e.trim_at as due_at
+  -- a child stays while its parent goes on
+  select e.partition_key, e.execution_id, 'an execution' as what,
+         greatest(e.trim_at, p.terminal_at) as due_at
   from ff.execution e
+  left join ff.execution p on p.partition_key = e.partition_key and p.execution_id = e.parent_id
   where e.trim_at < t.now - interval '5 min'
+    and (p.execution_id is null or p.terminal_at < t.now - interval '5 min')
   union all
   select x.partition_key, x.execution_id, 'events', x.due_at
   from ff.event_trim x
