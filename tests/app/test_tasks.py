@@ -511,3 +511,35 @@ def test_a_backoff_is_one_of_two():
     with pytest.raises(InvalidInput, match=r"retry\.backoff"):
         Retry(backoff=timedelta(seconds=1))
     assert Retry(backoff=Exponential()).allows(ValueError())
+
+
+def test_a_delay_and_a_moment_are_not_given_together(app):
+    @app.task
+    async def work() -> None: ...
+
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    with pytest.raises(InvalidInput) as refused:
+        work.using(delay=timedelta(hours=1), delayed_until=moment)
+    assert refused.value.field == "delayed_until"
+
+
+async def test_a_priority_beyond_its_range_is_stored_as_its_end(app, db):
+    @app.task
+    async def work() -> None: ...
+
+    for priority in (-5, 9001):
+        await work.using(priority=priority).submit()
+    rows = await db.fetch("select 9000 - rank as priority from ff.execution order by 1")
+    assert [row["priority"] for row in rows] == [0, 9000]
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+def test_a_number_that_no_worker_could_read_is_refused(app, key):
+    @app.task
+    async def work(name: str, number: int) -> None: ...
+
+    with pytest.raises(InvalidInput) as refused:
+        work.using(key=key).submission(("Ada", 10**5000), {})
+    assert refused.value.field == "number"
+    assert len(refused.value.problem) < 300
+    assert work.submission(("Ada" * 5000, 10**4000), {}).payload

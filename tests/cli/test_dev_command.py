@@ -210,6 +210,54 @@ async def test_a_worker_that_ends_while_it_loads_is_told_of(dev, folder, shop):
     assert await running.end(signal.SIGINT) == 0
 
 
+HOOK = """
+@app.on_startup
+async def connect():
+    open("marks", "a").write("tried\\n")
+    raise ConnectionError("no broker here")
+"""
+PROVIDER = """
+class Broker: ...
+
+def broker() -> Broker:
+    open("marks", "a").write("tried\\n")
+    raise ConnectionError("no broker here")
+
+app.provide(Broker, broker, scope="worker")
+
+@app.task
+async def publish(broker: Broker) -> None: ...
+"""
+
+
+@pytest.mark.parametrize("broken", [HOOK, PROVIDER], ids=["hook", "provider"])
+async def test_a_worker_whose_start_fails_waits_for_the_next_save(dev, folder, shop, broken):
+    (folder / "shop.py").write_text(SHOP + broken)
+    running = await dev()
+    await running.logged("no broker here")
+    await running.logged("waiting")
+    await asyncio.sleep(2.5)  # a worker that is started again is so after a second
+    assert (folder / "marks").read_text() == "tried\n"
+
+    (folder / "shop.py").write_text(SHOP)
+
+    await running.logged("started:")
+    assert await ask(shop) == "Hello Ada"
+    assert await running.end(signal.SIGINT) == 0
+
+
+async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev, folder):
+    (folder / "shop.py").write_text(SHOP + HOOK)
+    running = await dev()
+    told = ""
+    while "waiting" not in told:
+        told += await running.logged("")
+    assert await running.end(signal.SIGINT) == 0
+    assert 'shop.py", line' in told
+    assert "no broker here" in told
+    assert "asyncio" not in told.partition("Traceback")[2]
+
+
 @pytest.mark.parametrize("reference", ["shop", "shop.py", ":app", "shop:", ""])
 def test_what_no_save_can_mend_is_not_waited_for(folder, reference):
     done = subprocess.run(

@@ -264,3 +264,33 @@ def test_two_tasks_of_one_name_are_refused():
 
         @app.task(name="shop.work")
         async def two() -> None: ...
+
+
+@pytest.mark.parametrize("word", [5, "\0", "\ud800", b"no"])
+@pytest.mark.parametrize("field", ["reason", "actor"])
+async def test_words_that_cannot_be_sent_are_named(client, field, word):
+    given: Any = {field: word}
+    id = mint()
+    for call in (
+        client.executions.cancel,
+        client.executions.retry,
+        client.executions.replay,
+        client.executions.unblock,
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            await call(id, **given)
+        assert refused.value.field == field
+    for steer in (client.schedules.pause, client.schedules.resume):
+        with pytest.raises(InvalidInput) as refused:
+            await steer("tick", **given)
+        assert refused.value.field == field
+
+
+async def test_an_app_that_is_no_name_is_named(client):
+    app: Any = 5
+    with pytest.raises(InvalidInput) as refused:
+        await client.schedules.get("tick", app=app)
+    assert refused.value.field == "app"
+    with pytest.raises(InvalidInput) as refused:
+        await client.schedules.list(app=app)
+    assert refused.value.field == "app"

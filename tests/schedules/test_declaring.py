@@ -482,3 +482,38 @@ async def test_a_schedule_that_cannot_be_stored_keeps_the_worker_from_starting(
 
     with pytest.raises(InvalidInput, match=field):
         await app.worker()
+
+
+# Apps that take each other's schedules away
+
+
+async def test_what_a_declaration_orphans_is_said_loudly(shop, caplog):
+    await declare(shop("tick", "tock"))
+    declared = await declare(shop("tack"))
+    assert declared.orphaned == ("tick", "tock")
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert "app shop " in warning
+    assert "tick, tock" in warning
+    assert "App(name=" in warning
+
+
+async def test_an_app_that_declares_the_same_again_says_nothing(shop, caplog):
+    await declare(shop("tick"))
+    assert (await declare(shop("tick", "tock"))).orphaned == ()
+    assert not [one for one in caplog.records if one.levelname == "WARNING"]
+
+
+async def test_two_apps_of_one_name_with_schedules_do_not_work_in_one_process(shop):
+    async with working(shop("tick")):
+        with pytest.raises(InvalidInput) as refused:
+            await shop("tock").worker()
+        assert refused.value.field == "name"
+        await shop("tock", app="other").worker()
+
+
+async def test_an_app_works_under_a_name_that_another_has_given_up(shop):
+    first = shop("tick")
+    async with working(first):
+        pass
+    await first.close()
+    await shop("tock").worker()

@@ -274,3 +274,11 @@ def test_versions_compare_by_their_numbers():
         with pytest.raises(InvalidInput) as caught:
             version_numbers(bad)
         assert caught.value.field == "version"
+
+
+@pytest.mark.parametrize("tz", ["localtime", "Localtime"])
+def test_a_zone_that_every_machine_has_for_itself_is_refused(tz):
+    with pytest.raises(InvalidInput) as refused:
+        cron_rule("0 8 * * *", tz)
+    assert refused.value.field == "tz"
+    assert "localtime" in refused.value.problem

@@ -410,6 +410,8 @@ class App:
         loop = asyncio.get_running_loop()
         process = self._processes.get(loop)
         if process is None:
+            if not is_paced:
+                self._check_has_own_name()
             scheduler = self._scheduler(client)
             process = self._processes[loop] = Process(
                 client, self.settings.lease_ttl, self._surroundings, is_paced=is_paced
@@ -425,6 +427,23 @@ class App:
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
         )
+
+    def _check_has_own_name(self) -> None:
+        """Refuse to work beside an app that says of the same name that it has other schedules."""
+        for other in list(apps) if self.schedules else ():
+            if (
+                other is not self
+                and other.name == self.name
+                and other.settings.namespace == self.settings.namespace
+                and other.settings.database_url == self.settings.database_url
+                and other.schedules
+                and any(one.keeps_schedules for one in list(other._processes.values()))
+            ):
+                raise InvalidInput(
+                    field="name",
+                    problem=f"another app of this process that works is named {self.name!r} and "
+                    "has schedules, too; give each of them a name of its own, App(name=...)",
+                )
 
     @property
     def project(self) -> Path:

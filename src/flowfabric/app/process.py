@@ -54,6 +54,10 @@ class Process:
         gc.freeze()
         self._reconcilers = asyncio.create_task(run_reconcilers(client))
 
+    @property
+    def keeps_schedules(self) -> bool:
+        return self._schedules is not None
+
     def keep_schedules(self, scheduler: Scheduler) -> None:
         """Declare an app's schedules and fire them until this closes."""
         self._schedules = asyncio.create_task(scheduler.run())

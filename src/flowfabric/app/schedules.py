@@ -190,6 +190,13 @@ class Scheduler:
         )
         if declared.outcome == "declared":
             self._generation = declared.generation
+        if declared.orphaned:
+            ENGINE_LOGGER.warning(
+                "app %s does not declare these schedules any more, they will not fire: %s. If they "
+                "are still wanted: is there another app of the same name? give each App(name=…)",
+                self._app,
+                ", ".join(declared.orphaned),
+            )
         is_outdated = declared.outcome != "declared" and bool(self._declarations)
         if is_outdated and not self._is_outdated:
             ENGINE_LOGGER.info(

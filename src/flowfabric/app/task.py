@@ -139,6 +139,10 @@ class Task(Generic[P, R, T]):
         options = replace(
             self._options, **{name: value for name, value in given.items() if value is not None}
         )
+        if options.delay is not None and options.delayed_until is not None:
+            raise InvalidInput(
+                field="delayed_until", problem="does not go with a delay: give one of them"
+            )
         return Task(self._app, self.spec, options)
 
     # The arguments of a call cannot be typed together with options of ours (decision 0026): with

@@ -61,11 +61,20 @@ def worker(
         )
 
 
-async def serve(app: App, arm: Callable[[Worker], None], **options: Any) -> None:
-    """Work until the worker is stopped by whoever `arm` told of it, then close the app."""
+async def serve(
+    app: App,
+    arm: Callable[[Worker], None],
+    begun: Callable[[], None] | None = None,
+    **options: Any,
+) -> None:
+    """Work until the worker is stopped by whoever `arm` told of it, then close the app. `begun` is
+    called when the startup hooks are done."""
     try:
         worker = await app.worker(**options)
         arm(worker)
+        if begun is not None:
+            await worker.begin()
+            begun()
         await worker.run()
     finally:
         await app.close()

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from flowfabric.client.refusals import refusal
-from flowfabric.client.steering import address, place, steer, steered
+from flowfabric.client.steering import address, check_words, place, steer, steered
 from flowfabric.client.wakes import Wakes
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import CancelSource, Claimed, Steered
@@ -47,6 +47,7 @@ class ExecutionControl:
         An operator may always. Any other source shows the lease it acts under (`held`). With
         `if_version` one that has moved on since is let alone.
         """
+        check_words(reason=reason, actor=actor)
         rows = await self._database.call(
             functions.CANCEL_EXECUTION,
             *address(id, self._namespace),
@@ -76,6 +77,7 @@ class ExecutionControl:
         """Give a waiting execution another place in the order; clamped to 0 and 9000."""
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise InvalidInput(field="priority", problem="must be a whole number")
+        check_words(reason=reason, actor=actor)
         return await self._steer(
             functions.CHANGE_PRIORITY,
             id,
@@ -106,6 +108,7 @@ class ExecutionControl:
         """
         if from_step is not None:
             check_step_name(from_step, field="from_step")
+        check_words(reason=reason, actor=actor)
         if isinstance(from_occurrence, bool) or not isinstance(from_occurrence, int):
             raise InvalidInput(field="from_occurrence", problem="must be a whole number from 0 on")
         return await self._steer(
@@ -136,6 +139,7 @@ class ExecutionControl:
         if_version: int | None = None,
     ) -> Steered:
         """Let it go on now: replayed if it ended, due if it was delayed, unblocked if held."""
+        check_words(reason=reason, actor=actor)
         return await self._steer(
             functions.RETRY_EXECUTION,
             id,
@@ -156,6 +160,7 @@ class ExecutionControl:
         actor: str | None = None,
     ) -> Steered:
         """Take a waiting execution out of the line, for a budget, a quota, a route or a pause."""
+        check_words(detail=detail, actor=actor)
         rows = await self._database.call(
             functions.BLOCK_EXECUTION_FOR_ADMISSION,
             *address(id, self._namespace),
@@ -175,6 +180,7 @@ class ExecutionControl:
         if_version: int | None = None,
     ) -> Steered:
         """Put a blocked execution back into the line, if it is blocked for the expected reason."""
+        check_words(reason=reason, actor=actor)
         if actor is None:
             # Quiet: no event and no version to count by. A second one finds nothing to unblock.
             rows = await self._database.call(

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.lanes import Lanes
+from flowfabric.client.steering import check_words
 from flowfabric.core.errors import InvalidInput, RetryExhausted, ScheduleNotFound
 from flowfabric.core.execution import Route, check_name, check_tags
 from flowfabric.core.ids import ExecutionId, firing_id, mint_for_schedule, uuid7
@@ -54,12 +55,14 @@ class Declared:
     """What became of a declaration.
 
     `outcome` is `declared`, `older` (a newer version of the app has spoken) or `superseded`
-    (another worker of this version has said something else since).
+    (another worker of this version has said something else since). `orphaned` are the schedules
+    that are there no more by it.
     """
 
     outcome: str
     generation: int
     version: tuple[int, ...]
+    orphaned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,10 @@ class Schedules:
     ) -> ScheduleInfo:
         """One schedule; ScheduleNotFound, or InvalidInput if several apps have one of that name."""
         check_name("name", name)
+        if app is not None:
+            check_name("app", app)
+        if namespace is not None:
+            check_name("namespace", namespace)
         found = [
             one
             for one in await self._read(app, name)
@@ -119,6 +126,7 @@ class Schedules:
         actor: str | None = None,
     ) -> ScheduleInfo:
         """Let it not fire until `resume`. Times that pass meanwhile are gone."""
+        check_words(reason=reason, actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
         await self._set(found, True, None, reason, actor)
         return await self.get(name, app=found.app, namespace=found.namespace)
@@ -133,6 +141,7 @@ class Schedules:
         actor: str | None = None,
     ) -> ScheduleInfo:
         """Let it fire again, from its next time on."""
+        check_words(reason=reason, actor=actor)
         for _ in range(_TRIES):
             found = await self.get(name, app=app, namespace=namespace)
             next_at = found.rule.after(await self._now())
@@ -149,6 +158,7 @@ class Schedules:
         actor: str | None = None,
     ) -> ExecutionId:
         """Submit it now, beside its times; ScheduleOrphaned if no worker declares it any more."""
+        check_words(actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
         id = mint_for_schedule(found.schedule_id)
         await self._database.call(
@@ -234,8 +244,8 @@ class Schedules:
             [json.dumps(dict(one.tags)) if one.tags else None for one in declarations],
             [one.task_version for one in declarations],
         )
-        outcome, known, stored = rows[0]
-        return Declared(outcome, known, tuple(stored))
+        outcome, known, stored, orphaned = rows[0]
+        return Declared(outcome, known, tuple(stored), tuple(orphaned))
 
     async def due(
         self, app: str, names: Sequence[str] | None = None, *, namespace: str | None = None
@@ -349,6 +359,8 @@ class Schedules:
 
     async def list(self, *, app: str | None = None) -> list[ScheduleInfo]:
         """All schedules, or those of one app, by name."""
+        if app is not None:
+            check_name("app", app)
         return await self._read(app, None)
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from flowfabric.client.refusals import refusal
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
-from flowfabric.core.execution import Steered
+from flowfabric.core.execution import MAX_NAME_BYTES, Steered, check_text
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, PublicState
 from flowfabric.db import functions
@@ -47,6 +47,13 @@ def place(id: ExecutionId) -> tuple[int, UUID]:
             "ExecutionId.parse(text) makes one",
         )
     return id.partition_key, id.uuid
+
+
+def check_words(**words: str | None) -> None:
+    """Refuse a reason or an actor that cannot be sent; the engine judges the rest."""
+    for name, value in words.items():
+        if value is not None and value != "":
+            check_text(name, value, MAX_NAME_BYTES)
 
 
 async def steer(

@@ -127,6 +127,10 @@ class Submission:
             raise InvalidInput(field="parent_id", problem="must be another execution")
 
     def _check_times(self) -> None:
+        if self.delay is not None and self.delayed_until is not None:
+            raise InvalidInput(
+                field="delayed_until", problem="does not go with a delay: give one of them"
+            )
         for name in ("delay", "deadline"):
             if (value := getattr(self, name)) is not None and not isinstance(value, timedelta):
                 raise InvalidInput(

@@ -290,7 +290,7 @@ def zone_name(tz: str | tzinfo) -> str:
     from zoneinfo import ZoneInfo
 
     if isinstance(tz, ZoneInfo) and tz.key:
-        return tz.key
+        tz = tz.key
     if tz is UTC:
         return "UTC"
     if not isinstance(tz, str):
@@ -308,6 +308,10 @@ def zone(name: str) -> tzinfo:
 
     if name == "UTC":
         return UTC
+    if name.lower() == "localtime":
+        raise InvalidInput(
+            field="tz", problem="localtime is another zone on each machine; name it: Europe/Berlin"
+        )
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -204,7 +204,7 @@ DECLARE_SCHEDULES = _function(
     "namespace app version generation names schedule_ids route_ids crons everys time_zones "
     "anchor_ats are_anchored misfires next_ats payloads payload_encodings priorities deadlines "
     "max_reclaims policies tags task_versions",
-    "outcome generation version",
+    "outcome generation version orphaned",
 )
 DUE_SCHEDULES = _function(
     "due_schedules",

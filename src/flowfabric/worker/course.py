@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import ExecutionNotActive, ExecutionNotFound, InvalidInput, LeaseLost
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    ExecutionNotFound,
+    InvalidInput,
+    LeaseLost,
+    RetryExhausted,
+)
 from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
 from flowfabric.core.ids import ExecutionId, child_id
 from flowfabric.core.states import StepKind
@@ -24,7 +30,11 @@ from flowfabric.worker.journal import Entry, Journal, Mismatch
 from flowfabric.worker.pauses import Delayed, Departure, Held, Over, Pauses, Sleep, Wait
 from flowfabric.worker.step import in_step
 
+T = TypeVar("T")
+
 _REASON_BYTES = 256
+# Between two tries to write to a row that others keep locked; a try waits for it 2 s by itself.
+_LOCKED_SECONDS = 0.05
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 
 
@@ -181,20 +191,16 @@ class Course:
             kind=kind or entry.kind,
             **facts,
         )
-        try:
-            record = await self._host.client.steps.record(self._claimed, step)
-        except (LeaseLost, ExecutionNotActive):
-            raise self._lose() from None
+        record = await self._persist(lambda: self._host.client.steps.record(self._claimed, step))
         self._seen = (record.recorded_at, monotonic())
         return record
 
     async def progress(self, percent: int | None, message: str | None) -> None:
         self._go_on()
         self._pauses.begin()
+        report = self._host.client.executions.report_progress
         try:
-            await self._host.client.executions.report_progress(self._claimed, percent, message)
-        except (LeaseLost, ExecutionNotActive):
-            raise self._lose() from None
+            await self._persist(lambda: report(self._claimed, percent, message))
         finally:
             self._pauses.end()
 
@@ -335,6 +341,18 @@ class Course:
     def _lose(self) -> BaseException:
         self._host.lost(self._claimed)
         return self.unwinding()
+
+    async def _persist(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write under the lease, and keep trying while it lasts: what is to be written down has
+        happened, and must not fail because somebody else keeps the row locked."""
+        while True:
+            try:
+                return await write()
+            except (LeaseLost, ExecutionNotActive):
+                raise self._lose() from None
+            except RetryExhausted:
+                await asyncio.sleep(_LOCKED_SECONDS)
+                self._go_on()
 
     async def _remember(self, is_own: bool) -> None:
         """Write down the failures that the handler has got over, before it does anything new."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NotRequired, get_args, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
-from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer
+from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json
 from typing_extensions import TypedDict
 
 from flowfabric.core.errors import InvalidInput
@@ -46,6 +46,8 @@ _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
 # JSON has no infinity and no NaN; as null they would be refused when they are read.
 _AS_JSON = CoreConfig(ser_json_inf_nan="strings")
+# JSON readers refuse numbers of more than 4300 digits; shorter payloads cannot hold one.
+READABLE_BYTES = 4300
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class TaskSpec:
         arguments = self._bound(args, kwargs)
         try:
             valid = self._arguments.validator.validate_python(arguments)
-            return valid, self._argument_writer.to_json(valid)
+            payload = self._argument_writer.to_json(valid)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise InvalidInput(
@@ -240,6 +242,27 @@ class TaskSpec:
                 field=self._unserialisable(arguments),
                 problem=f"cannot be sent as JSON: {error}. Annotate the parameter of {self.name} "
                 "with a type pydantic knows, or pass a reference",
+            ) from error
+        if len(payload) > READABLE_BYTES:
+            self._check_readable(valid, payload)
+        return valid, payload
+
+    def _check_readable(self, valid: dict[str, Any], payload: bytes) -> None:
+        """Refuse JSON that no worker could read: a number of too many digits."""
+        try:
+            from_json(payload)
+        except ValueError as error:
+            for name in valid:
+                try:
+                    from_json(self._argument_writer.to_json(valid, include={name}))
+                except ValueError:
+                    break
+            else:
+                name = "arguments"
+            raise InvalidInput(
+                field=name,
+                problem=f"could not be read again from JSON by {self.name}: "
+                f"{str(error).partition(' at line ')[0]}. Send a very long number as text",
             ) from error
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -12,14 +12,18 @@ import json
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic
+from types import TracebackType
 from typing import Any
 
 import typer
 
+import flowfabric
 from flowfabric.app.app import App
 from flowfabric.app.task import Task
 from flowfabric.cli.dev.watch import project_files
@@ -39,6 +43,7 @@ LOOK_SECONDS = 1.0
 MOST_TOLD = 20
 EXIT_BROKEN = 3
 
+_MACHINERY = tuple(str(Path(str(one.__file__)).parent) for one in (asyncio, flowfabric))
 _EXAMPLES: dict[Any, Any] = {str: "text", int: 1, float: 1.5, bool: True, list: [], dict: {}}
 
 
@@ -81,8 +86,15 @@ def main() -> None:
     except FlowFabricError as error:
         complain(error)
         sys.exit(1)
+    except NotBegun as error:
+        _explain(error.__cause__ or error)
+        sys.exit(EXIT_BROKEN)
     except KeyboardInterrupt:
         pass
+
+
+class NotBegun(Exception):
+    """A startup hook, or what makes something for all of the worker, has failed."""
 
 
 async def _work(
@@ -100,11 +112,35 @@ async def _work(
         loop.add_signal_handler(signal.SIGTERM, stop)
         # Nothing more is sent: if there is something to read, it is the end.
         loop.add_reader(parent, stop)
+
+    def begun() -> None:
         tell(is_working=True, files=project_files())
         watching.append(loop.create_task(_watch(tell)))
 
     watching: list[asyncio.Task[None]] = []
-    await serve(app, arm, **wanted["options"])
+    try:
+        await serve(app, arm, begun, **wanted["options"])
+    except FlowFabricError:
+        raise
+    except Exception as error:
+        if watching:
+            raise
+        raise NotBegun from error
+
+
+def _explain(error: BaseException) -> None:
+    """Tell why the worker could not start: the frames of the project, not those of the machinery
+    that lead to them."""
+    trace = error.__traceback__
+    while trace is not None and _is_machinery(trace):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    typer.echo("".join(lines).rstrip(), err=True)
+    complain("the worker could not start")
+
+
+def _is_machinery(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(_MACHINERY)
 
 
 class Told:

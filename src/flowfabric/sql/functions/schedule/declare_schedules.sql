@@ -6,12 +6,12 @@
 -- orphaned and does not fire; named again, it goes on from p_next_ats. So does a schedule whose rule
 -- changed. One that an operator paused stays paused. p_anchor_ats are where the times of p_everys
 -- are counted from: for a new rule, or if p_are_anchored for any. Arrays may be null where no
--- schedule has the value.
+-- schedule has the value. The answer names what this call has orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the row of the app, up to 2 s, then those of its schedules
--- Replay:   the same answer
+-- Replay:   the same answer, but nothing is orphaned again
 drop function if exists ff.declare_schedules;
 create function ff.declare_schedules(
   p_namespace         text,
@@ -37,7 +37,7 @@ create function ff.declare_schedules(
   p_tags              text[] default null,
   p_task_versions     text[] default null
 )
-returns table (outcome text, generation bigint, version integer[])
+returns table (outcome text, generation bigint, version integer[], orphaned text[])
 language plpgsql
 security definer
 set search_path = ''
@@ -52,6 +52,7 @@ declare
   v_which   text;
   v_new     text[];
   v_changed boolean;
+  v_gone    text[];
 begin
   if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
      or p_namespace ~ '[\x01-\x20\x7f]' then
@@ -141,11 +142,11 @@ begin
   returning a.namespace, a.app, a.version, a.generation into v_known;
   v_now := ff.now();
   if v_known.version > p_version then
-    return query select 'older', v_known.generation, v_known.version;
+    return query select 'older', v_known.generation, v_known.version, '{}'::text[];
     return;
   end if;
   if v_known.generation > p_generation then
-    return query select 'superseded', v_known.generation, v_known.version;
+    return query select 'superseded', v_known.generation, v_known.version, '{}'::text[];
     return;
   end if;
 
@@ -203,12 +204,14 @@ begin
       and s.name <> all (p_names)
     returning s.name
   )
-  select exists (select from declared) or exists (select from orphaned) into v_changed;
+  select exists (select from declared) or exists (select from orphaned),
+         array(select o.name from orphaned o order by o.name)
+  into v_changed, v_gone;
   if v_changed then
     update ff.schedule_app a set generation = a.generation + 1
     where a.namespace = p_namespace and a.app = p_app
     returning a.generation into v_known.generation;
   end if;
-  return query select 'declared', v_known.generation, v_known.version;
+  return query select 'declared', v_known.generation, v_known.version, v_gone;
 end;
 $$;
