@@ -148,7 +148,7 @@ async def test_a_save_restarts_the_worker_on_the_new_code(dev, folder, shop):
 
     (folder / "shop.py").write_text(SHOP.replace("Hello", "Salut"))
 
-    assert "shop.py" in await running.logged("saved")
+    assert "shop.py" in await running.logged(": restarting the worker")
     await running.logged("started:")
     assert await ask(shop) == "Salut Ada"
     assert await running.end(signal.SIGINT) == 0
@@ -164,7 +164,7 @@ async def test_a_save_of_a_module_that_the_app_imports_counts(dev, folder, shop)
 
     (folder / "words.py").write_text("HELLO = 'Moin '\n")
 
-    assert "words.py" in await running.logged("saved")
+    assert "words.py" in await running.logged(": restarting the worker")
     await running.logged("started:")
     assert await ask(shop) == "Moin Ada"
 
