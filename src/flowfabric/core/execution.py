@@ -144,9 +144,9 @@ class Submission:
                 raise InvalidInput(field=name, problem="must be a datetime with a time zone")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Submitted:
-    """The answer to a submission: the execution that stands for it."""
+    """The answer to a submission: the execution that stands for it. Not frozen, for its price."""
 
     id: ExecutionId
     is_duplicate: bool = False

@@ -11,7 +11,7 @@ from binascii import crc_hqx
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Self
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTag
 
@@ -26,12 +26,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class ExecutionId(str):
     """`{fp:N}:uuid`, canonical: a lower-case UUID with hyphens, N without sign or leading zeros."""
 
+    __slots__ = ("partition_key", "uuid")
+
     partition_key: int
     uuid: UUID
 
     @classmethod
     def of(cls, partition: int, uuid: UUID) -> Self:
-        self = str.__new__(cls, f"{{fp:{partition}}}:{uuid}")
+        self = str.__new__(cls, f"{{fp:{partition}}}:{uuid!s}")
         # Kept beside the text: every call to the engine needs them.
         self.partition_key = partition
         self.uuid = uuid
@@ -128,6 +130,8 @@ _random = random.Random(os.urandom(32))
 os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
 _last = (0, 0)
 _lock = threading.Lock()
+_new_uuid = UUID.__new__
+_set = object.__setattr__
 
 
 def uuid7() -> UUID:
@@ -144,4 +148,12 @@ def uuid7() -> UUID:
                 millisecond, counter = millisecond + 1, 0
         _last = (millisecond, counter)
     tail = _random.getrandbits(62)
-    return UUID(int=millisecond << 80 | 0x7 << 76 | counter << 64 | 0x2 << 62 | tail)
+    return _uuid(millisecond << 80 | 0x7 << 76 | counter << 64 | 0x2 << 62 | tail)
+
+
+def _uuid(number: int) -> UUID:
+    """`UUID(int=number)` without its checks, for half its price."""
+    uuid = _new_uuid(UUID)
+    _set(uuid, "int", number)
+    _set(uuid, "is_safe", SafeUUID.unknown)
+    return uuid
