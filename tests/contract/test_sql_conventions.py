@@ -220,7 +220,7 @@ HOT = (
     "release_leases",
     "expire_leases",
     "promote_delayed",
-    "read_journals",
+    "list_steps",
     "read_results",
     "_claimed",
     "_exceed_reclaims",

@@ -1035,7 +1035,7 @@ class Machine(RuleBasedStateMachine):
         self.step(
             Call(
                 "list_steps",
-                {"partition_key": 0, "namespace": who, "execution_id": id_},
+                {"partition_key": 0, "namespace": who, "execution_ids": [id_]},
                 lambda rows: [{name: row[name] for name in _LISTED} for row in rows],
             ),
             lambda: [

@@ -20,7 +20,7 @@ from steps.victims import RESULT, STEPS, journey
 from worker.apps import working
 
 CALLS = {
-    *("claim_executions", "record_steps", "delay_execution", "read_journals", "submit_executions"),
+    *("claim_executions", "record_steps", "delay_execution", "list_steps", "submit_executions"),
     *("read_results", "wait_for_runs", "complete_executions"),
 }
 # A run that took another way (the child ended before it was waited for) does not come to its point.

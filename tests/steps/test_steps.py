@@ -623,7 +623,7 @@ async def test_journals_are_read_together_and_only_those_of_the_namespace(app, m
         await client.executions.retry(run.id)
     held = await client.executions.claim(worker_id="w", worker_instance_id="w-1", limit=10)
     found = await asyncio.gather(*(client.steps.journal(one) for one in held))
-    assert client.database.meter.operations["read_journals"].calls == 1
+    assert client.database.meter.operations["list_steps"].calls == 1
     sizes = {one.id: len(records) for one, records in zip(held, found, strict=True)}
     assert sizes == {run.id: n + 1 for n, run in enumerate(runs)}
     for one, records in zip(held, found, strict=True):

@@ -688,7 +688,7 @@ class Engine:
             "select s.* from ff.list_steps($1, $2, $3) s",
             self.partition_key,
             self.namespace,
-            execution_id,
+            [execution_id],
         )
 
     async def waits(self, execution_id: UUID) -> list[Record]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.refusals import refusal
-from flowfabric.client.steering import address
+from flowfabric.client.steering import place
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId
@@ -65,13 +65,16 @@ class Steps:
 
     async def list(self, id: ExecutionId) -> Records:
         """The journal of an execution, in the order its steps were started."""
-        rows = await self._database.call(functions.LIST_STEPS, *address(id, self._namespace))
-        return [StepRecord(**{**dict(row), "kind": StepKind(row["kind"])}) for row in rows]
+        partition, execution_id = place(id)
+        rows = await self._database.call(
+            functions.LIST_STEPS, partition, self._namespace, [execution_id]
+        )
+        return [_record(*facts) for _, *facts in rows]
 
     async def _read_journals(self, batch: Holders) -> Journals:
         found: dict[UUID, Records] = {held.execution_id: [] for held in batch}
         rows = await self._database.call(
-            functions.READ_JOURNALS,
+            functions.LIST_STEPS,
             batch[0].partition_key,
             self._namespace,
             [*found],

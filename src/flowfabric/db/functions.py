@@ -154,11 +154,6 @@ RECORD_STEPS = _function(
 )
 LIST_STEPS = _function(
     "list_steps",
-    "partition_key namespace execution_id",
-    "name occurrence position is_sequential kind value encoding recorded_at until_at attempt_index",
-)
-READ_JOURNALS = _function(
-    "read_journals",
     "partition_key namespace execution_ids",
     "execution_id name occurrence position is_sequential kind value encoding recorded_at until_at "
     "attempt_index",
@@ -330,7 +325,6 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_FOR_RUNS,
     RECORD_STEPS,
     LIST_STEPS,
-    READ_JOURNALS,
     HOLD_EXECUTION,
     REVOKE_LEASE,
     SET_TAGS,

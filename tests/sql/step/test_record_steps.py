@@ -24,6 +24,7 @@ async def test_a_step_is_recorded_with_its_value_and_who_recorded_it(engine, mak
     assert (answer.word, answer.recorded_at, answer.attempt_index) == ("recorded", now, 0)
     (step,) = await engine.steps(execution.id)
     assert dict(step) == {
+        "execution_id": execution.id,
         "name": "load",
         "occurrence": 0,
         "position": 3,

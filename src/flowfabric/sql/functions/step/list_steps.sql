@@ -1,13 +1,18 @@
--- The journal of an execution: the steps its runs have recorded, in the order they were started. One
--- that is not there has none.
+-- The journals of some executions: the steps their runs have recorded, each in the order they were
+-- started. One without steps, or that is not there, has no row.
 --
 -- Moves:    nothing
--- Refuses:  (nothing)
+-- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   idempotent by nature
+-- Replay:   a read
 drop function if exists ff.list_steps;
-create function ff.list_steps(p_partition_key smallint, p_namespace text, p_execution_id uuid)
+create function ff.list_steps(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[]
+)
 returns table (
+  execution_id  uuid,
   name          text,
   occurrence    integer,
   "position"    integer,
@@ -25,19 +30,29 @@ security definer
 set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_batch(cardinality(p_execution_ids), '{}');
   return query
-  select s.name, s.occurrence, s.position, s.is_sequential, s.kind::text, s.value, s.encoding,
-         s.recorded_at, s.until_at, s.attempt_index
-  from ff.step s
-  where s.partition_key = p_partition_key and s.execution_id = p_execution_id
-    and exists (
-      select from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = p_execution_id
-        and (p_namespace is null or e.namespace = p_namespace))
-  order by s.position, s.name, s.occurrence;
+  select s.execution_id, s.name, s.occurrence, s.position, s.is_sequential, s.kind::text, s.value,
+         s.encoding, s.recorded_at, s.until_at, s.attempt_index
+  from unnest(p_execution_ids) u(id)
+  cross join lateral (
+    select x.execution_id from ff.execution x
+    where x.partition_key = p_partition_key and x.execution_id = u.id
+      and case when p_namespace is null or x.namespace = p_namespace then true else false end
+    offset 0
+  ) e
+  cross join lateral (
+    select y.* from ff.step y
+    where y.partition_key = p_partition_key and y.execution_id = e.execution_id
+    offset 0
+  ) s
+  order by s.execution_id, s.position, s.name, s.occurrence;
 end;
 $$;
