@@ -292,10 +292,10 @@ async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folde
 
 async def test_a_worker_that_is_killed_is_started_again(dev, shop):
     running = await dev()
-    worker = await running.logged("process")
     await running.logged("started:")
+    (worker,) = children_of(running.pid)
 
-    os.kill(int(worker.split("process ")[1].split(",")[0]), signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
 
     await running.logged("ended by itself (signal 9)")
     await running.logged("started:")
