@@ -349,6 +349,37 @@ async def test_autovacuum_that_is_off_is_a_warning(bare, plain):
     assert ("X05", "autovacuum is off for ff.event") in found
 
 
+async def room(url, *limits):
+    """What X05 finds with other limits: nobody waits ten minutes or opens a hundred connections."""
+    (check,) = (check for check in installation_checks() if check.name == "X05")
+    query = check.text
+    for limit, other in limits:
+        assert limit in query
+        query = query.replace(limit, other)
+    async with open_connection(url, statement_cache_size=0) as connection:
+        return [row["problem"] for row in await connection.fetch(query)]
+
+
+async def test_a_transaction_that_stays_open_is_a_warning(bare, plain):
+    async with plain.transaction():
+        await plain.execute("set application_name = 'left open'; select pg_current_xact_id()")
+        pid = await plain.fetchval("select pg_backend_pid()")
+        assert not any("in a transaction" in problem for problem in await room(bare))
+        found = await room(bare, ("interval '10 min'", "interval '0'"))
+    assert [problem for problem in found if f"process {pid} " in problem and "left open" in problem]
+
+
+async def test_hardly_any_connection_left_is_a_warning(bare):
+    assert not any("connections are in use" in problem for problem in await room(bare))
+    found = await room(bare, ("0.8 * u.most", "0.001 * u.most"))
+    assert [problem for problem in found if "connections are in use" in problem]
+
+
+async def test_a_database_that_is_never_frozen_is_a_warning(bare):
+    assert not any("freeze" in problem for problem in await room(bare))
+    assert any("freeze" in problem for problem in await room(bare, ("1000000000", "-1")))
+
+
 async def test_a_query_that_fails_is_a_finding_and_the_others_go_on(bare, plain):
     await plain.execute("alter table ff.event_trim rename column due_at to due")
     async with open_connection(bare, statement_cache_size=0) as connection:

@@ -285,3 +285,45 @@ async def test_an_error_before_the_recorded_steps_is_a_failure_not_a_hold(app, d
         await skip(app, clock, HOUR)
         await until(run, PublicState.FAILED)
     assert await held_at(db, run) is None
+
+
+REPAIRS = {
+    "retry": (["pack"], ["charge 1", "pack 1", "ship 1"]),
+    "from_step": (["wrap"], ["charge 1", "wrap 1", "ship 1"]),
+    "fresh": (["wrap"], ["charge 2", "wrap 1", "ship 1"]),
+}
+
+
+@pytest.mark.parametrize("repair", REPAIRS)
+async def test_a_held_handler_in_a_thread_is_repaired_like_any_other(app, db, clock, repair):
+    names, calls = ["charge", "pack"], []
+
+    def do(name: str) -> str:
+        calls.append(name)
+        return f"{name} {calls.count(name)}"
+
+    @app.task
+    def order(ctx: Context) -> list[str]:
+        found = [ctx.step_sync(name, do, name) for name in names]
+        ctx.sleep_sync(HOUR)
+        return [*found, ctx.step_sync("ship", do, "ship")]
+
+    code, expected = REPAIRS[repair]
+    async with working(app):
+        run = await order.submit()
+        await until(run, PublicState.DELAYED)
+        names[1] = "wrap"
+        await skip(app, clock, HOUR)
+        assert (await until_held(db, run)).startswith("pack:")
+        assert calls == ["charge", "pack"], "nothing new was done"
+        names[1:] = code
+        client = await app.client()
+        if repair == "retry":
+            await client.executions.retry(run.id)
+        else:
+            await client.executions.replay(
+                run.id, **({"from_step": "pack"} if repair == "from_step" else {"fresh": True})
+            )
+            await until(run, PublicState.DELAYED)
+            await skip(app, clock, HOUR)
+        assert await run.result(timeout=20) == expected
