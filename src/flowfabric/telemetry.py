@@ -78,8 +78,12 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         about = getattr(record, "execution_id", "")
-        tail = f"  [{record.__dict__['task']} {about}]" if about else ""
-        line = f"{time} {record.levelname.lower():<7} {record.getMessage()}{tail}"
+        message, tail = record.getMessage(), ""
+        if about:
+            task = record.__dict__["task"]
+            uuid = about.rpartition(":")[2]
+            tail = f"  [{uuid}]" if message.startswith(f"{task} ") else f"  [{task} {uuid}]"
+        line = f"{time} {record.levelname.lower():<7} {message}{tail}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line

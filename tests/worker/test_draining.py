@@ -314,8 +314,8 @@ async def test_logs_are_lines_of_text(make_app, start_worker):
 
     log = await process.log()
     assert "worker ada-" in log
-    assert f"sleeping  [shop.sleep {run.id}]" in log
-    assert "attempt 0 of shop.shaky failed: ValueError: not yet" in log
+    assert f"sleeping  [shop.sleep {run.id.uuid}]" in log
+    assert "shop.shaky failed in attempt 1: ValueError: not yet" in log
     assert "secret-4711" not in log
 
 

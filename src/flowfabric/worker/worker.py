@@ -548,7 +548,7 @@ class Worker:
 
     def _settle_failed(self, claimed: Claimed, failure: Failure) -> None:
         WORKER_LOGGER.warning(
-            "attempt %s of %s failed: %s", claimed.attempt_index, claimed.task, failure.reason
+            "%s failed in attempt %s: %s", claimed.task, claimed.attempt_index + 1, failure.reason
         )
         future = asyncio.ensure_future(self._fail(claimed, failure))
         self._unsettled.add(future)

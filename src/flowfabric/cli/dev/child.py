@@ -159,7 +159,7 @@ class Told:
             self._second, self._number = second, 0
         self._number += 1
         if self._number <= MOST_TOLD:
-            WORKER_LOGGER.info("attempt %s of %s completed", ctx.attempt, ctx.task)
+            WORKER_LOGGER.info("%s completed", ctx.task)
         return value
 
 
