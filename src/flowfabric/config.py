@@ -44,6 +44,8 @@ class Settings:
     log_level: str = "INFO"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.database_url, str | None):
+            raise InvalidInput(field="database_url", problem="must be a text, as postgresql://…")
         check_name("namespace", self.namespace)
         for name in ("lease_ttl", "drain_timeout"):
             if not isinstance(getattr(self, name), timedelta):

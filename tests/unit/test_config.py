@@ -170,3 +170,9 @@ def test_the_file_of_the_current_folder_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     assert Settings.from_environment().log_level == "DEBUG"
+
+
+def test_a_database_url_that_is_no_text_is_refused_where_it_is_given():
+    with pytest.raises(InvalidInput) as caught:
+        Settings(database_url=5)  # type: ignore[arg-type]
+    assert caught.value.field == "database_url"
