@@ -511,18 +511,6 @@ async def test_four_at_once_trim_the_events_once(db, clock, engine, make):
     assert await owned(engine) == dict.fromkeys(TABLES, 0)
 
 
-async def test_an_id_that_is_used_again_keeps_its_events(db, clock, engine, make):
-    await db.execute("alter table ff.execution disable trigger witness_insert")
-    await db.execute("alter table ff.event disable trigger witness_event")
-    first = await make.execution("completed", policy={"retention_ms": 1})
-    await clock.advance(seconds=1)
-    await trim(engine)
-    assert (await engine.submit(id=first.id)).word == "created"
-    await clock.advance(DAY)
-    assert (await trim_events(engine))[0] == 1
-    assert await engine.kinds(first.id) == ["submitted", "claimed", "completed", "submitted"]
-
-
 @pytest.mark.parametrize(
     ("field", "arguments"),
     [
@@ -561,3 +549,27 @@ async def test_what_ended_in_the_millisecond_it_was_made_goes_at_its_very_moment
     await clock.advance(MONTH)
     assert await trim_all(engine) == 1
     assert await ids(engine) == set()
+
+
+async def test_a_repeated_submit_of_what_was_trimmed_meanwhile_does_not_run_it_again(clock, engine):
+    """Nothing of it is kept but its events, which tell that it was there."""
+    first, other = await engine.submit(), await engine.submit()
+    for lease in await engine.claim(limit=2):
+        await engine.complete(lease)
+    assert await trim_all(engine, retention=timedelta(0)) == 2
+
+    again = await engine.submit_many([Item(id=first.id), Item(), Item(id=other.id)])
+    assert [answer.word for answer in again] == ["duplicate", "created", "duplicate"]
+    assert [again[0].id, again[2].id] == [first.id, other.id]
+    assert await ids(engine) == {again[1].id}
+    await engine.connection.execute(
+        "select ff.set_lane(p_lane => 'default', p_state => 'draining')"
+    )
+    assert (await engine.submit(id=first.id)).word == "duplicate"
+    assert (await engine.within("foreign").submit(id=first.id)).detail["field"] == "execution_id"
+    await engine.connection.execute("select ff.set_lane(p_lane => 'default', p_state => 'active')")
+
+    await clock.advance(days=2)
+    while (await trim_events(engine))[0]:
+        pass
+    assert (await engine.submit(id=first.id)).word == "created"

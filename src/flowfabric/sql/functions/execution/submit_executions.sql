@@ -3,9 +3,10 @@
 -- A route names where an execution belongs; it must have been registered in p_namespace. The caller
 -- mints the ids, so a call may be repeated. With a key, the first execution that used it within its
 -- window (or while it is unfinished) is the answer; the same key with another fingerprint is
--- refused. A child that ends with its parent is stored only while the parent has not ended. Arrays
--- that no item needs may be null. Returns a row for every item that was not created;
--- no row means all of them were.
+-- refused. A child that ends with its parent is stored only while the parent has not ended. The id
+-- of an execution that was trimmed stays taken as long as its events are kept. Arrays that no item
+-- needs may be null. Returns a row for every item that was not created; no row means all of them
+-- were.
 --
 -- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused
@@ -110,6 +111,11 @@ begin
       p_delays, p_delayed_untils, p_deadlines, p_deadline_ats, p_policies, p_max_reclaims, p_tags,
       p_creators, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows, p_parent_ids,
       p_with_parents, p_trace_contexts, p_task_versions);
+  end if;
+  -- What ended and was trimmed while its events are kept was submitted before: a repeat that comes
+  -- so late must not run it again. Only a retention shorter than that of events leaves such ids.
+  if exists (select from ff.event_trim t where t.partition_key = p_partition_key) then
+    v_refused := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, v_refused);
   end if;
   if cardinality(v_refused) > 0 then
     v_skip := array(select r.item from unnest(v_refused) r);
