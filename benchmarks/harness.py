@@ -38,8 +38,9 @@ def say(text: str) -> None:
 
 
 @asynccontextmanager
-async def server() -> AsyncIterator[str]:
-    """The URL of the server to measure on: BENCH_DSN, or one that lives as long as the block."""
+async def server(**more: str) -> AsyncIterator[str]:
+    """The URL of the server to measure on: BENCH_DSN, or one that lives as long as the block, with
+    more settings than all have."""
     if dsn := os.environ.get("BENCH_DSN"):
         say("server: the one of BENCH_DSN")
         yield dsn
@@ -47,8 +48,9 @@ async def server() -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="ffbench-", ignore_cleanup_errors=True) as folder:
         # A server started as root runs as another account, which must be able to reach its data.
         os.chmod(folder, 0o755)
-        with embedded.start(Path(folder), options=SERVER_OPTIONS) as started:
-            options = " ".join(f"{name}={value}" for name, value in SERVER_OPTIONS.items())
+        chosen = {**SERVER_OPTIONS, **more}
+        with embedded.start(Path(folder), options=chosen) as started:
+            options = " ".join(f"{name}={value}" for name, value in chosen.items())
             say(f"server: PostgreSQL {started.version}, {options}")
             await _age(started.url)
             yield started.url

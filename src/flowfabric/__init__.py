@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from flowfabric.app.app import App
+from flowfabric.app.flow import Flow, Node, all_of, any_of, first_of, quorum
+from flowfabric.app.flow_run import FlowRun
+from flowfabric.app.joins import (
+    first,
+    first_sync,
+    gather,
+    gather_sync,
+    quorum_of,
+    quorum_of_sync,
+)
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
@@ -21,7 +31,8 @@ from flowfabric.core.errors import (
     StepFailed,
     Unavailable,
 )
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.flow import FlowState
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import Exponential, Fixed, Retry
 from flowfabric.core.states import PublicState
 from flowfabric.worker.context import Context, current
@@ -39,11 +50,16 @@ __all__ = [
     "ExecutionSkipped",
     "Exponential",
     "Fixed",
+    "Flow",
     "FlowFabric",
     "FlowFabricError",
+    "FlowId",
+    "FlowRun",
+    "FlowState",
     "InvalidInput",
     "KeyReused",
     "LeaseLost",
+    "Node",
     "NotFound",
     "PublicState",
     "ResultTimeout",
@@ -53,6 +69,16 @@ __all__ = [
     "StepFailed",
     "Task",
     "Unavailable",
+    "all_of",
+    "any_of",
     "current",
+    "first",
+    "first_of",
+    "first_sync",
+    "gather",
+    "gather_sync",
     "provided",
+    "quorum",
+    "quorum_of",
+    "quorum_of_sync",
 ]

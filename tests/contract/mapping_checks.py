@@ -3,6 +3,7 @@ says what it saw. Keys and values are those of the operation's `facts`."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -12,11 +13,14 @@ from uuid import uuid4
 
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
-from flowfabric.core.execution import Claimed, Failure
-from flowfabric.core.ids import ExecutionId, mint
-from flowfabric.core.states import FailureClass
+from flowfabric.core.execution import Claimed, Failure, Route, Submission
+from flowfabric.core.flow import Edge, Graph, Group, Node, Policy
+from flowfabric.core.ids import ExecutionId, FlowId, mint, mint_flow, mint_in
+from flowfabric.core.states import FailureClass, GroupPolicy, OnSatisfied
+from flowfabric.db.connection import open_connection as unbound
 from reads.stage import TTL, Stage
 from support.factories import Engine
+from support.sabotage import unwitnessed
 
 Facts = dict[str, Any]
 Check = Callable[["World"], Awaitable[Facts]]
@@ -442,7 +446,9 @@ async def _(world: World) -> Facts:
 
 @check("resolve_execution_flow_id")
 async def _(world: World) -> Facts:
+    flow, (member,) = await _graph(world, "a", ())
     return {
+        "member": "its flow" if await world.executions.flow_id(member) == flow else "another",
         "solo": str(await world.executions.flow_id(await world.submit())),
         "missing": str(await world.executions.flow_id(mint())),
     }
@@ -565,6 +571,83 @@ async def _(world: World) -> Facts:
         assert said_last == "success"
         said_last = await said(replay(limited))
     return found | {"beyond_the_limit": said_last, "missing": await said(replay(mint()))}
+
+
+async def flow_of(world: World, lane: str, size: int) -> tuple[FlowId, list[ExecutionId]]:
+    """A flow of members that do not depend on each other."""
+    flow, members = mint_flow(), [mint() for _ in range(size)]
+    route = Route("test", lane, "app.send")
+    await world.client.flows.submit(
+        Graph(
+            id=flow,
+            kind="test",
+            nodes=[
+                Node(f"n{number}", Submission(id=id, route=route, payload=b"null"))
+                for number, id in enumerate(members)
+            ],
+        )
+    )
+    return flow, members
+
+
+@check("cancel_flow_header")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    flow, members = await flow_of(world, "a", 3)
+    done = await world.next("a")
+    await world.executions.complete(done, b"1")
+    answer = await flows.cancel_header(flow, reason="enough")
+    open_ = [id for id in members if id != done.id]
+    found: Facts = {
+        "outcome": str(answer.outcome),
+        "members": len(answer.members),
+        "state_before_its_turn": await world.state(open_[0]),
+        "claimable": len(
+            await world.executions.claim(**WORKER, lease_ttl=TTL, lanes=["a"], limit=5)
+        ),
+        "unblock": await said(world.executions.unblock(open_[0])),
+    }
+    await flows.cancel_members(flow)
+    second = await flows.cancel_header(flow, policy="flow_only", reason="again")
+    shown = await world.executions.describe(open_[0])
+    draining, _ = await flow_of(world, "b", 1)
+    running = await world.next("b")
+    await flows.cancel_header(draining, policy="cancel_pending")
+    await flows.cancel_members(draining)
+    alone, (free,) = await flow_of(world, "c", 1)
+    await flows.cancel_header(alone, policy="flow_only")
+    awaited, both = await flow_of(world, "d", 2)
+    await flows.cancel(awaited, wait=HOUR)
+    return found | {
+        "states": [await world.state(id) for id in (done.id, *open_)],
+        "events_of_a_member": await world.kinds(open_[0]),
+        "cancelled_by": shown.cancelled_by,
+        "policy_of_a_second_call": [str(second.outcome), str(second.policy), second.reason],
+        "running_under_cancel_pending": await world.state(running.id),
+        "members_under_flow_only": await world.state(free),
+        "waiting_ends_with_the_members": [await world.state(id) for id in both],
+        "unknown_policy": await said(flows.cancel_header(alone, policy="everything")),
+        "missing": await said(flows.cancel_header(mint_flow())),
+    }
+
+
+@check("ack_cancel_member")
+async def _(world: World) -> Facts:
+    ack = world.client.flows.ack_cancel_member
+    flow, members = await flow_of(world, "a", 2)
+    await world.client.flows.cancel_header(flow)
+    unfinished = await said(ack(flow, members[0]))
+    left = []
+    for id in members:
+        await world.executions.cancel(id)
+        left.append(await ack(flow, id))
+    return {
+        "unfinished": unfinished,
+        "left": left,
+        "again": await ack(flow, members[0]),
+        "backlogs_left": await world.db.fetchval("select count(*) from ff.cancel_backlog"),
+        "not_a_member": await ack(flow, mint()),
+    }
 
 
 # Contract, scheduling and grants
@@ -985,6 +1068,301 @@ async def _(world: World) -> Facts:
     await world.clock.advance(2 * ALIVE)
     found["due"] = (await sweep())[0]
     return found | {"left": await world.client.workers.list(with_dead=True)}
+
+
+# Flows
+
+
+async def _graph(world: World, lanes: str = "abc", edges: Any = ((0, 2), (1, 2))) -> Any:
+    """A flow of one node for each letter, in a lane of its own; the last waits for a quorum."""
+    id = mint_flow()
+    nodes = [
+        Node(
+            lane,
+            Submission(id=mint_in(0), route=Route("test", lane, "app.send"), payload=b"null"),
+        )
+        for lane in lanes
+    ]
+    groups = [Group(len(lanes) - 1, 0, Policy.quorum(2))] if edges else []
+    graph = Graph(
+        id=id, kind="test", nodes=nodes, edges=[Edge(*edge) for edge in edges], groups=groups
+    )
+    await world.client.flows.submit(graph)
+    return id, [node.submission.id for node in nodes]
+
+
+async def _built(world: World, *lanes: str) -> Any:
+    """A flow made step by step: its id and its members."""
+    id = (await world.client.flows.create("test")).id
+    members = [await world.submit(lane=lane) for lane in lanes]
+    for member in members:
+        await world.client.flows.add_execution(id, member)
+    return id, members
+
+
+@check("create_flow")
+async def _(world: World) -> Facts:
+    flows, id = world.client.flows, mint_flow()
+    is_new = [(await flows.create(kind, id=id)).is_new for kind in ("test", "other")]
+    info = await flows.describe(id)
+    return {
+        "is_new": is_new,
+        "state": str(info.state),
+        "graph_revision": info.graph_revision,
+        "without_a_kind": await said(flows.create("")),
+    }
+
+
+@check("add_execution_to_flow")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id, other = [(await flows.create("test")).id for _ in range(2)]
+    one, two = await world.submit(), await world.submit()
+    answers = [await flows.add_execution(id, member) for member in (one, one, two)]
+    found = {
+        "counts": [[answer.node_count, answer.graph_revision] for answer in answers],
+        "is_new": [answer.is_new for answer in answers],
+        "of_another_flow": await said(flows.add_execution(other, one)),
+        "without_a_flow": await said(flows.add_execution(mint_flow(), one)),
+        "without_an_execution": await said(flows.add_execution(id, mint())),
+        "of_another_partition": await said(flows.add_execution(id, mint_in(7))),
+    }
+    await flows.cancel(id)
+    return found | {
+        "to_a_cancelled_flow": await said(flows.add_execution(id, await world.submit()))
+    }
+
+
+@check("stage_dependency_edge")
+async def _(world: World) -> Facts:
+    id, (a, b) = await _built(world, "a", "b")
+    stage, edge_id = world.client.flows.stage_dependency_edge, uuid4()
+
+    async def staged(*ends: ExecutionId, revision: int = 3, **options: Any) -> Any:
+        return await stage(id, *ends, expected_graph_revision=revision, **options)
+
+    return {
+        "graph_revision": (await staged(a, b, revision=2, edge_id=edge_id)).graph_revision,
+        "again": (await staged(a, b, revision=2, edge_id=edge_id)).graph_revision,
+        "to_itself": await said(staged(a, a)),
+        "with_an_old_revision": await said(staged(a, b, revision=1)),
+        "to_a_stranger": await said(staged(a, await world.submit())),
+        "back_again": await said(staged(b, a)),
+        "with_its_id_again": await said(staged(a, b, edge_id=edge_id)),
+        "of_another_kind": await said(staged(a, b, kind="any_end")),
+    }
+
+
+@check("apply_dependency_to_child")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id, (a, b, c) = await _built(world, "a", "b", "c")
+    edge = await flows.stage_dependency_edge(id, a, b, expected_graph_revision=3)
+    answers = [await flows.apply_dependency_to_child(id, edge.edge_id, a, b) for _ in range(2)]
+    other = await said(flows.apply_dependency_to_child(id, edge.edge_id, b, a))
+    await world.executions.complete(await world.next("a"))
+    held = await world.next("c")
+    late = await flows.stage_dependency_edge(id, b, held.id, expected_graph_revision=4)
+    return {
+        "is_new": [answer.is_new for answer in answers],
+        "unsatisfied": answers[0].unsatisfied,
+        "state": str(answers[0].downstream_state),
+        "after_the_end_of_the_upstream": await world.state(b),
+        "other_ends": other,
+        "while_it_runs": await said(flows.apply_dependency_to_child(id, late.edge_id, b, c)),
+    }
+
+
+@check("set_edge_group_policy")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id, (a, b) = await _built(world, "a", "b")
+    policies = (Policy.quorum(2), Policy.quorum(2), Policy.quorum(1))
+    is_new = [await flows.set_edge_group_policy(id, b, policy) for policy in policies]
+    await flows.stage_dependency_edge(id, a, b, expected_graph_revision=2)
+    zero = Policy(GroupPolicy.QUORUM, 0, OnSatisfied.LET_RUN)
+    return {
+        "is_new": is_new,
+        "after_the_first_edge": await said(flows.set_edge_group_policy(id, b, Policy.any_of())),
+        "without_a_flow": await said(flows.set_edge_group_policy(mint_flow(), b, Policy.any_of())),
+        "k_of_zero": await said(flows.set_edge_group_policy(id, b, zero, group=1)),
+    }
+
+
+@check("describe_flow")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id, _members = await _graph(world)
+    info = await flows.describe(id)
+    return {
+        "flow_kind": info.flow_kind,
+        "state": str(info.state),
+        "counts": [info.node_count, info.edge_count, info.graph_revision],
+        "groups": [f"{one.policy.kind} {one.state} {one.n}" for one in info.groups],
+        "missing": str(await flows.describe(mint_flow())),
+    }
+
+
+@check("list_flows")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    for _ in range(3):
+        await _graph(world)
+    first = await flows.list(limit=2)
+    rest = await flows.list(limit=2, after=first.after)
+    async with FlowFabric(world.db.url, namespace="other") as other:
+        none = await other.flows.list()
+    return {
+        "pages": [len(first.flows), len(rest.flows)],
+        "none": len(none.flows),
+        "state": str(first.flows[0].state),
+    }
+
+
+@check("list_edges")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id, (a, _b, c) = await _graph(world)
+    return {
+        "all": len(await flows.edges(id)),
+        "outgoing": len(await flows.edges(id, upstream=a)),
+        "incoming": len(await flows.edges(id, downstream=c)),
+        "of_a_missing_flow": len(await flows.edges(mint_flow())),
+    }
+
+
+@check("describe_edge")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id, (a, *_rest) = await _graph(world)
+    await world.executions.complete(await world.next("a"))
+    (edge,) = await flows.edges(id, upstream=a)
+    found = await flows.describe_edge(id, edge.edge_id)
+    return {
+        "edge_state": found.edge_state,
+        "resolution": str(found.resolution),
+        "outcome": str(found.outcome),
+        "of_another_flow": str(await flows.describe_edge(mint_flow(), edge.edge_id)),
+    }
+
+
+@check("project_flow_summary")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id, _members = await _graph(world)
+    states = [await flows.summary(id)]
+    held = await world.next("a")
+    states.append(await flows.summary(id))
+    await world.executions.complete(held)
+    await world.executions.complete(await world.next("b"))
+    states.append(await flows.summary(id))
+    await world.executions.complete(await world.next("c"))
+    states.append(await flows.summary(id))
+    empty = await flows.summary((await flows.create("test")).id)
+    return {
+        "states": [str(one.state) for one in states],
+        "total": states[-1].total,
+        "empty": str(empty.state),
+        "missing": str(await flows.summary(mint_flow())),
+    }
+
+
+@check("set_flow_tag")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id = (await flows.create("test")).id
+    await flows.set_tag(id, "team.name", "blue")
+    return {
+        "tags": sorted(await flows.set_tags(id, {"team.size": "3"})),
+        "bad_key": await said(flows.set_tag(id, "plain", "x")),
+        "missing": await said(flows.set_tag(mint_flow(), "team.name", "x")),
+    }
+
+
+@check("get_flow_tag")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    id = (await flows.create("test", tags={"team.name": "blue"})).id
+    return {
+        "value": await flows.tag(id, "team.name"),
+        "missing": str(await flows.tag(id, "team.size")),
+        "of_a_missing_flow": str(await flows.tag(mint_flow(), "team.name")),
+    }
+
+
+@check("evaluate_flow_eligibility")
+async def _(world: World) -> Facts:
+    flows = world.client.flows
+    _id, (a, _b, c) = await _graph(world)
+    held = await world.next("b")
+    answers = [await flows.eligibility(one) for one in (a, c, held.id, mint())]
+    await world.executions.complete(held)
+    await world.executions.complete(await world.next("a"))
+    return {
+        "answers": [str(one) for one in answers],
+        "after_the_end_of_the_upstream": str(await flows.eligibility(c)),
+    }
+
+
+@check("promote_blocked_to_eligible")
+async def _(world: World) -> Facts:
+    promote = world.executions.promote_blocked_to_eligible
+    _id, (a, _b, c) = await _graph(world)
+    stranded = await world.submit(lane="d")
+    async with unwitnessed(world.db.conn):
+        # as only a mistake could leave it
+        await world.db.execute(
+            "update ff.execution set eligibility = 'blocked_by_dependencies', "
+            "blocking_reason = 'waiting_for_children' where execution_id = $1",
+            stranded.uuid,
+        )
+    found: Facts = {
+        "stranded": (await promote(stranded)).public_state,
+        "with_open_dependencies": await said(promote(c)),
+        "not_blocked": await said(promote(a)),
+        "missing": await said(promote(mint())),
+    }
+    held = await world.next("a")
+    found["running"] = await said(promote(a))
+    await world.executions.complete(held)
+    return found | {"ended": await said(promote(a))}
+
+
+async def _left_over(world: World, lanes: str) -> Any:
+    """A decided group with a sibling that could not be cancelled, because somebody held its row."""
+    _id, members = await _graph(world, lanes, ((0, 3), (1, 3), (2, 3)))
+    async with unbound(world.db.url) as other, other.transaction():
+        await other.execute(
+            "select from ff.execution where execution_id = $1 for no key update", members[2].uuid
+        )
+        for lane in lanes[:2]:
+            await world.executions.complete(await world.next(lane))
+        # until the client has given up, and leaves it to the reconcilers
+        await asyncio.sleep(0.5)
+    return members[2]
+
+
+@check("edge_cancel_dispatcher")
+async def _(world: World) -> Facts:
+    sibling = await _left_over(world, "abcd")
+    before = await world.state(sibling)
+    handled = [(await world.executions.cancel_siblings())[0] for _ in range(2)]
+    return {
+        "states": [before, await world.state(sibling)],
+        "handled": handled,
+        "reason": (await world.executions.describe(sibling)).cancellation_reason,
+    }
+
+
+@check("edge_cancel_reconciler")
+async def _(world: World) -> Facts:
+    sibling = await _left_over(world, "abcd")
+    found: Facts = {
+        "while_it_lives": (await world.executions.reconcile_siblings())[0],
+        "state": await world.state(sibling),
+    }
+    await world.executions.cancel(sibling)
+    return found | {"when_it_has_ended": (await world.executions.reconcile_siblings())[0]}
 
 
 def text(facts: Facts) -> str:

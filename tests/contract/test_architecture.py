@@ -13,6 +13,7 @@ from .sources import PACKAGE, ROOT, python_files
 
 PACKAGES = (
     "core",
+    "drawing",
     "db",
     "client",
     "doctor",
@@ -26,7 +27,7 @@ PACKAGES = (
 EDGES = {"worker", "reconcilers", "embedded"}
 LAYERS = (
     {"core"},
-    {"telemetry", "tracing", "config"},
+    {"telemetry", "tracing", "config", "drawing"},
     {"db"},
     {"client", "doctor"},
     EDGES,

@@ -26,6 +26,11 @@ PARTITIONED = {
     "event_trim",
     "step",
     "run_wait",
+    "flow",
+    "edge",
+    "edge_group",
+    "cancel_backlog",
+    "cancel_backlog_member",
 }
 # Small tables that exist whole on every node, and what the migration itself keeps.
 GLOBAL = {
@@ -341,7 +346,14 @@ def test_rows_are_never_awaited_in_a_batch(file):
         if "skip locked" not in lock[0]:
             before = body(file)[max(0, lock.start() - 400) : lock.start()]
             # several rows are waited for in one place, in id order
-            alone = file.name in ("_take_keys", "_lock_execution", "_lock_executions")
+            alone = file.name in (
+                "_take_keys",
+                "_lock_execution",
+                "_lock_executions",
+                "_lock_flow",
+                "_lock_for_replay",
+                "ack_cancel_member",
+            )
             assert alone or "if p_wait then" in before, lock[0]
 
 
@@ -406,6 +418,9 @@ async def test_the_indexes_of_the_hot_tables_are_few(catalogue):
         # partial: only children, and only what ended with somebody left to tell
         "execution_parent",
         "execution_wakes",
+        # partial: only members of flows
+        "execution_flow",
+        "execution_unfinished",
         "event_pkey",
         "event_history",
     }

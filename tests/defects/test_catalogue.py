@@ -23,13 +23,10 @@ NOT_HERE = {
     15: "budgets and quotas are not built yet; their issue admits by every hard dimension",
     46: "resuming a suspended execution belongs to the issue on suspensions and signals",
     63: "timeouts of suspensions belong to the issue on suspensions and signals",
-    64: "flows are not built yet; their issue cancels header and members apart",
-    65: "flows are not built yet; their issue tests members for having ended",
     69: "cancelling siblings belongs to the issue on flows and edges",
     74: "signals are not built yet; a resumption will not be an end",
     76: "dispatch along edges belongs to the issue on flows and edges",
     77: "dispatch along edges belongs to the issue on flows and edges",
-    97: "flows are not built yet; their issue looks at the flow when it claims",
     99: "budgets and quotas are not built yet; their issue stores what is attached",
 }
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from flowfabric.doctor import find_check, invariants
+from support.flows import make_flow
 
 KEEP_NO_LONGER = "update ff.execution set retention = '0', trim_at = terminal_at"
 BE_DUE = (
@@ -15,6 +16,16 @@ BE_DUE = (
     "insert into ff.schedule (namespace, app, name, schedule_id, route_id, cron, time_zone, "
     "misfire, next_at, declared_at) select 'test', 'shop', 'tick', gen_random_uuid(), route_id, "
     "'* * * * *', 'UTC', 'once', ff.now(), ff.now() from ff.execution"
+)
+HAVE_SIBLINGS = (
+    "insert into ff.edge_group (partition_key, downstream_id, flow_id, policy, on_satisfied, n, "
+    "succeeded, state, fired_at, fired_k, fired_n, cancel_pending, cancel_enqueued_at) "
+    "select 0, execution_id, execution_id, 'any_of', 'cancel_remaining', 2, 1, 'satisfied', "
+    "ff.now(), 1, 2, true, ff.now() from ff.execution"
+)
+BE_CANCELLED = (
+    "insert into ff.cancel_backlog (partition_key, flow_id, policy, requested_at, due_at) "
+    "select 0, execution_id, 'cancel_all', ff.now(), ff.now() from ff.execution"
 )
 
 # The name, the state to start from, what else to plant, how late is late, how late is stuck.
@@ -27,6 +38,8 @@ LATE = [
     ("W02", "waiting", "worker", 156, 1021),
     ("C04", "completed", "update ff.execution set wakes_pending = true", 16, 151),
     ("P02", "waiting", BE_DUE, 61, 601),
+    ("F11", "completed", HAVE_SIBLINGS, 36, 351),
+    ("F12", "completed", BE_CANCELLED, 51, 501),
     ("L10", "expired_lease", "worker for days", 601, None),
 ]  # fmt: skip
 
@@ -138,3 +151,58 @@ async def test_a_child_is_not_late_while_its_parent_goes_on(engine, make, conn, 
     assert len(await broken(conn, "K02")) == 1
     assert (await conn.fetchval("select handled from ff.trim_retention(0::smallint)")) == 1
     assert await broken(conn, "K02") == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "member", "problem"),
+    [
+        ("cancel_all", "leased", "a member is active"),
+        ("cancel_all", "waiting", "a member is waiting"),
+        ("cancel_all", "completed", "a member that has ended is written down"),
+        ("cancel_pending", "waiting", "a member is waiting"),
+        # it may take its time
+        ("cancel_pending", "leased", None),
+        ("cancel_pending", "completed", "a member that has ended is written down"),
+    ],
+)
+async def test_what_a_cancelled_flow_waits_for_is_told(
+    db, conn, clock, make, policy, member, problem
+):
+    db.leave_broken("planted")
+    execution = await make.execution(member)
+    await conn.execute(BE_CANCELLED.replace("cancel_all", policy))
+    await conn.execute(
+        "insert into ff.cancel_backlog_member select 0, execution_id, execution_id "
+        "from ff.execution"
+    )
+    await clock.advance(seconds=51)
+    rows = await conn.fetch(find_check("F12").text)
+    if problem is None:
+        assert rows == []
+    else:
+        (row,) = rows
+        assert problem in row["problem"]
+        assert row["execution_id"] == execution.id
+
+
+async def test_a_list_of_others_than_its_upstreams_is_wrong_at_once(db, conn, make):
+    db.leave_broken("planted")
+    await make.execution("completed")
+    await conn.execute(HAVE_SIBLINGS)
+    assert await broken(conn, "F11") == []
+    await conn.execute("update ff.edge_group set cancel_members = array[gen_random_uuid()]")
+    assert await broken(conn, "F11") == [True]
+
+
+async def test_a_member_is_not_late_while_its_flow_goes_on(db, conn, clock):
+    flow = await make_flow(
+        db, nodes=["a", "b", "c"], edges=[("a", "c")], items={"a": {"policy": {"retention_ms": 0}}}
+    )
+    await flow.complete("a")
+    await clock.advance(hours=2)
+    assert await broken(conn, "K02") == []
+    await flow.complete("b")
+    await flow.complete("c")
+    assert await broken(conn, "K02") == []
+    await clock.advance(seconds=301)
+    assert await broken(conn, "K02") == [False]

@@ -92,6 +92,36 @@ async def test_a_schedule_fires_and_its_task_can_be_run_by_hand(db):
     assert lines[-1] == "41 orders, 1 refunds"
 
 
+async def test_a_film_is_made_of_chunks(db):
+    lines = await run(db, "media_pipeline.py")
+    assert lines[:2] == [
+        "clouds: 3000 frames, 2 subtitles",
+        "removed the parts of https://example.org/clouds",
+    ]
+    assert lines[2:-1] == [f"encode {n} in {2 if n == 2 else 1} attempts" for n in range(6)]
+    assert lines[-1] == "11 nodes completed"
+    async with FlowFabric(db.url) as client:
+        (flow,) = (await client.flows.list()).flows
+        assert (flow.flow_kind, flow.node_count, flow.state) == ("media", 11, "completed")
+
+
+async def test_the_first_provider_counts_and_the_others_are_stopped(db):
+    lines = await run(db, "provider_race.py")
+    told = [line for line in lines if line.endswith("told to stop")]
+    rest = [line for line in lines if line not in told]
+    assert rest == [
+        "swift completed",
+        "north cancelled",
+        "river cancelled",
+        "ask_the_old_one failed",
+        "book completed",
+        "booked swift for 7.90",
+        "north is the cheapest of 2",
+        "an invoice",
+    ]
+    assert set(told) == {"north: told to stop", "river: told to stop"}
+
+
 async def test_django_submits_with_its_transaction(db):
     async with worker(db, "django_app:app"):
         lines = await run(db, "django_app.py")

@@ -29,6 +29,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from support.database import Template
+from support.flow_model import Backlog, Flow, Graph, Group
+from support.flow_model import Edge as FlowEdge
 from support.model import (
     Answer,
     Event,
@@ -104,6 +106,20 @@ _EVENT = tuple(f.name for f in fields(Event))
 _ATTEMPT = tuple(f.name for f in fields(PastAttempt))
 _STEP = tuple(f.name for f in fields(Recorded))
 _LISTED = tuple(name for name in _STEP if name != "epoch")
+_FLOW = tuple(f.name for f in fields(Flow))
+_EDGE = tuple(f.name for f in fields(FlowEdge))
+_GROUP = tuple(f.name for f in fields(Group))
+_BACKLOG = tuple(f.name for f in fields(Backlog) if f.name != "members")
+# How a group may be judged: policy, k, on_satisfied
+RULES: tuple[tuple[str, int | None, str | None], ...] = (
+    ("all_of", None, None),
+    ("all_of", None, None),
+    ("any_of", None, "cancel_remaining"),
+    ("any_of", None, "let_run"),
+    ("quorum", 1, "cancel_remaining"),
+    ("quorum", 2, "cancel_remaining"),
+    ("quorum", 2, "let_run"),
+)
 
 _LOOK = """
 select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
@@ -125,12 +141,18 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
   array(select s from ff.step s
         where s.partition_key = 0 and s.xmin::text::bigint >= $1) as steps,
   array(select w from ff.run_wait w where w.partition_key = 0) as waits,
-  array(select t from ff.event_trim t where t.partition_key = 0) as event_trims
+  array(select t from ff.event_trim t where t.partition_key = 0) as event_trims,
+  array(select f from ff.flow f where f.partition_key = 0) as flows,
+  array(select d from ff.edge d where d.partition_key = 0) as edges,
+  array(select y from ff.edge_group y where y.partition_key = 0) as groups,
+  array(select b from ff.cancel_backlog b where b.partition_key = 0) as backlogs,
+  array(select m from ff.cancel_backlog_member m where m.partition_key = 0) as backlog_members
 """
 
 _RESET = """
 truncate ff.execution, ff.execution_body, ff.attempt, ff.event, ff."grant", ff.claim_slot,
-  ff.idempotency_key, ff.event_trim, ff.step, ff.run_wait restart identity;
+  ff.idempotency_key, ff.event_trim, ff.step, ff.run_wait, ff.flow, ff.edge, ff.edge_group,
+  ff.cancel_backlog, ff.cancel_backlog_member restart identity;
 update ff.lane set state = 'active', resumes_at = null, reason = null, changed_by = null,
   changed_at = null;
 delete from ff.meta where name like 'trim%';
@@ -548,8 +570,34 @@ class Machine(RuleBasedStateMachine):
             model.event_trims,
             {t["execution_id"]: t["due_at"] for t in seen["event_trims"]},
         )
+        self._compare_flows(seen, differ)
         if problems:
             raise Disagreement("\n  ".join([f"{call.function}({call.arguments})", *problems]))
+
+    def _compare_flows(self, seen: asyncpg.Record, differ: Callable[[str, Any, Any], None]) -> None:
+        model = self.model
+
+        def compare(what: str, names: Sequence[str], ours: dict[Any, Any], theirs: Any) -> None:
+            """Row by row; ours and theirs have the same keys."""
+            differ(f"{what}s", set(ours), set(theirs))
+            for key in ours.keys() & theirs.keys():
+                for name in names:
+                    differ(f"{what} {key} {name}", getattr(ours[key], name), theirs[key][name])
+
+        compare("flow", _FLOW, model.flows, {f["flow_id"]: f for f in seen["flows"]})
+        compare("edge", _EDGE, model.edges, {d["edge_id"]: d for d in seen["edges"]})
+        compare(
+            "group",
+            _GROUP,
+            model.groups,
+            {(y["downstream_id"], y["group_no"]): y for y in seen["groups"]},
+        )
+        compare("backlog", _BACKLOG, model.backlogs, {b["flow_id"]: b for b in seen["backlogs"]})
+        differ(
+            "backlog members",
+            {(flow_id, id_) for flow_id, b in model.backlogs.items() for id_ in b.members},
+            {(m["flow_id"], m["execution_id"]) for m in seen["backlog_members"]},
+        )
 
     def _check_invariants(self) -> None:
         rows = self._run(self.bench.connection.fetch("select * from ff_test.broken_invariants()"))
@@ -1763,7 +1811,19 @@ class Machine(RuleBasedStateMachine):
             for e in model.executions.values()
             if e.parent_id == id_ and e.ends_with_parent and e.phase != "terminal"
         ]
-        return waiters + heirs
+        downstreams = [
+            edge.downstream_id
+            for edge in model.edges.values()
+            if edge.upstream_id == id_ and edge.resolution == "unsatisfied"
+        ]
+        siblings = [
+            edge.upstream_id
+            for edge in model.edges.values()
+            if edge.downstream_id in downstreams
+            and edge.upstream_id != id_
+            and edge.resolution == "unsatisfied"
+        ]
+        return list(dict.fromkeys(waiters + heirs + downstreams + siblings))
 
     @operation(
         6,
@@ -1817,6 +1877,488 @@ class Machine(RuleBasedStateMachine):
     @operation(3, again=AGAIN)
     def resolve_wakes(self, again: bool) -> None:
         self._tick("resolve_wakes", self.model.resolve_wakes, again)
+
+    # Flows
+
+    @operation(
+        9,
+        size=one_of([2, 3, 3, 4, 5]),
+        shape=between(0, 2**30),
+        route=one_of([0, 1, 2]),
+        again=AGAIN,
+    )
+    def submit_flow(self, size: int, shape: int, route: int, again: bool) -> None:
+        """A small graph: chains, joins and forks, with rules of all kinds."""
+        if len(self.model.executions) > 17:
+            return
+        dice = Random(shape)
+        edges: list[tuple[int, int, int]] = []
+        for to in range(1, size):
+            ups = dice.sample(range(to), dice.randint(to == size - 1, min(to, 3)))
+            edges += [(up, to, dice.choice([0, 0, 1])) for up in ups]
+        rules = {}
+        for to, number in dict.fromkeys((to, number) for _, to, number in edges):
+            n = sum((to, number) == edge[1:] for edge in edges)
+            rule = dice.choice(RULES)
+            rules[to, number] = rule if (rule[1] or 1) <= n else RULES[0]
+        policies = [dice.choice(POLICIES) for _ in range(size)]
+        self._submit_flow(edges, rules, policies, route, again)
+
+    def _submit_flow(
+        self,
+        edges: list[tuple[int, int, int]],
+        rules: dict[tuple[int, int], tuple[str, int | None, str | None]],
+        policies: Sequence[tuple[Policy, dict[str, Any] | None]],
+        route: int,
+        again: bool,
+    ) -> list[UUID]:
+        """The members, if it was stored."""
+        now = self.model.now
+        nodes = tuple(
+            Execution(
+                execution_id=self.mint(),
+                route=ROUTES[route],
+                policy=rules_of,
+                priority=0,
+                created_at=now,
+                transitioned_at=now,
+                mutated_at=now,
+                version=0,
+            )
+            for rules_of, _ in policies
+        )
+        flow_id = self.mint()
+        graph = Graph(nodes, tuple(edges), rules)
+        document = {
+            "flow_id": str(flow_id),
+            "flow_kind": "walk",
+            "nodes": [
+                {
+                    "execution_id": str(node.execution_id),
+                    "name": f"n{at}",
+                    "route_id": self.bench.routes[ROUTES[route]],
+                    "payload": None,
+                    **({"policy": text} if text else {}),
+                }
+                for at, (node, (_, text)) in enumerate(zip(nodes, policies, strict=True))
+            ],
+            "edges": [{"from": f, "to": t, "group": g} for f, t, g in edges],
+            "groups": [
+                {
+                    "node": to,
+                    "group": number,
+                    "policy": policy,
+                    **({"k": k} if k else {}),
+                    **({"on_satisfied": after} if after else {}),
+                }
+                for (to, number), (policy, k, after) in rules.items()
+            ],
+        }
+        call = Call(
+            "submit_flow",
+            {"partition_key": 0, "namespace": NAMESPACE, "flow": json.dumps(document)},
+            lambda rows: Answer(json.loads(rows[0][0])["outcome"]),
+            {"flow": "::jsonb"},
+        )
+
+        def expect() -> Answer:
+            is_there = flow_id in self.model.flows
+            if not is_there and not self.model.lanes[ROUTES[route].lane].is_open:
+                return Answer("lane_closed")
+            return Answer(self.model.submit_flow(flow_id, NAMESPACE, graph))
+
+        if self.step(call, expect).word != "created":
+            return []
+        ids = [node.execution_id for node in nodes]
+        self.ids += ids
+        if again and self.step(call, expect).word != "duplicate":
+            raise Disagreement("a repeated submit_flow was not a duplicate")
+        return ids
+
+    @operation(
+        2,
+        rule=one_of([rule for rule in RULES if rule[2] == "cancel_remaining"]),
+        how=one_of(["complete", "complete", "complete", "fail"]),
+        locked=one_of([None, 1, 1, 2, 3]),
+        is_needed=one_of([False, True]),
+        is_resolved=one_of([False, True]),
+    )
+    def race(
+        self,
+        rule: tuple[str, int | None, str | None],
+        how: str,
+        locked: int | None,
+        is_needed: bool,
+        is_resolved: bool,
+    ) -> None:
+        """Three that race, and one that waits for the first; now and then one of them is held by
+        somebody else, or needed by another as well."""
+        if len(self.model.executions) > 17:
+            return
+        edges = [(up, 3, 0) for up in range(3)] + ([(2, 4, 0)] if is_needed else [])
+        ids = self._submit_flow(edges, {(3, 0): rule}, [POLICIES[0]] * 5, 0, False)
+        if not ids:
+            return
+        for id_ in ids[: rule[1] or 1]:
+            self.aim = id_
+            self.issue_grant_and_claim(1, None, False)
+            transaction = self._lock(ids[locked]) if locked not in (None, ids.index(id_)) else None
+            if how == "complete":
+                self.complete([1], "current", None, False)
+            else:
+                self.fail([1], "current", None, "permanent", "it broke", None, None, False)
+            self._unlock(transaction)
+        self.aim = None
+        if is_resolved:
+            self.resolve_wakes(False)
+            self.cancel_siblings(True)
+
+    def choose_flow(self, pick: int) -> UUID:
+        """A flow, mostly one that is not cancelled; now and then one that is not there."""
+        there = list(self.model.flows)
+        if pick > 60 or not there:
+            return UUID(int=pick)
+        liked = [id_ for id_, f in self.model.flows.items() if not f.cancelled_at and f.node_count]
+        some = liked if liked and pick % 5 else there
+        return some[pick // 5 % len(some)]
+
+    def choose_member(self, pick: int, flow_id: UUID) -> UUID:
+        members = [e.execution_id for e in self.model._members(flow_id)]
+        if not members or pick > 60:
+            return self.choose(pick)
+        return members[pick % len(members)]
+
+    def _flow_call(
+        self, function: str, flow_id: UUID, who: str | None, read: Any, **more: Any
+    ) -> Call:
+        return Call(
+            function,
+            {"partition_key": 0, "namespace": who, "flow_id": flow_id, **more},
+            read,
+        )
+
+    @operation(2, pick=PICK, name=one_of([NAMESPACE, NAMESPACE, STRANGER]), again=AGAIN)
+    def create_flow(self, pick: int, name: str, again: bool) -> None:
+        flow_id = self.choose_flow(pick) if pick % 4 == 0 else self.mint()
+        call = self._flow_call(
+            "create_flow",
+            flow_id,
+            name,
+            lambda rows: Answer(rows[0]["outcome"], {"revision": rows[0]["graph_revision"]}),
+            flow_kind="walk",
+        )
+
+        def expect() -> Answer:
+            word, revision = self.model.create_flow(name, flow_id)
+            return Answer(word, {"revision": revision})
+
+        answer = self.step(call, expect)
+        if again and not answer.is_raised and self.step(call, expect).word != "already_satisfied":
+            raise Disagreement("a repeated create_flow made another one")
+
+    @operation(3, pick=PICK, member=PICK, who=WHO, again=AGAIN)
+    def add_execution_to_flow(self, pick: int, member: int, who: str | None, again: bool) -> None:
+        flow_id = self.choose_flow(pick)
+        id_ = self.choose(member, lambda e: e.flow_id is None)
+        self.step(
+            self._flow_call(
+                "add_execution_to_flow",
+                flow_id,
+                who,
+                lambda rows: Answer(
+                    rows[0]["outcome"],
+                    {"counts": (rows[0]["node_count"], rows[0]["graph_revision"])},
+                ),
+                execution_id=id_,
+            ),
+            lambda: _added(self.model.add_execution(who, flow_id, id_)),
+            target=id_,
+            again=again,
+            is_repeatable=False,
+        )
+
+    @operation(
+        2, pick=PICK, member=PICK, who=WHO, group=one_of([0, 1, 2]), rule=one_of(RULES), again=AGAIN
+    )
+    def set_edge_group_policy(
+        self,
+        pick: int,
+        member: int,
+        who: str | None,
+        group: int,
+        rule: tuple[str, int | None, str | None],
+        again: bool,
+    ) -> None:
+        flow_id = self.choose_flow(pick)
+        id_ = self.choose_member(member, flow_id)
+        self.step(
+            self._flow_call(
+                "set_edge_group_policy",
+                flow_id,
+                who,
+                lambda rows: Answer(rows[0]["outcome"]),
+                downstream_id=id_,
+                policy=rule[0],
+                k=rule[1],
+                on_satisfied=rule[2],
+                group_no=group,
+            ),
+            lambda: Answer(self.model.set_policy(who, flow_id, id_, group, rule)),
+            target=id_,
+            again=again,
+            is_repeatable=False,
+        )
+
+    @operation(
+        6,
+        pick=PICK,
+        up=PICK,
+        down=PICK,
+        who=WHO,
+        group=one_of([0, 0, 1, 2]),
+        revision=one_of(["seen"] * 5 + ["older"]),
+        is_applied=one_of([True, True, True, False]),
+        is_held=one_of([False, True]),
+        again=AGAIN,
+    )
+    def stage_and_apply(
+        self,
+        pick: int,
+        up: int,
+        down: int,
+        who: str | None,
+        group: int,
+        revision: str,
+        is_applied: bool,
+        is_held: bool,
+        again: bool,
+    ) -> None:
+        flow_id = self.choose_flow(pick)
+        ends = self.choose_member(up, flow_id), self.choose_member(down, flow_id)
+        flow = self.model.flows.get(flow_id)
+        seen = (flow.graph_revision if flow else 0) - (revision == "older")
+        edge_id = self.mint()
+        self.step(
+            self._flow_call(
+                "stage_dependency_edge",
+                flow_id,
+                who,
+                lambda rows: Answer(rows[0]["outcome"], {"revision": rows[0]["graph_revision"]}),
+                edge_id=edge_id,
+                upstream_id=ends[0],
+                downstream_id=ends[1],
+                expected_graph_revision=seen,
+                group_no=group,
+            ),
+            lambda: _staged(self.model.stage(who, flow_id, edge_id, ends, group, seen)),
+            target=ends[1],
+            again=again,
+        )
+        if is_applied and edge_id in self.model.edges:
+            self._apply(flow_id, edge_id, ends, is_held, again)
+
+    @operation(2, pick=PICK, is_held=one_of([False, True]), again=AGAIN)
+    def apply_dependency(self, pick: int, is_held: bool, again: bool) -> None:
+        """One that was only staged, mostly."""
+        edges = list(self.model.edges.values())
+        staged = [edge for edge in edges if edge.applied_at is None]
+        some = staged or edges
+        if some:
+            edge = some[pick % len(some)]
+            ends = edge.upstream_id, edge.downstream_id
+            self._apply(
+                edge.flow_id, edge.edge_id, ends if pick < 60 else ends[::-1], is_held, again
+            )
+
+    def _apply(
+        self, flow_id: UUID, edge_id: UUID, ends: tuple[UUID, UUID], is_held: bool, again: bool
+    ) -> None:
+        fence = self.fence(ends[1], "current") if is_held else None
+        more = (
+            {"lease_id": fence.lease_id, "epoch": fence.epoch, "attempt_id": fence.attempt_id}
+            if fence
+            else {}
+        )
+        self.step(
+            self._flow_call(
+                "apply_dependency_to_child",
+                flow_id,
+                NAMESPACE,
+                _applied,
+                edge_id=edge_id,
+                upstream_id=ends[0],
+                downstream_id=ends[1],
+                **more,
+            ),
+            lambda: self.model.apply(NAMESPACE, flow_id, edge_id, ends, fence),
+            target=ends[1],
+            again=again,
+            is_repeatable=False,
+        )
+
+    @operation(
+        3,
+        pick=PICK,
+        who=WHO,
+        policy=one_of(["cancel_all"] * 3 + ["cancel_pending"] * 2 + ["flow_only"]),
+        reason=one_of([None, "enough"]),
+        actor=ACTOR,
+        locked=one_of([None, None, 1, 2, 3]),
+        is_followed=one_of([False, True]),
+    )
+    def cancel_flow_header(
+        self,
+        pick: int,
+        who: str | None,
+        policy: str,
+        reason: str | None,
+        actor: str | None,
+        locked: int | None,
+        is_followed: bool,
+    ) -> None:
+        flow_id = self.choose_flow(pick)
+        members = self.model._members(flow_id)
+        transaction = None
+        if locked is not None and members:
+            transaction = self._lock(members[locked % len(members)].execution_id)
+        self.step(
+            self._flow_call(
+                "cancel_flow_header",
+                flow_id,
+                who,
+                _header,
+                policy=policy,
+                reason=reason,
+                actor=actor,
+                grace=MINUTE,
+            ),
+            lambda: _cancelled(
+                self.model.cancel_header(who, flow_id, policy, reason, actor, MINUTE)
+            ),
+        )
+        self._unlock(transaction)
+        if is_followed:
+            self._cancel_members(flow_id, None, None)
+
+    def _unlock(self, transaction: Any) -> None:
+        if transaction is not None:
+            self._run(transaction.rollback())
+            self.model.locked = set()
+
+    def choose_cancelled(self, pick: int) -> UUID:
+        there = list(self.model.backlogs)
+        return there[pick % len(there)] if there and pick < 60 else self.choose_flow(pick)
+
+    @operation(4, pick=PICK, who=WHO, locked=one_of([None, None, 1, 2]))
+    def cancel_members(self, pick: int, who: str | None, locked: int | None) -> None:
+        self._cancel_members(self.choose_cancelled(pick), who, locked)
+
+    def _cancel_members(self, flow_id: UUID, who: str | None, locked: int | None) -> None:
+        members = self.model._members(flow_id)
+        transaction = None
+        if locked is not None and members:
+            transaction = self._lock(members[locked % len(members)].execution_id)
+        self.step(
+            self._flow_call(
+                "cancel_members",
+                flow_id,
+                who,
+                lambda rows: Answer(
+                    "handled" if rows[0]["handled"] else "nothing",
+                    {
+                        "counts": tuple(rows[0][n] for n in ("handled", "remaining", "draining")),
+                        "is_pending": rows[0]["wakes_pending"],
+                    },
+                ),
+            ),
+            lambda: _ended(self.model.cancel_members(who, flow_id)),
+        )
+        self._unlock(transaction)
+
+    @operation(1, pick=PICK, member=PICK, who=WHO, again=AGAIN)
+    def ack_cancel_member(self, pick: int, member: int, who: str | None, again: bool) -> None:
+        flow_id = self.choose_cancelled(pick)
+        id_ = self.choose_member(member, flow_id)
+        self.step(
+            self._flow_call(
+                "ack_cancel_member",
+                flow_id,
+                who,
+                lambda rows: Answer(rows[0]["outcome"], {"remaining": rows[0]["remaining"]}),
+                execution_id=id_,
+            ),
+            lambda: Answer("acked", {"remaining": self.model.ack_member(who, flow_id, id_)}),
+            target=id_,
+            again=again,
+        )
+
+    @operation(1, again=AGAIN)
+    def cancel_backlog(self, again: bool) -> None:
+        self._tick("cancel_backlog", self.model.cancel_backlog, again)
+
+    @operation(3, again=AGAIN)
+    def cancel_siblings(self, again: bool) -> None:
+        self._tick("cancel_siblings", self.model.cancel_siblings, again)
+
+    @operation(1, again=AGAIN)
+    def reconcile_siblings(self, again: bool) -> None:
+        self._tick("reconcile_siblings", self.model.reconcile_siblings, again)
+
+    @operation(1, pick=PICK, who=WHO, again=AGAIN)
+    def promote_blocked(self, pick: int, who: str | None, again: bool) -> None:
+        id_ = self.choose(pick, lambda e: e.cause in ("satisfy_dependencies", "apply_dependency"))
+        self.step(
+            Call(
+                "promote_blocked_to_eligible",
+                {"partition_key": 0, "namespace": who, "execution_id": id_},
+                lambda rows: Answer(rows[0]["outcome"]),
+            ),
+            lambda: Answer(self.model.promote_blocked(who, id_)),
+            target=id_,
+            again=again,
+        )
+
+    @operation(4, pick=between(0, 59), is_skipped=one_of([False, True]), actor=ACTOR)
+    def replay_member(self, pick: int, is_skipped: bool, actor: str | None) -> None:
+        """One that failed and made others impossible, or one that was skipped."""
+        self.aim = self.choose(
+            pick,
+            lambda e: (
+                e.flow_id is not None
+                and e.phase == "terminal"
+                and (e.outcome == "skipped" if is_skipped else e.outcome in ("failed", "cancelled"))
+                and not self.model._is_dead(e)
+            ),
+        )
+        self.replay_execution(1, None, actor, "any", "plain", False, False)
+        self.aim = None
+
+    @operation(
+        6,
+        pick=between(0, 59),
+        how=one_of(["complete", "complete", "fail", "cancel"]),
+        is_locked=one_of([False, False, True]),
+        is_resolved=one_of([False, True]),
+    )
+    def end_member(self, pick: int, how: str, is_locked: bool, is_resolved: bool) -> None:
+        """End an upstream of others."""
+        upstreams = {
+            edge.upstream_id
+            for edge in self.model.edges.values()
+            if edge.resolution == "unsatisfied"
+            and self.model.executions[edge.upstream_id].phase != "terminal"
+        }
+        open_ = [
+            id_
+            for id_ in upstreams
+            if self.model.executions[id_].is_claimable or self.model.executions[id_].is_leased
+        ]
+        some = sorted(open_) if open_ and pick % 7 else sorted(upstreams)
+        if some:
+            self.aim = some[pick % len(some)]
+            self.end_awaited(pick, how, is_locked, False)
+            if is_resolved:
+                self.cancel_siblings(False)
 
     @operation(3, pick=between(0, 59), is_woken=one_of([False, True]))
     def sleep_again(self, pick: int, is_woken: bool) -> None:
@@ -2022,6 +2564,40 @@ def _shown(rows: list[asyncpg.Record]) -> Answer:
     return Answer(row["outcome"], facts)
 
 
+def _added(answer: tuple[str, int, int]) -> Answer:
+    return Answer(answer[0], {"counts": answer[1:]})
+
+
+def _staged(answer: tuple[str, int]) -> Answer:
+    return Answer(answer[0], {"revision": answer[1]})
+
+
+def _applied(rows: list[asyncpg.Record]) -> Answer:
+    (row,) = rows
+    if row["outcome"] not in ("applied", "already_applied"):
+        return Answer(row["outcome"], _facts(row["detail"]))
+    return Answer(
+        row["outcome"],
+        {"open": row["unsatisfied"], "state": row["public_state"], **_facts(row["detail"])},
+    )
+
+
+def _header(rows: list[asyncpg.Record]) -> Answer:
+    (row,) = rows
+    return _cancelled((row["outcome"], row["policy"], row["reason"], row["open_count"]))
+
+
+def _cancelled(answer: tuple[str, str | None, str | None, int]) -> Answer:
+    word, policy, reason, left = answer
+    return Answer(word, {"policy": policy, "reason": reason, "open": left})
+
+
+def _ended(answer: tuple[int, int, int, bool]) -> Answer:
+    return Answer(
+        "handled" if answer[0] else "nothing", {"counts": answer[:3], "is_pending": answer[3]}
+    )
+
+
 def _lane(rows: list[asyncpg.Record]) -> Answer:
     (row,) = rows
     return Answer(row["outcome"], {name: row[name] for name in ("state", "resumes_at")})
@@ -2031,11 +2607,8 @@ def _lane(rows: list[asyncpg.Record]) -> Answer:
 
 SEED = "FLOWFABRIC_MODEL_SEED"
 
-# Every transition that an operation of today can take; those of flows and suspensions are to come.
-TRANSITIONS = tuple(
-    f"T{n}"
-    for n in (1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 20, 21, 22, 23, 24, 28, 30)
-)
+# Every transition that an operation of today can take; those of suspensions are to come.
+TRANSITIONS = tuple(f"T{n}" for n in range(1, 31) if n not in (17, 18, 25, 26, 27))
 # Operations on one execution: each must meet each phase.
 TARGETED = (
     "complete_executions",
@@ -2076,6 +2649,19 @@ UNTARGETED = (
     "trim_retention",
     "trim_events",
     "trim_keys",
+    "submit_flow",
+    "create_flow",
+    "add_execution_to_flow",
+    "set_edge_group_policy",
+    "stage_dependency_edge",
+    "apply_dependency_to_child",
+    "cancel_flow_header",
+    "cancel_members",
+    "ack_cancel_member",
+    "cancel_backlog",
+    "cancel_siblings",
+    "reconcile_siblings",
+    "promote_blocked_to_eligible",
 )
 HOLDERS = {
     "complete_executions": {"completed"},
@@ -2096,6 +2682,16 @@ OTHERS = (
     ("replay_execution", "unblocked"),
     ("cancel_execution", "wakes_pending"),
     ("resolve_wakes", "something"),
+    ("cancel_siblings", "something"),
+    ("submit_flow", "created"),
+    ("apply_dependency_to_child", "applied"),
+    ("apply_dependency_to_child", "not_runnable"),
+    ("stage_dependency_edge", "cycle_detected"),
+    ("stage_dependency_edge", "stale_graph_revision"),
+    ("cancel_flow_header", "cancelled"),
+    ("cancel_flow_header", "already_terminal"),
+    ("cancel_members", "handled"),
+    ("replay_execution", "flow_already_terminal"),
 )
 
 
@@ -2187,7 +2783,7 @@ MUTANTS = {
         "p_row.reclaim_count > p_row.max_reclaims",
     ),
     "a revoke keeps the epoch": ("revoke_lease", "epoch = e.epoch + 1,", ""),
-    "a replay goes on counting retries": ("_replay_execution", "retry_count = 0,", ""),
+    "a replay goes on counting retries": ("_write_replays", "retry_count = 0,", ""),
     "an attempt forgets the time it had left": (
         "_interrupt_executions",
         "e.attempt_deadline_at - greatest(p_now, e.transitioned_at)",
@@ -2211,12 +2807,12 @@ MUTANTS = {
         "do update set value = excluded.value",
     ),
     "one run too few is enough": (
-        "_wake_runs",
+        "_wake_waiters",
         "count(*)::integer as number",
         "count(*)::integer + 1 as number",
     ),
     "a child outlives its parent": (
-        "_wake_runs",
+        "_end_heirs",
         "case when e.ends_with_parent and e.phase <> 'terminal' then true else false end",
         "false",
     ),
@@ -2224,6 +2820,28 @@ MUTANTS = {
         "_forget_steps",
         "s.position >= v_position",
         "s.position > v_position",
+    ),
+    "a group needs one success less": (
+        "_evaluate_group",
+        "p_succeeded >= v_needed",
+        "p_succeeded >= greatest(v_needed - 1, 1)",
+    ),
+    "a sibling is cancelled though another group waits for it": (
+        "_cancel_siblings",
+        "x.phase <> 'terminal' and not x.is_needed",
+        "x.phase <> 'terminal'",
+    ),
+    "a replay leaves closed what its end had closed": (
+        "_reopen_edges",
+        "update ff.edge g set resolution = 'unsatisfied', outcome = null, resolved_at = null\n"
+        "      from item i\n      where ",
+        "update ff.edge g set resolution = 'unsatisfied', outcome = null, resolved_at = null\n"
+        "      from item i\n      where false and ",
+    ),
+    "members of a cancelled flow go on waiting": (
+        "cancel_flow_header",
+        "perform ff._pause_members(p_partition_key, p_flow_id, p_reason, v_now);",
+        "null;",
     ),
     "another tenant may cancel": (
         "_lock_execution",

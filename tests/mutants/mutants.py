@@ -36,6 +36,11 @@ _COMPLETE = "functions/execution/complete_executions.sql"
 _JUDGE = "shared/_judge_leases.sql"
 _LEASE = "shared/_lease_executions.sql"
 _END = "shared/_end_executions.sql"
+_RESOLVE = "shared/_resolve_edges.sql"
+_GRAPHS = "tests/flows/test_random_graphs.py"
+_RESOLUTION = "tests/sql/flow/test_resolution.py"
+_CANCEL = "tests/sql/flow/test_cancel_flow.py"
+_REPLAY = "tests/sql/flow/test_replay_in_flows.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # The fence
@@ -143,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a replay starts the epochs again",
-        "shared/_replay_execution.sql",
+        "shared/_write_replays.sql",
         "tests/defects/test_fencing.py::"
         "test_d20_the_epoch_rises_over_attempts_and_never_starts_again",
         ("retry_count = 0,", "retry_count = 0, epoch = 0,"),
@@ -167,10 +172,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "shared/_pick_candidates.sql",
         "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution",
         (
-            """(e.phase = 'runnable' and e.eligibility = 'eligible_now')
+            """((e.phase = 'runnable' and e.eligibility = 'eligible_now')
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-                   and e.reclaim_at is null) as is_open""",
-            "true as is_open",
+                   and e.reclaim_at is null))""",
+            "true",
         ),
     ),
     _mutant(
@@ -274,7 +279,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Operators
     _mutant(
         "a replay keeps the old outcome",
-        "shared/_replay_execution.sql",
+        "shared/_write_replays.sql",
         "tests/sql/execution/test_replay_execution.py::"
         "test_d59_d66_every_ended_execution_can_be_replayed",
         ("outcome = 'none',", ""),
@@ -403,19 +408,19 @@ MUTANTS: tuple[Mutant, ...] = (
     # Waits and children
     _mutant(
         "one run too few is enough",
-        "shared/_wake_runs.sql",
+        "shared/_wake_waiters.sql",
         "tests/sql/wait/test_wait_for_runs.py::test_k_of_n_is_enough",
         ("count(*)::integer as number", "count(*)::integer + 1 as number"),
     ),
     _mutant(
         "who could not be told is forgotten",
-        "shared/_wake_runs.sql",
+        "shared/_tell_ended.sql",
         "tests/sql/wait/test_wakes.py::test_a_waiter_that_is_locked_is_left_and_the_answer_says_so",
         ("set wakes_pending = i.is_pending", "set wakes_pending = false"),
     ),
     _mutant(
         "a child outlives its parent",
-        "shared/_wake_runs.sql",
+        "shared/_end_heirs.sql",
         "tests/sql/wait/test_children.py::test_children_end_with_their_parent",
         (
             "when e.ends_with_parent and e.phase <> 'terminal' then true else",
@@ -424,9 +429,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "grandchildren live on",
-        "shared/_wake_runs.sql",
+        "shared/_awaited.sql",
         "tests/sql/wait/test_children.py::test_grandchildren_end_too",
-        ("        where x.is_awaited);", "        where false);"),
+        ("    where x.is_awaited);", "    where false);"),
     ),
     _mutant(
         "a wait does not lock what it waits for",
@@ -493,5 +498,141 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/schedules/test_declaring.py::"
         "test_what_is_not_declared_any_more_is_orphaned_and_never_fires",
         ("      and s.name <> all (p_names)\n", "      and false\n"),
+    ),
+    # Flows
+    _mutant(
+        "a group fires again at every later success",
+        _RESOLVE,
+        f"{_RESOLUTION}::test_a_group_fires_once_whatever_comes_later",
+        ("y.fired_at is null and y.state <> 'pending' as", "y.state <> 'pending' as"),
+        ("case when y.fired_at is null and y.state", "case when y.state"),
+        ("coalesce(y.fired_at, j.fired_at)", "coalesce(j.fired_at, y.fired_at)"),
+    ),
+    _mutant(
+        "a group is judged by the edges that are applied",
+        _RESOLVE,
+        f"{_RESOLUTION}::test_a_staged_edge_counts_as_running_until_it_is_applied",
+        (
+            "z.policy, z.k, z.n, z.succeeded",
+            "z.policy, z.k, (select count(*)::integer from ff.edge g where g.partition_key = c.pk "
+            "and g.downstream_id = c.downstream_id and g.group_no = c.group_no "
+            "and g.applied_at is not null), z.succeeded",
+        ),
+    ),
+    _mutant(
+        "one success too few is enough",
+        "shared/_evaluate_group.sql",
+        f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
+        ("p_succeeded >= v_needed then", "p_succeeded >= greatest(v_needed - 1, 1) then"),
+    ),
+    _mutant(
+        "a group gives up one failure too late",
+        "shared/_evaluate_group.sql",
+        f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
+        ("p_lost > p_n - v_needed", "p_lost > p_n - v_needed + 1"),
+    ),
+    _mutant(
+        "one satisfied group is enough",
+        _RESOLVE,
+        f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
+        ("when y.state <> 'satisfied' and y.n > 0 then", "when false then"),
+    ),
+    _mutant(
+        "an edge is counted whenever its end is told",
+        _RESOLVE,
+        f"{_RESOLUTION}::test_two_resolvers_at_once_resolve_once",
+        (
+            "        and o.resolution = 'unsatisfied'\n        and case",
+            "        and o.resolution is not null\n        and case",
+        ),
+        (
+            "case when o.resolution = 'unsatisfied'\n",
+            "case when o.resolution is not null\n",
+        ),
+    ),
+    _mutant(
+        "an end waits for the members it concerns",
+        _RESOLVE,
+        f"{_RESOLUTION}::test_a_member_that_is_locked_is_left_and_told_later",
+        ("for no key update skip locked", "for no key update"),
+    ),
+    _mutant(
+        "a member that could not be told is forgotten",
+        "shared/_tell_ended.sql",
+        f"{_GRAPHS}::test_a_graph_ends_well_whatever_gets_in_its_way",
+        ("and g.resolution = 'unsatisfied'", "and false"),
+    ),
+    _mutant(
+        "a satisfied group wakes whoever it leads to",
+        _RESOLVE,
+        f"{_RESOLUTION}::test_a_satisfied_group_leaves_alone_whoever_does_not_wait_for_it",
+        (
+            "case when e.eligibility = 'blocked_by_dependencies' and e.wait_left is null",
+            "case when e.phase = 'runnable'",
+        ),
+    ),
+    _mutant(
+        "a skip leaves the epoch alone",
+        _END,
+        f"{_RESOLUTION}::test_the_skip_of_an_active_member_takes_its_lease_and_fences_its_worker",
+        (
+            "e.epoch + (e.ownership = 'leased')::integer",
+            "e.epoch + (e.ownership = 'leased' and p_cause <> 'skip')::integer",
+        ),
+    ),
+    _mutant(
+        "a sibling is cancelled though another group waits for it",
+        "shared/_cancel_siblings.sql",
+        f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
+        ("x.phase <> 'terminal' and not x.is_needed", "x.phase <> 'terminal'"),
+    ),
+    _mutant(
+        "a locked sibling is not cancelled later",
+        "shared/_cancel_siblings.sql",
+        "tests/sql/flow/test_siblings.py::"
+        "test_a_sibling_that_is_locked_is_listed_and_cancelled_later",
+        ("where u.id <> all (v_locked) order by u.n", "where false order by u.n"),
+    ),
+    _mutant(
+        "a replay leaves closed what its end had closed",
+        "shared/_reopen_edges.sql",
+        f"{_REPLAY}::test_a_chain_of_skipped_members_is_replayed_to_its_end",
+        (
+            "resolution = 'unsatisfied', outcome = null, resolved_at = null\n"
+            "      from item i\n      where ",
+            "resolution = 'unsatisfied', outcome = null, resolved_at = null\n"
+            "      from item i\n      where false and ",
+        ),
+    ),
+    _mutant(
+        "a claim does not look at the flow",
+        "shared/_pick_candidates.sql",
+        f"{_CANCEL}::test_a_claim_passes_members_of_cancelled_flows_and_takes_what_is_behind",
+        ("select f.cancel_policy = 'flow_only' from ff.flow f", "select true from ff.flow f"),
+    ),
+    _mutant(
+        "the header pauses nobody",
+        "functions/flow/cancel_flow_header.sql",
+        f"{_CANCEL}::test_d64_the_header_pauses_those_that_wait_and_ends_nobody",
+        ("perform ff._pause_members(p_partition_key, p_flow_id, p_reason, v_now);", "null;"),
+    ),
+    _mutant(
+        "who drains is cancelled",
+        "shared/_end_members.sql",
+        f"{_CANCEL}::test_b1_cancel_pending_lets_the_running_ones_drain_and_ends_the_others",
+        ("when p_backlog.policy = 'cancel_pending' and e.ownership = 'leased'", "when false"),
+    ),
+    _mutant(
+        "a member of a cancelled flow is tried again",
+        "functions/execution/fail_executions.sql",
+        f"{_CANCEL}::test_a_draining_member_that_fails_with_retries_left_is_cancelled_at_once",
+        ("case when not e.is_cancelled then e.wait end as wait", "e.wait as wait"),
+        ("e.is_cancelled and e.wait is not null as is_cancelled", "false as is_cancelled"),
+    ),
+    _mutant(
+        "a circle is stored",
+        "functions/flow/stage_dependency_edge.sql",
+        "tests/sql/flow/test_graph_building.py::test_a_circle_of_two_is_refused",
+        ("if v_path is not null then", "if false then"),
     ),
 )

@@ -13,9 +13,9 @@ are rolled back; the clock stands still, so that answers and rows can be compare
   reconciler handles nothing, a batch answers busy). Then it changed nothing, and when it is called
   again after the commit both are as in first-then-second. A row that nobody holds is never passed.
 * After a rollback the second is as if it had been alone, or it passed over the row.
-* Some executions have another beside them: one that they wait for, one that waits for them, or a
-  child that ends with them. What becomes of the other is compared as well, after the wakes that
-  could not be delivered at once have been resolved.
+* Some executions have another beside them: one that they wait for, one that waits for them, a child
+  that ends with them, or members of their flow. What becomes of the others is compared as well,
+  after all that was left to be done has been done: wakes, siblings, members of a cancelled flow.
 * Nobody meets a deadlock, a lock timeout or a failed serialisation, and what may pass over a row
   does not wait for it (see Case.may_wait for the one exception).
 """
@@ -23,6 +23,7 @@ are rolled back; the clock stands still, so that answers and rows can be compare
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
@@ -72,6 +73,8 @@ class Subject:
     # the execution that its end concerns, or that it waits for, and its lease
     other: UUID | None = None
     other_lease: Lease | None = None
+    flow: UUID | None = None
+    edge: UUID | None = None
 
     def grant(self) -> Granted:
         return Granted(
@@ -90,9 +93,11 @@ Build = Callable[[Factory, Engine, Clock, bytes], Awaitable[Execution]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside(Execution):
-    """An execution with another beside it."""
+    """An execution with another beside it, and the flow of both."""
 
     other: Execution
+    flow: UUID | None = None
+    edge: UUID | None = None
 
 
 def _plain(state: Any) -> Build:
@@ -172,6 +177,86 @@ async def _with_child(make: Factory, engine: Engine, clock: Clock, key: bytes) -
     )
 
 
+# Members of flows: the execution of the case is named `it`, the one beside it `other`.
+FLOWS: dict[str, tuple[list[str], list[tuple[int, int]], list[dict[str, Any]]]] = {
+    "upstream": (["it", "other"], [(0, 1)], []),
+    "downstream": (["other", "it"], [(0, 1)], []),
+    "rival": (["it", "other", "rest"], [(0, 2), (1, 2)], [{"node": 2, "policy": "any_of"}]),
+    "loose": (["it", "other"], [], []),
+}
+
+
+def _member(place: str, *, fails: bool = False, is_staged: bool = False) -> Build:
+    async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Beside:
+        names, edges, groups = FLOWS[place]
+        ids = {name: uuid4() for name in names}
+        routes = {
+            name: await engine.register(lane=LANE if name == "it" else OTHER_LANE) for name in names
+        }
+        flow = uuid4()
+        answer = await engine.connection.fetchval(
+            "select ff.submit_flow(0::smallint, $1, $2::text::jsonb) ->> 'outcome'",
+            engine.namespace,
+            json.dumps(
+                {
+                    "flow_id": str(flow),
+                    "flow_kind": "pairs",
+                    "nodes": [
+                        {
+                            "execution_id": str(ids[name]),
+                            "name": name,
+                            "route_id": routes[name],
+                            "payload": None,
+                            "policy": POLICY,
+                        }
+                        for name in names
+                    ],
+                    "edges": [{"from": up, "to": down} for up, down in edges],
+                    "groups": groups,
+                }
+            ),
+        )
+        assert answer == "created", answer
+        leases: dict[str, Lease] = {}
+        for name, lane in (("it", LANE), ("other", OTHER_LANE)):
+            waits = any(names[down] == name for _, down in edges)
+            if not waits and not (is_staged and name == "it"):
+                # of another process: who reports the first dead does not mean the other
+                instance = "pool-1" if name == "it" else "pool-9"
+                leases[name] = await engine.take(ids[name], lanes=[lane], instance=instance)
+        if fails:
+            assert (await engine.fail(leases["other"], "permanent")).word == "failed"
+        edge = uuid4() if is_staged else None
+        if edge is not None:
+            await _stage(engine, flow, edge, ids["other"], ids["it"], 2)
+        return Beside(
+            id=ids["it"],
+            route=routes["it"],
+            lease=leases.get("it"),
+            other=Execution(id=ids["other"], route=routes["other"], lease=leases.get("other")),
+            flow=flow,
+            edge=edge,
+        )
+
+    return build
+
+
+async def _stage(
+    engine: Engine, flow: UUID, edge: UUID, upstream: UUID, downstream: UUID, revision: int
+) -> Any:
+    return await engine.connection.fetchrow(
+        "select a.* from ff.stage_dependency_edge(p_partition_key => 0::smallint, "
+        "p_namespace => $1, p_flow_id => $2, p_edge_id => $3, p_upstream_id => $4, "
+        "p_downstream_id => $5, p_expected_graph_revision => $6) a",
+        engine.namespace,
+        flow,
+        edge,
+        upstream,
+        downstream,
+        revision,
+    )
+
+
 def _with_steps(state: str) -> Build:
     async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
         execution = await _plain("leased")(make, engine, clock, key)
@@ -204,6 +289,11 @@ BUILDS: dict[str, Build] = {state: _plain(state) for state in STATES} | {
     "awaiting one that runs": _awaiting,
     "leased and awaited": _awaited,
     "leased, with a child": _with_child,
+    "member that another waits for": _member("upstream"),
+    "member that waits for another": _member("downstream"),
+    "member with a rival": _member("rival"),
+    "member that was skipped": _member("downstream", fails=True),
+    "member with a staged edge": _member("loose", is_staged=True),
     "waiting, granted": _granted("waiting"),
     "interrupted, granted": _granted("interrupted"),
     "expired lease, granted": _granted("expired_lease"),
@@ -285,6 +375,49 @@ async def _replay_from(engine: Engine, execution_id: UUID) -> Any:
     return await engine.replay(execution_id, from_step="load")
 
 
+async def _in_flow(engine: Engine, subject: Subject, function: str, **arguments: Any) -> Any:
+    """A call about the flow of the execution, if it has one."""
+    if subject.flow is None:
+        return None
+    named = {"namespace": engine.namespace, "flow_id": subject.flow, **arguments}
+    given = ", ".join(f"p_{name} => ${n}" for n, name in enumerate(named, 1))
+    row = await engine.connection.fetchrow(
+        f"select a.* from ff.{function}(p_partition_key => 0::smallint, {given}) a",
+        *named.values(),
+    )
+    assert row is not None
+    return row
+
+
+async def _cancel_flow(engine: Engine, subject: Subject) -> Any:
+    """How many are left to be ended is not the same whoever comes first: see _stored."""
+    row = await _in_flow(engine, subject, "cancel_flow_header", policy="cancel_all")
+    return row and (row["outcome"], row["policy"])
+
+
+async def _cancel_members(engine: Engine, subject: Subject) -> int:
+    row = await _in_flow(engine, subject, "cancel_members")
+    return 0 if row is None else int(row["handled"])
+
+
+async def _apply(engine: Engine, subject: Subject) -> Any:
+    if subject.edge is None:
+        return None
+    row = await _in_flow(
+        engine,
+        subject,
+        "apply_dependency_to_child",
+        edge_id=subject.edge,
+        upstream_id=subject.other,
+        downstream_id=subject.id,
+    )
+    return row["outcome"], row["unsatisfied"], row["public_state"]
+
+
+async def _replay_other(engine: Engine, subject: Subject) -> Any:
+    return None if subject.other is None else await engine.replay(subject.other)
+
+
 async def _trim(engine: Engine) -> int:
     count: int = await engine.connection.fetchval(
         "select handled from ff.trim_retention(p_partition_key => $1)", engine.partition_key
@@ -298,7 +431,18 @@ async def _handled(tick: Awaitable[tuple[int, timedelta | None]]) -> int:
 
 
 _WAITING = ("waiting", "interrupted", "retry_waiting", "replayed", "revoked", "expired_lease")
-_CONCERNING = ("leased and awaited", "leased, with a child")
+_CONCERNING = (
+    "leased and awaited",
+    "leased, with a child",
+    "member that another waits for",
+    "member with a rival",
+)
+_MEMBERS = (
+    "member that another waits for",
+    "member that waits for another",
+    "member with a rival",
+    "member with a staged edge",
+)
 _LEASED = ("leased", "resumed", "retried", "reclaimed", "lease ran out", "attempt out of time")
 _ENDED = ("completed", "failed", "cancelled", "expired", "timed_out", "cancelled_unstarted")
 _HELD = ("blocked", "held")
@@ -362,7 +506,9 @@ OPERATIONS: dict[str, Operation] = {
     "change_priority": _operator(
         lambda engine, id_: engine.change_priority(id_, 7), _WAITING + _LATER
     ),
-    "replay": _operator(lambda engine, id_: engine.replay(id_), _ENDED),
+    "replay": _operator(
+        lambda engine, id_: engine.replay(id_), (*_ENDED, "member that was skipped")
+    ),
     "replay from a step": _operator(_replay_from, ("held, with steps", "completed, with steps")),
     "retry": _operator(lambda engine, id_: engine.retry(id_), _ENDED + _HELD + _LATER),
     "block": _operator(lambda engine, id_: engine.block(id_, actor="op"), _WAITING),
@@ -421,13 +567,49 @@ OPERATIONS: dict[str, Operation] = {
     "trim_retention": _tick(_trim, _ENDED),
     "complete the other at once": Operation(
         call=lambda engine, subject, side: _complete_other(engine, subject),
-        home=("leased, beside another", "awaiting one that runs"),
+        home=(
+            "leased, beside another",
+            "awaiting one that runs",
+            "member that waits for another",
+            "member with a rival",
+        ),
         passed="busy",
         is_beside=True,
     ),
+    "replay the other": Operation(
+        call=lambda engine, subject, side: _replay_other(engine, subject),
+        home=("member that was skipped",),
+        is_beside=True,
+    ),
+    "cancel the flow": Operation(
+        call=lambda engine, subject, side: _cancel_flow(engine, subject),
+        home=_MEMBERS,
+        is_beside=True,
+    ),
+    "cancel its members": Operation(
+        call=lambda engine, subject, side: _cancel_members(engine, subject),
+        home=_MEMBERS,
+        passed=0,
+        is_beside=True,
+    ),
+    "apply the edge": Operation(
+        call=lambda engine, subject, side: _apply(engine, subject),
+        home=("member with a staged edge",),
+        is_beside=True,
+    ),
+    "cancel_siblings": _tick(
+        lambda engine: _handled(engine._tick("ff.cancel_siblings", 100)), ("member with a rival",)
+    ),
     "cancel the other": Operation(
         call=lambda engine, subject, side: _cancel_other(engine, subject),
-        home=("leased and awaited", "leased, with a child", "awaiting one that runs"),
+        home=(
+            "leased and awaited",
+            "leased, with a child",
+            "awaiting one that runs",
+            "member that another waits for",
+            "member that waits for another",
+            "member with a rival",
+        ),
         is_beside=True,
     ),
 }
@@ -512,6 +694,8 @@ class Course:
     stored: str
 
 
+# They lock more than the execution, and say so when that has changed meanwhile.
+_REPEATED = ("replay", "replay from a step", "replay the other", "retry")
 _FORBIDDEN = ("40P01", "40001", "55P03", "57014", "23505")
 
 _STORED = """
@@ -534,7 +718,27 @@ select jsonb_build_object(
   'waits', (select jsonb_agg(to_jsonb(w) order by w.target_id) from ff.run_wait w
             where w.partition_key = 0 and w.waiter_id = any (array[$1, $2])),
   'grant', (select to_jsonb(g) from ff."grant" g
-            where g.partition_key = 0 and g.execution_id = $1))::text
+            where g.partition_key = 0 and g.execution_id = $1),
+  'flow', (select jsonb_agg(to_jsonb(f)) from ff.flow f where f.partition_key = 0),
+  'edges', (select jsonb_agg(to_jsonb(d) order by d.edge_id) from ff.edge d
+            where d.partition_key = 0),
+  'groups', (select jsonb_agg(to_jsonb(y) order by y.downstream_id) from ff.edge_group y
+             where y.partition_key = 0),
+  'backlog', (select jsonb_agg(to_jsonb(m) order by m.execution_id) from ff.cancel_backlog_member m
+              where m.partition_key = 0),
+  'rest', (select jsonb_agg(to_jsonb(e) order by e.execution_id) from ff.execution e
+           where e.partition_key = 0 and e.flow_id is not null
+             and e.execution_id <> all (array[$1, $2])))::text
+"""
+
+_FORGET_FLOW = """
+select ff_test.forget(e.partition_key, e.execution_id) from ff.execution e
+where e.partition_key = 0 and e.flow_id is not null;
+insert into ff.event_trim (partition_key, due_at, execution_id)
+select 0, ff.now() + interval '100 years', v.execution_id from ff.event v
+where v.partition_key = 0 and v.kind = 'flow_cancel_requested' and not exists (
+  select from ff.event_trim t where t.partition_key = 0 and t.execution_id = v.execution_id);
+truncate ff.flow, ff.edge, ff.edge_group, ff.cancel_backlog, ff.cancel_backlog_member;
 """
 
 _IS_HELD = """
@@ -775,6 +979,8 @@ class Ring:
                 claims={},
                 other=other.id if other is not None else None,
                 other_lease=other.lease if other is not None else None,
+                flow=made.flow if isinstance(made, Beside) else None,
+                edge=made.edge if isinstance(made, Beside) else None,
             )
             self._state = state
             self._untouched = await self._stored(self.side, self._subject)
@@ -788,20 +994,36 @@ class Ring:
             if self._subject.other is not None:
                 await self.db.forget(self._subject.other)
             await self.db.execute('delete from ff."grant"')
+        if self._subject is not None and self._subject.flow is not None:
+            await self.db.execute(_FORGET_FLOW)
         self._state, self._subject = None, None
 
     async def _call(
         self, case: Case, subject: Subject, side: int, engine: Engine | None = None
     ) -> Any:
-        operation = OPERATIONS[case.first if side == 1 else case.second]
+        name = case.first if side == 1 else case.second
+        engine = engine or self.sides[side]
         try:
-            answer = await operation.call(engine or self.sides[side], subject, side)
+            if subject.flow is not None and name in _REPEATED:
+                answer = await self._call_again(name, subject, side, engine)
+            else:
+                answer = await OPERATIONS[name].call(engine, subject, side)
             # who is locked is told later; see _stored
             if isinstance(answer, Outcome) and answer.detail == {"wakes_pending": True}:
                 answer = replace(answer, detail=None)
             return answer
         except asyncpg.PostgresError as error:
             return Refused(error.sqlstate or "", error.detail or error.message or "")
+
+    @staticmethod
+    async def _call_again(name: str, subject: Subject, side: int, engine: Engine) -> Any:
+        """Its flow changed while it waited: what a client repeats, once."""
+        try:
+            async with engine.connection.transaction():
+                return await OPERATIONS[name].call(engine, subject, side)
+        except asyncpg.SerializationError:
+            async with engine.connection.transaction():
+                return await OPERATIONS[name].call(engine, subject, side)
 
     @asynccontextmanager
     async def _holding(self, side: int, subject: Subject) -> AsyncIterator[None]:
@@ -838,8 +1060,25 @@ class Ring:
         return held
 
     async def _stored(self, engine: Engine, subject: Subject) -> str:
-        if subject.other is not None:
+        if subject.other is not None and subject.flow is None:
             await engine.resolve()
+        if subject.flow is None:
+            return await self._read(engine, subject)
+        # What is left to do is done, looked at and undone: the case may not be over.
+        transaction = engine.connection.transaction()
+        await transaction.start()
+        try:
+            for _ in range(2):
+                await engine.resolve()
+                await engine._tick("ff.cancel_siblings", 100)
+                if await engine.connection.fetchval("select count(*) from ff.flow"):
+                    await _cancel_members(engine, subject)
+            return await self._read(engine, subject)
+        finally:
+            await transaction.rollback()
+
+    @staticmethod
+    async def _read(engine: Engine, subject: Subject) -> str:
         text: str = await engine.connection.fetchval(_STORED, subject.id, subject.other)
         return text
 

@@ -17,6 +17,7 @@ from flowfabric.reconcilers.table import RECONCILERS
 from support.clock import Clock
 from support.database import Database
 from support.factories import Engine, Item
+from support.flows import Group, make_flow
 from worker.waiting import eventually
 
 N = 40
@@ -56,6 +57,36 @@ async def _owing(engine: Engine, clock: Clock) -> None:
     for waiter in waiters:
         await engine.wait_for(waiter, [target.execution_id])
     await engine.complete(target)
+
+
+async def _unneeded(engine: Engine, clock: Clock) -> None:
+    """A hundred siblings were cancelled when their group was decided, N were not."""
+    names = [f"n{number}" for number in range(101 + N)]
+    flow = await make_flow(
+        engine,
+        nodes=[*names, "z"],
+        edges=[(name, "z") for name in names],
+        groups=[Group("z", "any_of", on_satisfied="cancel_remaining")],
+    )
+    await flow.complete("n0")
+
+
+async def _all_ended(engine: Engine, clock: Clock) -> None:
+    """N groups list a sibling that has ended without their being told."""
+    for _ in range(N):
+        flow = await make_flow(
+            engine,
+            nodes=["a", "b", "z"],
+            edges=[("a", "z"), ("b", "z")],
+            groups=[Group("z", "any_of", on_satisfied="cancel_remaining")],
+        )
+        await flow.complete("a")
+        await engine.connection.execute(
+            "update ff.edge_group set cancel_pending = true, cancel_members = array[$2::uuid], "
+            "cancel_enqueued_at = ff.now() where downstream_id = $1",
+            flow["z"],
+            flow["b"],
+        )
 
 
 async def _granted(engine: Engine, clock: Clock) -> None:
@@ -109,6 +140,14 @@ WORK: dict[str, tuple[Prepare, str]] = {
     "wake_resolver": (
         _owing,
         "select count(*) - 100 from ff.execution where eligibility = 'eligible_now'",
+    ),
+    "edge_cancel_dispatcher": (
+        _unneeded,
+        "select count(*) - 100 from ff.event where kind = 'cancelled'",
+    ),
+    "edge_cancel_reconciler": (
+        _all_ended,
+        "select count(*) from ff.edge_group where not cancel_pending",
     ),
     "grant_reaper": (_granted, f"select {N} - count(*) from ff.grant"),
     "retention_trimmer": (_ended_long_ago, f"select {N} - count(*) from ff.execution"),

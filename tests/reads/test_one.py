@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -75,9 +74,8 @@ async def test_d30_a_claimed_execution_and_a_member_of_a_flow_can_be_described(
     stage: Stage,
 ) -> None:
     held = await stage.claimed()
-    flow = uuid4()
-    async with unwitnessed(stage.db.conn):
-        await stage.db.execute("update ff.execution set flow_id = $1", flow)
+    flow = (await stage.client.flows.create("test")).id
+    await stage.client.flows.add_execution(flow, held.id)
     info = await stage.executions.describe(held.id)
     assert info.public_state is PublicState.ACTIVE
     assert info.flow_id == await stage.executions.flow_id(held.id) == flow

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from support.cancelling import header
 from support.factories import refused
+from support.flows import make_flow
 from support.sabotage import drop_checks, unwitnessed
 
 # The holder of a lease gives it back (T15), written by hand the way the engine writes it.
@@ -169,7 +171,8 @@ async def test_a_loud_promotion_needs_its_event_and_a_quiet_one_has_none(conn, m
         await move(conn, execution.id, PROMOTE, EVENT | {"kind": "'promoted'::ff.event_kind"})
 
 
-async def test_a_quiet_move_does_not_raise_the_version(conn, make):
+async def test_a_quiet_move_does_not_raise_the_version(db, conn, make):
+    db.leave_broken("it waits for nothing, by hand")
     execution = await make.execution("waiting")
     blocked = {
         "eligibility": "'blocked_by_dependencies'",
@@ -289,3 +292,17 @@ async def test_events_and_past_attempts_are_never_changed(conn, make):
         await conn.execute("update ff.event set detail = '{}'")
     with refused("WF290", message="rows of attempt are not updated"):
         await conn.execute("update ff.attempt set attempt_reason = 'another'")
+
+
+async def test_the_event_of_a_flow_needs_a_flow_that_was_just_cancelled(db, conn):
+    flow = await make_flow(db, nodes=["a"])
+    event = (
+        "insert into ff.event (partition_key, xid, execution_id, version, kind, flow_id, "
+        "namespace, occurred_at) select 0, pg_current_xact_id(), $1, 1, 'flow_cancel_requested', "
+        "$1, 'test', ff.now()"
+    )
+    with refused("WF290", message="an event of no flow that was just cancelled"):
+        await conn.execute(event, flow.id)
+    await header(flow)
+    with refused("WF290", message="an event of no flow that was just cancelled"):
+        await conn.execute(event, flow.id)

@@ -28,6 +28,7 @@ BACKGROUND = {
     *("promote_delayed", "reap_grants", "register_worker", "renew_leases", "resolve_wakes"),
     *("sweep_workers", "trim_events", "trim_keys", "trim_retention", "list_expired_leases"),
     *("declare_schedules", "due_schedules", "fire_schedule", "orphan_schedules"),
+    *("cancel_siblings", "reconcile_siblings", "cancel_backlog"),
 }
 STEPS = ("load", "price", "charge", "pack", "ship")
 RESULT = ["load 7", "price 7", "charge 7", "child of 7", "pack 7", "ship 7"]

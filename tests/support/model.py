@@ -39,6 +39,8 @@ from flowfabric.core.states import (
     StepKind,
 )
 
+from .flow_model import Flows
+
 NOTHING = timedelta()
 BLOCKS = {
     "waiting_for_budget": Eligibility.BLOCKED_BY_BUDGET,
@@ -342,6 +344,7 @@ class Execution:
     progress_message: str | None = None
     progressed_at: datetime | None = None
     parent_id: UUID | None = None
+    flow_id: UUID | None = None
     ends_with_parent: bool = False
     is_awaited: bool = False
     wakes_pending: bool = False
@@ -400,8 +403,9 @@ def invalid(name: str) -> Refusal:
     return Refusal("invalid_input", field=name)
 
 
-class Model:
+class Model(Flows):
     def __init__(self, now: datetime) -> None:
+        super().__init__()
         self.now = now
         self.executions: dict[UUID, Execution] = {}
         self.lanes: dict[str, Lane] = {}
@@ -415,6 +419,7 @@ class Model:
         self._ended: list[Execution] = []
         # executions that were trimmed and whose events are kept, and until when
         self.event_trims: dict[UUID, datetime] = {}
+        self._trimmed_from: dict[UUID, str] = {}
         # how often each transition was taken, and what the last operation wrote and touched
         self.taken: Counter[str] = Counter()
         self.events: list[Event] = []
@@ -549,6 +554,8 @@ class Model:
         enough now, T23 for children that end with them; and so on for what that ends. Whoever is
         locked is told later. Returns how many were told."""
         clock, self.now = self.now, now or self.now
+        self.has_siblings = False
+        first = list(self._ended)
         told = 0
         ended: list[Execution] = []
         while self._ended:
@@ -570,9 +577,11 @@ class Model:
                     )
                     e.cancellation_reason, e.cancelled_by = "its parent ended", "parent"
                     told += 1
+            told += self._resolve(level)
         for e in ended:
             e.wakes_pending = self._concerns_somebody(e)
             self.touched.add(e.execution_id)
+        self.has_more = self.has_siblings or any(e.wakes_pending for e in ended[len(first) :])
         self.now = clock
         return told
 
@@ -604,12 +613,16 @@ class Model:
         return e.ends_with_parent and e.phase != Phase.TERMINAL
 
     def _concerns_somebody(self, e: Execution) -> bool:
-        return any(
-            target == e.execution_id and wait.ended_at is None
-            for (_, target), wait in self.waits.items()
-        ) or any(
-            child.parent_id == e.execution_id and self._is_heir(child)
-            for child in self.executions.values()
+        return (
+            any(
+                target == e.execution_id and wait.ended_at is None
+                for (_, target), wait in self.waits.items()
+            )
+            or any(
+                child.parent_id == e.execution_id and self._is_heir(child)
+                for child in self.executions.values()
+            )
+            or bool(self._open_edges(e))
         )
 
     def resolve_wakes(self) -> int:
@@ -646,6 +659,11 @@ class Model:
             return Answer("invalid", {"field": "parent_id"})
         if item.route is None or item.route.namespace != namespace:
             return Answer("unknown_route")
+        if item.id in self.event_trims:
+            # It was there, and its events still tell so.
+            if self._trimmed_from[item.id] != namespace:
+                return Answer("invalid", {"field": "execution_id"})
+            return Answer("duplicate", {"id": item.id})
         taken = self.executions.get(item.id)
         is_repeat = taken is not None and taken.route.namespace == namespace
         # A repeat of one's own submission is a success, whatever became of the lane since.
@@ -738,6 +756,7 @@ class Model:
             and e.route.capabilities <= worker.capabilities
             and self.lanes[e.route.lane].is_worked(self.now)
             and not self._granted_to_another(e, worker)
+            and not self._is_dead(e)
         ]
         candidates.sort(key=lambda e: (-e.priority, e.created_at, e.execution_id))
         leases: list[Execution] = []
@@ -997,8 +1016,9 @@ class Model:
                 )  # fmt: skip
                 ended[n] = e
         self._tell()
+        told_of = self._first_awaited(ended.values())
         for n, e in ended.items():
-            answers[n] = Answer("completed", self._owing(e))
+            answers[n] = Answer("completed", self._owing(e, told_of))
         rest = [n for n, answer in enumerate(answers) if answer is None]
         for n, (fence, is_second) in zip(rest, self._each([fences[n] for n in rest]), strict=True):
             _, answer = self._judge_item(namespace, fence, "complete", is_second)
@@ -1007,9 +1027,13 @@ class Model:
         return [answer for answer in answers if answer is not None]
 
     @staticmethod
-    def _owing(e: Execution) -> dict[str, Any]:
+    def _owing(e: Execution, told_of: Execution | None = None) -> dict[str, Any]:
         """What the answer to an end says if somebody could not be told of it."""
-        return {"wakes_pending": True} if e.wakes_pending else {}
+        return {"wakes_pending": True} if e.wakes_pending or e is told_of else {}
+
+    def _first_awaited(self, ended: Iterable[Execution]) -> Execution | None:
+        """Whose answer says that there is more to do than its own."""
+        return next((e for e in ended if e.is_awaited), None) if self.has_more else None
 
     def _finish(
         self,
@@ -1054,9 +1078,10 @@ class Model:
                 answer = self._failed(answer["retry_at"], answer["next"])
             answers.append(answer)
         self._tell()
+        told_of = self._first_awaited(e for n, e in ended.items() if answers[n].word == "failed")
         for n, e in ended.items():
             if answers[n].word == "failed":
-                answers[n] = Answer("failed", {**answers[n].facts, **self._owing(e)})
+                answers[n] = Answer("failed", {**answers[n].facts, **self._owing(e, told_of)})
         return answers
 
     def _failed(self, until: datetime | None, following: int) -> Answer:
@@ -1069,6 +1094,13 @@ class Model:
     def _fail(self, e: Execution, failure: tuple[str, str | None, str, bytes | None]) -> Answer:
         retry = e.policy.retry
         wait = retry.wait(e.retry_count, failure[0], failure[1]) if retry else None
+        if wait is not None and self._is_dead(e):
+            self._finish(
+                "T23", e, Outcome.CANCELLED, "cancel", EventKind.CANCELLED, "fail",
+                AttemptLifecycle.ENDED_FAILURE, failure,
+            )  # fmt: skip
+            self._blame(e)
+            return self._failed(None, 0)
         if wait is None:
             self._finish(
                 "T14", e, Outcome.FAILED, "fail", EventKind.FAILED, "fail",
@@ -1152,10 +1184,14 @@ class Model:
         return answer
 
     def wait_children(self, namespace: str | None, fence: Fence) -> Answer:  # T16
-        """Without an open dependency there is nothing to wait for (D-48)."""
+        """With an open dependency it waits; else there is nothing to wait for (D-48)."""
         e, answer = self._judge(namespace, fence, "wait_children")
         if e is not None:
+            is_open = self._is_held_back(e)
             self._interrupt("T16", e, "wait_children", EventKind.WAITING, "waiting_children")
+            if is_open:
+                e.eligibility = Eligibility.BLOCKED_BY_DEPENDENCIES
+                e.blocking_reason = BlockingReason.WAITING_FOR_CHILDREN
             return Answer("waiting")
         assert answer is not None
         return answer if answer.word != "repeat" else Answer("waiting")
@@ -1335,7 +1371,7 @@ class Model:
         )
         e.cancellation_reason, e.cancelled_by = reason, source
         self._tell()
-        return self._shown("cancelled", e, **self._owing(e))
+        return self._shown("cancelled", e, **self._owing(e, self._first_awaited([e])))
 
     def _shown(self, word: str, e: Execution, **facts: Any) -> Answer:
         return Answer(word, {"public_state": e.public_state, "version": e.version, **facts})
@@ -1436,24 +1472,45 @@ class Model:
     def _replay(self, e: Execution, actor: str | None) -> Answer:
         if e.replay_count >= e.policy.max_replays:
             raise Refusal("max_replays_exhausted")
-        # Whom its end concerns is told before it is undone.
-        if e.wakes_pending:
+        flow = self._flow_of(e)
+        if flow is not None and (flow.cancelled_at or flow.trimmed_at):
+            raise Refusal("flow_already_terminal")
+        clock, self.now = self.now, self._at(e)
+        if flow is not None:
+            for other in self._reopen(e):
+                self._run_again(other, actor, is_counted=False)
+        elif e.wakes_pending:
+            # Whom its end concerns is told before it is undone.
             self._ended.append(e)
-            self._tell(self._at(e))
+            self._tell()
+        self._run_again(e, actor, is_counted=True)
+        self.now = clock
+        return self._shown("replayed", e)
+
+    def _run_again(self, e: Execution, actor: str | None, *, is_counted: bool) -> None:  # T28, T29
+        is_open = any(
+            self.groups[edge.downstream_id, edge.group_no].state != "satisfied"
+            for edge in self.edges.values()
+            if edge.downstream_id == e.execution_id and edge.applied_at is not None
+        )
         e.ends_with_parent = False
         self._wait(e, None, BlockingReason.NONE)
+        if is_open:
+            e.eligibility = Eligibility.BLOCKED_BY_DEPENDENCIES
+            e.blocking_reason = BlockingReason.WAITING_FOR_CHILDREN
         e.outcome = Outcome.NONE
         e.attempt_state = AttemptState.PENDING_REPLAY_ATTEMPT
-        e.replay_count += 1
+        e.replay_count += is_counted
         e.retry_count = e.reclaim_count = 0
+        e.wakes_pending = False
         if e.deadline_at is not None and e.deadline_at <= self._at(e):
             e.deadline_at = None
         e.terminal_at = e.trim_at = e.result = e.cancellation_reason = e.cancelled_by = None
         if not e.total_attempt_count:
             # The failure was the execution's own; with an attempt it is the attempt's, and stays.
             e.failure_class = e.failure_category = e.failure_reason = e.failure_detail = None
-        self._move("T28", e, "replay", EventKind.REPLAYED, with_attempt=False, actor=actor)
-        return self._shown("replayed", e)
+        number = "T29" if is_open else "T28"
+        self._move(number, e, "replay", EventKind.REPLAYED, with_attempt=False, actor=actor)
 
     def retry(
         self,
@@ -1476,7 +1533,10 @@ class Model:
                         step.until_at = max(self.now, step.recorded_at)
             self._make_eligible("T8", e, "promote", EventKind.PROMOTED, actor)
             return self._shown("promoted", e)
-        if e.eligibility in BLOCKS.values():
+        if (
+            e.eligibility in BLOCKS.values()
+            and e.blocking_reason != BlockingReason.PAUSED_BY_FLOW_CANCEL
+        ):
             self._make_eligible("T7", e, "unblock", EventKind.UNBLOCKED, actor)
             return self._shown("unblocked", e)
         raise Refusal("not_eligible")
@@ -1532,7 +1592,11 @@ class Model:
             return self._shown("already_applied", e)
         if e.eligibility == Eligibility.ELIGIBLE_NOW and e.cause == "unblock":
             return self._shown("unblocked", e)
-        if e.eligibility not in BLOCKS.values() or expected not in (None, "", e.blocking_reason):
+        if (
+            e.eligibility not in BLOCKS.values()
+            or e.blocking_reason == BlockingReason.PAUSED_BY_FLOW_CANCEL
+            or expected not in (None, "", e.blocking_reason)
+        ):
             raise Refusal("not_eligible")
         kind = EventKind.UNBLOCKED if actor is not None else None
         self._make_eligible("T7", e, "unblock", kind, actor)
@@ -1634,6 +1698,7 @@ class Model:
         if grant is not None:
             raise Refusal("grant_exists")
         self._check_lane(e)
+        self._check_flow(e)
         if not e.route.capabilities <= worker.capabilities:
             raise Refusal("capability_mismatch", field="capabilities")
         is_open = e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
@@ -1669,6 +1734,7 @@ class Model:
         if expected_index not in (None, index):
             raise Refusal("not_leaseable")
         self._check_lane(e)
+        self._check_flow(e)
         self._check_new_lease(e, claim_id)
         word = self._use_grant(e, kind, key, worker)
         if word is not None:
@@ -1679,6 +1745,11 @@ class Model:
     def _check_lane(self, e: Execution) -> None:
         """A grant does not open a lane that is paused or disabled."""
         if not self.lanes[e.route.lane].is_worked(self._at(e)):
+            raise Refusal("not_leaseable")
+
+    def _check_flow(self, e: Execution) -> None:
+        """No member of a cancelled flow is leased anew."""
+        if self._is_dead(e):
             raise Refusal("not_leaseable")
 
     def _check_new_lease(self, e: Execution, claim_id: UUID) -> None:
@@ -1711,6 +1782,7 @@ class Model:
             raise Refusal("lease_conflict")
         if e.phase != Phase.RUNNABLE or e.eligibility != Eligibility.ELIGIBLE_NOW:
             raise Refusal("not_eligible")
+        self._check_flow(e)
         self._check_new_lease(e, claim_id)
         if self._live_grant(e) is not None:
             raise Refusal("grant_exists")
@@ -1726,6 +1798,8 @@ class Model:
             return "not_reclaimable"
         if e.is_leased and e.lease_expires_at is not None and e.lease_expires_at > self._at(e):
             return "not_reclaimable"
+        if self._is_dead(e):
+            return "not_reclaimable"
         return "reclaim_cap_exceeded" if e.is_over_the_cap else None
 
     def _mark_lost(self, e: Execution) -> None:
@@ -1737,7 +1811,7 @@ class Model:
             if e.lease_expires_at > self._at(e):
                 return
             self._expire_lease(e)
-        if e.is_over_the_cap:
+        if e.is_over_the_cap and not self._is_dead(e):
             self._exceed_reclaims(e)
             self._tell(self._at(e))
 
@@ -1842,7 +1916,12 @@ class Model:
         for e in late:
             retry = e.policy.retry
             wait = retry.wait(e.retry_count, FailureClass.TIMEOUT, None) if retry else None
-            if wait is None:
+            if e.phase == Phase.TERMINAL:
+                continue
+            if wait is not None and self._is_dead(e):
+                self._cancel_with_flow(e)
+                self._tell()
+            elif wait is None:
                 self._time_out(e, "time_out", "attempt_timeout", why)
             else:
                 e.epoch += 1
@@ -1880,6 +1959,7 @@ class Model:
             if e.terminal_at is not None
             and not e.wakes_pending
             and not self._has_unfinished_parent(e)
+            and not self._is_in_unfinished_flow(e)
             and e.terminal_at + (retention if e.policy.retention is None else e.policy.retention)
             <= self.now
         ]
@@ -1889,6 +1969,8 @@ class Model:
             self.grants.pop(e.execution_id, None)
             if e.terminal_at + event_floor > self.now:
                 self.event_trims[e.execution_id] = e.terminal_at + event_floor
+                self._trimmed_from[e.execution_id] = e.route.namespace
+        self._trim_members(over, event_floor)
         return len(over)
 
     def _has_unfinished_parent(self, e: Execution) -> bool:

@@ -5,7 +5,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from flowfabric import App, Context, Retry, current, provided
+from flowfabric import (
+    App,
+    Context,
+    Retry,
+    any_of,
+    current,
+    first,
+    first_of,
+    gather,
+    provided,
+    quorum,
+    quorum_of,
+)
 from flowfabric.testing import Harness
 
 app = App()
@@ -141,6 +153,46 @@ async def durable(ctx: Context) -> None:
     number: str = current.attempt  # bad: the type of what is current
     ctx.step_sync("count", count_letters, 7)  # bad: the argument of a step in a thread
     print(text, result, number)
+
+
+@app.task
+async def total(numbers: list[int]) -> str:
+    return str(sum(numbers))
+
+
+async def flows() -> None:
+    async with app.flow("report") as f:
+        one = f.add(add, 1)
+        mail = f.add(send_mail, "a@x", body="?")
+        f.add(add, "1")  # bad: the argument of a node
+        f.add(add)  # bad: a missing argument of a node
+        f.add(add, 1, c=2)  # bad: an unknown argument of a node
+        f.add(add, mail.result)  # bad: a result of another type
+        f.add(total, [one.result, mail.result])  # bad: a result of another type in a list
+        f.add(add, one)  # bad: a node, not its result
+        f.add(add, first_of(one, mail))  # bad: one of the results is of another type
+        f.add(count_letters, "a")  # bad: no task
+        f.add(add, 1, after="one")  # bad: no node
+        f.add(add, 1, after=one.result)  # bad: a result, not its node
+        f.add(add, 1, name=7)  # bad: no name
+        f.using(after=one).add(add, "1")  # bad: an argument, with options
+        f.using(hurry=True)  # bad: an unknown option
+        any_of(one, 7)  # bad: no node
+        quorum(one, mail)  # bad: without a number
+        quorum(2, one, mail, cancel=True)  # bad: an unknown option
+    text: str = await f.run.result(one)  # bad: the result of a node
+    await f.run.result(7)  # bad: no node
+    print(text)
+
+
+async def joins(ctx: Context) -> None:
+    runs = [await ctx.submit(add, 1)]
+    texts: list[str] = await gather(runs)  # bad: the results of runs
+    text: str = await first(runs)  # bad: the result of a run
+    await first(runs[0])  # bad: one run, not several
+    await quorum_of(runs)  # bad: without a number
+    await gather([add])  # bad: a task, not its run
+    print(texts, text)
 
 
 async def tested(ff: Harness) -> None:

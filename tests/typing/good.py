@@ -17,11 +17,25 @@ from flowfabric import (
     Context,
     Exponential,
     Fixed,
+    Flow,
+    FlowRun,
+    FlowState,
+    Node,
     Retry,
     Run,
     Task,
+    all_of,
+    any_of,
     current,
+    first,
+    first_of,
+    first_sync,
+    gather,
+    gather_sync,
     provided,
+    quorum,
+    quorum_of,
+    quorum_of_sync,
 )
 from flowfabric.testing import Harness
 
@@ -258,6 +272,79 @@ def plain(n: int, *, ctx: Context) -> str:
     return "x"
 
 
+@app.task
+async def total(numbers: list[int], label: str | None = None) -> str:
+    return f"{label} {sum(numbers)}"
+
+
+@app.task
+def measure(text: str | int) -> float:
+    return float(text)
+
+
+async def flows(connection: object) -> None:
+    async with app.flow("report", via=connection, tags={"team.name": "shop"}) as f:
+        assert_type(f, Flow)
+        one = f.add(add, 1, b=2)
+        assert_type(one, Node[int])
+        assert_type(one.result, int)
+        two = f.add(add, one.result)
+        mail = f.add(send_mail.using(lane="fast"), "a@x", body="?")
+        both = f.add(total, [one.result, two.result], mail.result)
+        assert_type(both, Node[str])
+        assert_type(f.add(with_context, two.result), Node[set[int]])
+        assert_type(f.add(add, 1, after=one, name="again"), Node[int])
+        assert_type(f.add(add, 1, name="once more"), Node[int])
+        assert_type(f.add(add, 1, after=[one, any_of(two, mail), all_of(one)]), Node[int])
+        assert_type(f.add(add, 1, after=quorum(2, one, two, mail, cancel_rest=True)), Node[int])
+        assert_type(f.using(after=any_of(one, mail), name="x").add(add, two.result), Node[int])
+        assert_type(first_of(one, two), int)
+        assert_type(first_of(one, mail, cancel_rest=True), int | str)
+        assert_type(first_of(*[one, two, one, two, one]), int)
+        assert_type(f.add(measure, first_of(one, mail)), Node[float])
+        assert_type(two.after(one, any_of(one, mail)), Node[int])
+        late = f.add(store, key="a", value=one.result)
+        assert_type(late, Node[None])
+    assert_type(f.run, FlowRun)
+    assert_type(await f.run.result(both), str)
+    assert_type(await f.run.result(one, timeout=3), int)
+    print(await f.run.result(timeout=timedelta(seconds=3)), await f.run.result("add"))
+    assert_type(await f.run.results(), dict[str, Any])
+    assert_type(await f.run.results(return_exceptions=True), dict[str, Any])
+    assert_type(f.run.node(one), Run[int])
+    assert_type(await f.run.state(), FlowState)
+    assert_type(app.get_flow(f.run.id), FlowRun)
+    await f.run.cancel("no longer wanted", policy="cancel_pending", wait=3)
+
+
+def flows_synchronously() -> None:
+    with app.flow("report") as f:
+        one = f.add(add, 1)
+    assert_type(f.run.result_sync(one), int)
+    assert_type(f.run.results_sync(), dict[str, Any])
+
+
+@app.task
+async def joining(ctx: Context) -> list[int]:
+    runs = [await ctx.submit(add, n) for n in range(3)]
+    assert_type(await gather(runs), list[int])
+    assert_type(await first(runs, cancel_rest=True), int)
+    assert_type(await quorum_of(2, runs), list[int])
+    async with ctx.flow(app.flow("inner")) as f:
+        assert_type(f, Flow)
+        one = f.add(add, 1)
+    assert_type(await f.run.result(one), int)
+    return await gather(runs)
+
+
+@app.task
+def joining_synchronously(ctx: Context) -> list[list[str]]:
+    runs = [ctx.submit_sync(shout, "a")]
+    assert_type(first_sync(runs), list[str])
+    assert_type(quorum_of_sync(1, runs), list[list[str]])
+    return gather_sync(runs)
+
+
 async def tested(ff: Harness) -> None:
     run = await ff.submit(add, 1, b=2)
     assert_type(run, Run[int])
@@ -267,3 +354,6 @@ async def tested(ff: Harness) -> None:
     await ff.run_until(run, "delayed")
     await ff.run_until(run, step="charge")
     ff.assert_submitted(add.using(priority=3), b=2, times=None)
+    async with app.flow("tested") as f:
+        f.add(add, 1)
+    print(await ff.run(f.run), await ff.run(f))

@@ -66,6 +66,31 @@ async def test_retries(read):
         assert await (await names["fetch"].submit("u")).result(timeout=10) == "u"
 
 
+async def test_flows(read, db):
+    names = read("flows")
+    app = names["app"]
+    urls = ["a/b", "c"]
+    async with working(app):
+        assert await names["report"](urls) == "4 words"
+        assert await names["two_offers"]() == 500
+        assert await names["first_offer"]() == 500
+        assert await (await names["weekly"].submit(urls)).result(timeout=30) == "4 words"
+        assert await (await names["crawl"].submit(urls)).result(timeout=30) == 300
+    async with app.flow("left") as f:
+        f.add(names["fetch"], "x")
+    assert await names["cancel"](str(f.run.id)) == "cancelled"
+    assert await f.run.state() == "cancelled"
+    kinds = "report", "offers", "race", "report of the week", "left"
+    assert set(await db.fetchval("select array_agg(flow_kind) from ff.flow")) == set(kinds)
+
+
+def test_every_picture_of_the_guide_is_there():
+    text = (GUIDES / "flows.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[.+?\]\((.+?)\)", text)
+    assert len(pictures) >= 5
+    assert [name for name in pictures if not (GUIDES / name).exists()] == []
+
+
 CASES = {
     "with_asyncpg": "asyncpg_connection",
     "with_psycopg": "psycopg_connection",

@@ -29,6 +29,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
+from flowfabric.app.flow import Flow
+from flowfabric.app.flow_run import FlowRun
 from flowfabric.app.portal import Portal
 from flowfabric.app.process import Process
 from flowfabric.app.run import Run
@@ -45,7 +47,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.config import Settings
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
 from flowfabric.db.connection import open_connection
@@ -372,11 +374,41 @@ class App:
             self.client,
             _as_json,
             is_stored=False,
-            find_decoder=lambda name: (
-                self.tasks[name].spec.decode_result if name in self.tasks else _as_json
-            ),
+            find_decoder=self._decoder,
             call=self.portal.call,
         )
+
+    def flow(
+        self, name: str, /, *, via: object = None, tags: Mapping[str, str] | None = None
+    ) -> Flow:
+        """A flow to be written down: `async with app.flow("report") as f: ...`.
+
+        In the block tasks are added by `f.add(task, ...)`. At its end the flow is stored as a
+        whole, before anything runs, and `f.run` is its run; if the block raises, nothing is stored.
+        Synchronous code says `with`. With `via`, a connection, the flow joins its transaction.
+
+        In a handler a flow is stored again by every run of it, unless it is given to `ctx.flow`.
+        """
+        return Flow(self, name, via=via, tags=tags)
+
+    def get_flow(self, id: str) -> FlowRun:
+        """The run of a flow by its id. Whether it is there is found out when it is asked for
+        something."""
+        return FlowRun(self, id if isinstance(id, FlowId) else FlowId.parse(id), is_stored=False)
+
+    def run_of(self, id: ExecutionId, task: str, *, is_stored: bool = True) -> Run[Any]:
+        """The run of an execution of which it is known of which task it is."""
+        return Run(
+            id,
+            task,
+            self.client,
+            self._decoder(task),
+            is_stored=is_stored,
+            call=self.portal.call,
+        )
+
+    def _decoder(self, task: str) -> Callable[[bytes | None], Any]:
+        return self.tasks[task].spec.decode_result if task in self.tasks else _as_json
 
     async def run_worker(
         self,

@@ -105,11 +105,7 @@ class Run(Generic[T]):
         In a handler, outside its steps, waiting leaves the worker free: the handler starts again
         when the run has ended. With a `timeout` it waits where it is.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if seconds is not None and (not isinstance(seconds, int | float) or seconds != seconds):
-            raise InvalidInput(
-                field="timeout", problem="must be a number of seconds or a timedelta"
-            )
+        seconds = seconds_of(timeout)
         client = await self._client()
         if not self._is_stored:
             await self._look(client)
@@ -195,6 +191,30 @@ class Run(Generic[T]):
             for event in events:
                 version = event.version
                 yield event
+
+    # For joins and flows, which wait for several.
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """How synchronous code gets something awaited."""
+        return self._call
+
+    async def client(self) -> FlowFabric:
+        """The engine's operations where it is asked."""
+        return await self._client()
+
+    async def look(self) -> None:
+        """See that it is there, unless that is known."""
+        if not self._is_stored:
+            await self._look(await self._client())
+
+    async def conclude(self, ending: Ending) -> T:
+        """The result of an execution that has ended, or the error that stands for its end."""
+        return await self._concluded(await self._client(), ending)
+
+    def decode(self, ending: Ending) -> T:
+        """The result of an execution that has completed."""
+        return self._decode(ending.result)
 
     async def _events_behind(self, version: int) -> tuple[list[Event], bool]:
         """The events behind a version, once there are some, and whether the last is the end."""
@@ -284,6 +304,14 @@ class Run(Generic[T]):
                         "execution_id": self.id,
                     },
                 )
+
+
+def seconds_of(duration: float | timedelta | None, field: str = "timeout") -> float | None:
+    """A number of seconds from what a caller gave."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if seconds is not None and (not isinstance(seconds, int | float) or seconds != seconds):
+        raise InvalidInput(field=field, problem="must be a number of seconds or a timedelta")
+    return seconds
 
 
 def _expiry(task: str, ending: Ending) -> str:

@@ -21,7 +21,7 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import mint, mint_for_key
+from flowfabric.core.ids import ExecutionId, mint, mint_for_key
 from flowfabric.core.states import KeyScope
 from flowfabric.worker.context import Context, running
 from flowfabric.worker.task import TaskSpec
@@ -221,16 +221,27 @@ class Task(Generic[P, R, T]):
         else:
             payload, comparable = spec.encode_comparable(args, kwargs)
             keyed = self._keyed(options.key, comparable)
-        lane = spec.lane if options.lane is None else options.lane
-        if options.tags is not None:
-            check_tags(options.tags)
         if options.key is None and (options.unique is not None or options.window is not None):
             raise InvalidInput(
                 field="unique" if options.unique is not None else "window", problem="needs a key"
             )
+        id = mint() if options.key is None else mint_for_key(namespace, options.key)
+        return self._submission(id, payload, **keyed)
+
+    def node_submission(
+        self, id: ExecutionId, payload: bytes, payload_encoding: str | None
+    ) -> Submission:
+        """What a node of a flow stores: the options of this task with a payload of its own."""
+        return self._submission(id, payload, payload_encoding=payload_encoding)
+
+    def _submission(self, id: ExecutionId, payload: bytes, **facts: Any) -> Submission:
+        spec, options = self.spec, self._options
+        lane = spec.lane if options.lane is None else options.lane
+        if options.tags is not None:
+            check_tags(options.tags)
         return Submission(
-            id=mint() if options.key is None else mint_for_key(namespace, options.key),
-            route=self._route(namespace, lane),
+            id=id,
+            route=self._route(self._app.settings.namespace, lane),
             payload=payload,
             priority=spec.priority if options.priority is None else options.priority,
             delay=options.delay,
@@ -240,7 +251,7 @@ class Task(Generic[P, R, T]):
             max_reclaims=spec.max_reclaims,
             tags=spec.tags if options.tags is None else {**spec.tags, **options.tags},
             task_version=spec.version,
-            **keyed,
+            **facts,
         )
 
     def run_of(self, submitted: Submitted) -> Run[T]:

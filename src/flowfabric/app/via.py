@@ -1,4 +1,5 @@
-"""`via=`: a submit that joins the transaction of the caller's own connection.
+"""`via=`: a submit, of a task or of a whole flow, that joins the transaction of the caller's own
+connection.
 
 The connection is known by its type, looked at by name, so that no driver has to be installed. The
 execution exists if and only if that transaction commits. A connection without a transaction is
@@ -17,11 +18,17 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from flowfabric.client import FlowFabric
 from flowfabric.client.batching import MAX_BATCH, Busy
-from flowfabric.client.joining import SUBMIT, Place, read_answer
+from flowfabric.client.joining import (
+    SUBMIT,
+    SUBMIT_FLOW,
+    Place,
+    read_answer,
+    read_flow_answer,
+)
 from flowfabric.core.errors import (
     FlowFabricError,
     InvalidInput,
@@ -30,6 +37,10 @@ from flowfabric.core.errors import (
     UnknownRoute,
 )
 from flowfabric.core.execution import Submission, Submitted
+from flowfabric.core.flow import FlowSubmitted, Graph
+from flowfabric.db.functions import Function
+
+T = TypeVar("T")
 
 ACCEPTED = (
     "an asyncpg or psycopg connection, a SQLAlchemy session or connection, or a Django connection"
@@ -37,12 +48,32 @@ ACCEPTED = (
 # A key that another transaction is busy with is asked for again, at growing intervals.
 _KEY_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
-_NUMBERED = SUBMIT.text
-_BY_PLACE = re.sub(r"\$\d+", "%s", SUBMIT.text)
-_NAMED = re.sub(r"\$(\d+)", r":p\1", SUBMIT.text)
-
 _NO_SCHEMA = {"3F000", "42883", "42P01"}
 _NO_RIGHT = "42501"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A call of the engine, in the words of each driver."""
+
+    name: str
+    numbered: str
+    by_place: str
+    named: str
+
+    @classmethod
+    def of(cls, function: Function) -> Operation:
+        text = function.text
+        return cls(
+            function.name,
+            text,
+            re.sub(r"\$\d+", "%s", text),
+            re.sub(r"\$(\d+)", r":p\1", text),
+        )
+
+
+_SUBMIT = Operation.of(SUBMIT)
+_SUBMIT_FLOW = Operation.of(SUBMIT_FLOW)
 
 
 class Joined(ABC):
@@ -68,7 +99,7 @@ class SyncJoined(Joined):
     is_async = False
 
     @abstractmethod
-    def ask(self, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
         """Submit inside the caller's transaction."""
 
 
@@ -78,42 +109,42 @@ class AsyncJoined(Joined):
     is_async = True
 
     @abstractmethod
-    async def ask(self, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
         """Submit inside the caller's transaction."""
 
 
 class Asyncpg(AsyncJoined):
-    async def ask(self, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
         connection = self._connection
         self._in_transaction(
             connection.is_in_transaction(), "open one with `async with connection.transaction():`"
         )
-        return str(await connection.fetchval(_NUMBERED, *args))
+        return str(await connection.fetchval(operation.numbered, *args))
 
 
 _PSYCOPG_IDLE = 0
 
 
 class Psycopg(SyncJoined):
-    def ask(self, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
         self._in_transaction(
             _begins(self._connection), "open one with `with connection.transaction():`"
         )
         # Its own kind of cursor and row may be set on the connection.
         psycopg = sys.modules["psycopg"]
         with psycopg.Cursor(self._connection, row_factory=psycopg.rows.tuple_row) as cursor:
-            return str(cursor.execute(_BY_PLACE, args).fetchone()[0])
+            return str(cursor.execute(operation.by_place, args).fetchone()[0])
 
 
 class PsycopgAsync(AsyncJoined):
-    async def ask(self, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
         self._in_transaction(
             _begins(self._connection), "open one with `async with connection.transaction():`"
         )
         psycopg = sys.modules["psycopg"]
         rows = psycopg.rows.tuple_row
         async with psycopg.AsyncCursor(self._connection, row_factory=rows) as cursor:
-            await cursor.execute(_BY_PLACE, args)
+            await cursor.execute(operation.by_place, args)
             return str((await cursor.fetchone())[0])
 
 
@@ -123,10 +154,10 @@ def _begins(connection: Any) -> bool:
 
 
 class SqlAlchemy(SyncJoined):
-    def ask(self, args: tuple[Any, ...]) -> str:
-        return self._ask(self._connection, args)
+    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+        return self._ask(self._connection, operation, args)
 
-    def _ask(self, connection: Any, args: tuple[Any, ...]) -> str:
+    def _ask(self, connection: Any, operation: Operation, args: tuple[Any, ...]) -> str:
         if connection.dialect.name != "postgresql":
             raise InvalidInput(
                 field="via", problem=f"is a connection to {connection.dialect.name}, not PostgreSQL"
@@ -137,32 +168,32 @@ class SqlAlchemy(SyncJoined):
             "use an isolation level other than AUTOCOMMIT",
         )
         values = {f"p{number}": value for number, value in enumerate(args, 1)}
-        statement = sys.modules["sqlalchemy"].text(_NAMED)
+        statement = sys.modules["sqlalchemy"].text(operation.named)
         return str(connection.execute(statement, values).scalar_one())
 
 
 class SqlAlchemySession(SqlAlchemy):
-    def ask(self, args: tuple[Any, ...]) -> str:
-        return self._ask(self._connection.connection(), args)
+    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+        return self._ask(self._connection.connection(), operation, args)
 
 
 class SqlAlchemyAsync(AsyncJoined):
-    async def ask(self, args: tuple[Any, ...]) -> str:
-        return await self._ask(self._connection, args)
+    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+        return await self._ask(self._connection, operation, args)
 
-    async def _ask(self, connection: Any, args: tuple[Any, ...]) -> str:
+    async def _ask(self, connection: Any, operation: Operation, args: tuple[Any, ...]) -> str:
         # Below it is the synchronous one, called so that its waiting is ours.
-        found: str = await connection.run_sync(lambda inner: SqlAlchemy(inner).ask(args))
+        found: str = await connection.run_sync(lambda inner: SqlAlchemy(inner).ask(operation, args))
         return found
 
 
 class SqlAlchemyAsyncSession(SqlAlchemyAsync):
-    async def ask(self, args: tuple[Any, ...]) -> str:
-        return await self._ask(await self._connection.connection(), args)
+    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+        return await self._ask(await self._connection.connection(), operation, args)
 
 
 class Django(SyncJoined):
-    def ask(self, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
         connection = self._connection
         if connection.vendor != "postgresql":
             raise InvalidInput(
@@ -173,7 +204,7 @@ class Django(SyncJoined):
             "open one with `with transaction.atomic():`",
         )
         with connection.cursor() as cursor:
-            cursor.execute(_BY_PLACE, args)
+            cursor.execute(operation.by_place, args)
             return str(cursor.fetchone()[0])
 
 
@@ -213,6 +244,7 @@ class _Find:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
+    operation: Operation
     args: tuple[Any, ...]
 
 
@@ -221,10 +253,10 @@ class _Pause:
     seconds: float
 
 
-_Plan = Generator[_Find | _Ask | _Pause, Any, list[Submitted]]
+_Plan = Generator[_Find | _Ask | _Pause, Any, T]
 
 
-def _plan(submissions: Sequence[Submission], place: Place) -> _Plan:
+def _plan(submissions: Sequence[Submission], place: Place) -> _Plan[list[Submitted]]:
     found: dict[int, Submitted] = {}
     order = sorted(range(len(submissions)), key=lambda index: _group(submissions[index]))
     for _, group in groupby(order, key=lambda index: _group(submissions[index])):
@@ -235,7 +267,7 @@ def _plan(submissions: Sequence[Submission], place: Place) -> _Plan:
             has_looked = False
             while left:
                 asked = [submissions[index] for index in left]
-                answers = read_answer((yield _Ask(place.arguments(asked))), asked)
+                answers = read_answer((yield _Ask(_SUBMIT, place.arguments(asked))), asked)
                 if not has_looked and any(isinstance(one, UnknownRoute) for one in answers):
                     has_looked = True
                     place = yield _Find()
@@ -262,6 +294,21 @@ def _plan(submissions: Sequence[Submission], place: Place) -> _Plan:
     return [found[index] for index in range(len(submissions))]
 
 
+def _flow_plan(graph: Graph, place: Place) -> _Plan[FlowSubmitted]:
+    has_looked = False
+    while True:
+        told = yield _Ask(_SUBMIT_FLOW, place.flow_arguments(graph))
+        answer = read_flow_answer(told, graph)
+        if isinstance(answer, FlowSubmitted):
+            return answer
+        if not isinstance(answer, UnknownRoute):
+            raise answer
+        if has_looked:
+            raise _unknown(answer)
+        has_looked = True
+        place = yield _Find()
+
+
 def _group(submission: Submission) -> tuple[int, str]:
     return (submission.id.partition_key, submission.route.namespace)
 
@@ -278,30 +325,9 @@ async def submit_joined(
     client: FlowFabric, via: Any, submissions: Sequence[Submission], *, instead: str
 ) -> list[Submitted]:
     """Submit on a caller's asynchronous connection."""
-    joined = recognise(via)
-    if not isinstance(joined, AsyncJoined):
-        raise InvalidInput(
-            field="via",
-            problem=f"is a synchronous connection ({_name(via)}); use {instead}(..., via=...) "
-            "in the thread that owns it",
-        )
+    joined = _asynchronous(via, f"use {instead}(..., via=...)")
     plan = _plan(submissions, await client.joining.place(submissions))
-    answer: Any = None
-    try:
-        while True:
-            match plan.send(answer):
-                case _Ask(args):
-                    with _explaining():
-                        answer = await joined.ask(args)
-                case _Pause(seconds):
-                    await asyncio.sleep(seconds)
-                    answer = None
-                case _Find():
-                    client.joining.forget()
-                    answer = await client.joining.place(submissions)
-    except StopIteration as end:
-        stored: list[Submitted] = end.value
-        return stored
+    return await _carry_out(plan, joined, client, submissions)
 
 
 def submit_joined_sync(
@@ -309,44 +335,99 @@ def submit_joined_sync(
 ) -> list[Submitted]:
     """Submit on a caller's synchronous connection, in the caller's thread. `find` asks our own
     connection for the place; with True, anew."""
+    joined = _synchronous(via, f"use await {instead}(..., via=...)")
+    return _carry_out_sync(_plan(submissions, find(False)), joined, find)
+
+
+async def submit_flow_joined(client: FlowFabric, via: Any, graph: Graph) -> FlowSubmitted:
+    """Store a flow on a caller's asynchronous connection."""
+    joined = _asynchronous(via, "use `with app.flow(..., via=...)`, without async,")
+    graph.check()
+    submissions = [node.submission for node in graph.nodes]
+    plan = _flow_plan(graph, await client.joining.place(submissions))
+    return await _carry_out(plan, joined, client, submissions)
+
+
+def submit_flow_joined_sync(find: Callable[[bool], Place], via: Any, graph: Graph) -> FlowSubmitted:
+    """Store a flow on a caller's synchronous connection, in the caller's thread."""
+    joined = _synchronous(via, "use `async with app.flow(..., via=...)`")
+    graph.check()
+    return _carry_out_sync(_flow_plan(graph, find(False)), joined, find)
+
+
+def _asynchronous(via: Any, instead: str) -> AsyncJoined:
+    joined = recognise(via)
+    if not isinstance(joined, AsyncJoined):
+        raise InvalidInput(
+            field="via",
+            problem=f"is a synchronous connection ({_name(via)}); {instead} in the thread that "
+            "owns it",
+        )
+    return joined
+
+
+def _synchronous(via: Any, instead: str) -> SyncJoined:
     joined = recognise(via)
     if not isinstance(joined, SyncJoined):
         raise InvalidInput(
             field="via",
-            problem=f"is an asynchronous connection ({_name(via)}); use "
-            f"await {instead}(..., via=...) on its event loop",
+            problem=f"is an asynchronous connection ({_name(via)}); {instead} on its event loop",
         )
-    plan = _plan(submissions, find(False))
+    return joined
+
+
+async def _carry_out(
+    plan: _Plan[T], joined: AsyncJoined, client: FlowFabric, submissions: Sequence[Submission]
+) -> T:
     answer: Any = None
     try:
         while True:
             match plan.send(answer):
-                case _Ask(args):
-                    with _explaining():
-                        answer = joined.ask(args)
+                case _Ask(operation, args):
+                    with _explaining(operation):
+                        answer = await joined.ask(operation, args)
+                case _Pause(seconds):
+                    await asyncio.sleep(seconds)
+                    answer = None
+                case _Find():
+                    client.joining.forget()
+                    answer = await client.joining.place(submissions)
+    except StopIteration as end:
+        stored: T = end.value
+        return stored
+
+
+def _carry_out_sync(plan: _Plan[T], joined: SyncJoined, find: Callable[[bool], Place]) -> T:
+    answer: Any = None
+    try:
+        while True:
+            match plan.send(answer):
+                case _Ask(operation, args):
+                    with _explaining(operation):
+                        answer = joined.ask(operation, args)
                 case _Pause(seconds):
                     time.sleep(seconds)
                     answer = None
                 case _Find():
                     answer = find(True)
     except StopIteration as end:
-        stored: list[Submitted] = end.value
+        stored: T = end.value
         return stored
 
 
 @contextmanager
-def _explaining() -> Iterator[None]:
+def _explaining(operation: Operation) -> Iterator[None]:
     """Our word for what concerns us; what concerns the caller's connection stays the driver's."""
     try:
         yield
     except Exception as error:
-        told = _explained(error)
+        told = _explained(error, operation)
         if told is None:
             raise
         raise told from error
 
 
-def _explained(error: Exception) -> FlowFabricError | None:
+def _explained(error: Exception, operation: Operation) -> FlowFabricError | None:
     cause: Any = error
     for source in (error, getattr(error, "orig", None), error.__cause__):
         if _state(source):
@@ -359,13 +440,13 @@ def _explained(error: Exception) -> FlowFabricError | None:
         return FlowFabricError.from_engine(state, json.loads(detail) if detail else {})
     if state in _NO_SCHEMA:
         return SchemaMismatch(
-            f"The database of the connection given as via lacks {SUBMIT.name} ({cause}). If it is "
-            "the app's database, run: flowfabric db migrate"
+            f"The database of the connection given as via lacks {operation.name} ({cause}). If it "
+            "is the app's database, run: flowfabric db migrate"
         )
     if state == _NO_RIGHT:
         return SchemaMismatch(
-            f"The role of the connection given as via may not call {SUBMIT.name} ({cause}). Grant "
-            "it the role flowfabric_app"
+            f"The role of the connection given as via may not call {operation.name} ({cause}). "
+            "Grant it the role flowfabric_app"
         )
     return None
 

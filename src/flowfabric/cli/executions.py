@@ -232,8 +232,12 @@ def missing(id: ExecutionId, namespace: str | None) -> str:
     return f"{id}: there is no such execution{where}; it may have been trimmed{hint}"
 
 
+def state_colour(state: PublicState) -> str | None:
+    return _COLOURS.get(state)
+
+
 def state_cell(state: PublicState) -> Cell:
-    colour = _COLOURS.get(state)
+    colour = state_colour(state)
     return Styled(state, colour) if colour else str(state)
 
 

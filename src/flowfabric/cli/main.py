@@ -12,6 +12,7 @@ from flowfabric.cli import (
     doctor,
     events,
     executions,
+    flows,
     init,
     lanes,
     schedules,
@@ -41,6 +42,7 @@ app.command()(actions.revoke_lease)
 app.command()(actions.priority)
 app.command()(actions.replay)
 app.command()(actions.retry)
+app.add_typer(flows.app)
 app.add_typer(lanes.app)
 app.add_typer(schedules.app)
 app.command()(events.events)

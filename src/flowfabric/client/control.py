@@ -204,6 +204,13 @@ class ExecutionControl:
             actor=actor,
         )
 
+    async def promote_blocked_to_eligible(self, id: ExecutionId) -> Steered:
+        """Let a member of a flow be claimed that is blocked though no dependency of it is open."""
+        rows = await self._database.call(
+            functions.PROMOTE_BLOCKED_TO_ELIGIBLE, *address(id, self._namespace)
+        )
+        return steered(id, rows[0])
+
     async def report_progress(
         self, held: Claimed, percent: int | None = None, message: str | None = None
     ) -> None:
@@ -267,6 +274,20 @@ class ExecutionControl:
         """Tell those whom an end concerns and who could not be told; returns how many, and how soon
         there is more to do."""
         return await self._wakes.resolve_once(partition, limit)
+
+    async def cancel_siblings(
+        self, *, partition: int = 0, limit: int = 100
+    ) -> tuple[int, timedelta | None]:
+        """Cancel members of flows that their group does not need any more and that could not be
+        cancelled at once; returns how many were dealt with, and how soon there is more to do."""
+        return await self._wakes.cancel_siblings_once(partition, limit)
+
+    async def reconcile_siblings(
+        self, *, partition: int = 0, limit: int = 50
+    ) -> tuple[int, timedelta | None]:
+        """Forget siblings to cancel where all of them have ended; returns of how many groups."""
+        row = (await self._database.call(functions.RECONCILE_SIBLINGS, partition, limit))[0]
+        return row["handled"], row["due_in"]
 
     async def _fenced(self, operation: Function, held: Claimed, *args: object, done: str) -> Any:
         row = (

@@ -13,7 +13,7 @@ from typing import Any
 
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import EventKind, Outcome
 from flowfabric.db import functions
 from flowfabric.db.session import Database, Session
@@ -169,7 +169,8 @@ def event_of(row: Any, partition: int) -> Event:
             EventKind(row["kind"]),
             *row[4:9],
             None if row["outcome"] is None else Outcome(row["outcome"]),
-            *row[10:16],
+            FlowId.of(partition, row["flow_id"]) if row["flow_id"] else None,
+            *row[11:16],
             json.loads(row["detail"]) if row["detail"] else None,
         )
     )

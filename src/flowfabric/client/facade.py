@@ -7,6 +7,7 @@ from typing import Self
 
 from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
+from flowfabric.client.flows import Flows
 from flowfabric.client.grants import Grants
 from flowfabric.client.joining import Joining
 from flowfabric.client.lanes import Lanes
@@ -35,6 +36,7 @@ class FlowFabric:
         self.leases = Leases(self.database, namespace)
         self.executions = Executions(self.database, self.lanes, namespace)
         self.joining = Joining(self.database, self.lanes)
+        self.flows = Flows(self.database, self.joining, namespace)
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
         self.results = Results(self.database, self.executions)
@@ -50,6 +52,7 @@ class FlowFabric:
     async def close(self) -> None:
         """Send what was handed in, stop waiting, and close every connection."""
         await self.steps.close()
+        await self.flows.close()
         await self.executions.close()
         await self.results.close()
         await self.database.close()

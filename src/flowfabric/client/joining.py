@@ -1,5 +1,7 @@
 """Submits that join a transaction of the caller's: on a connection of the caller's, by whichever
-driver. Here is what has to be sent and how the answer reads; sending it is the caller's."""
+driver. Here is what has to be sent and how the answer reads; sending it is the caller's.
+
+A whole flow is sent in the same way, also on a connection of ours."""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from flowfabric.client.batching import BUSY, Busy
 from flowfabric.client.lanes import Lanes
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.execution import DEFAULT_NAMESPACE, Route, Submission, Submitted
+from flowfabric.core.flow import Edge, FlowSubmitted, Graph, Group
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -22,6 +25,7 @@ from flowfabric.db.session import Database
 Answer = Submitted | Exception | Busy
 
 SUBMIT = functions.SUBMIT_JSON
+SUBMIT_FLOW = functions.SUBMIT_FLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,27 @@ class Place:
             first.id.partition_key,
             first.route.namespace,
             json.dumps(items, ensure_ascii=False, separators=(",", ":")),
+            self.database,
+        )
+
+    def flow_arguments(self, graph: Graph) -> tuple[Any, ...]:
+        """The arguments of SUBMIT_FLOW for a graph, which is put in order."""
+        graph = graph.in_order()
+        flow: dict[str, Any] = {
+            "flow_id": str(graph.id.uuid),
+            "flow_kind": graph.kind,
+            "nodes": [{"name": node.name, **self._item(node.submission)} for node in graph.nodes],
+            "edges": [_edge(edge) for edge in graph.edges],
+            "groups": [_group(group) for group in graph.groups],
+        }
+        if graph.tags:
+            flow["tags"] = dict(graph.tags)
+        if graph.creator is not None:
+            flow["creator"] = graph.creator
+        return (
+            graph.id.partition_key,
+            graph.namespace,
+            json.dumps(flow, ensure_ascii=False, separators=(",", ":")),
             self.database,
         )
 
@@ -118,6 +143,31 @@ def read_answer(text: str, submissions: Sequence[Submission]) -> list[Answer]:
         else:
             found.append(FlowFabricError.from_engine(outcome, detail))
     return found
+
+
+def read_flow_answer(text: str, graph: Graph) -> FlowSubmitted | FlowFabricError:
+    """What became of a whole flow: the answer, or the error to raise."""
+    told = json.loads(text)
+    outcome, detail = told["outcome"], told["detail"] or {}
+    if outcome in ("created", "duplicate"):
+        return FlowSubmitted(graph.id, is_duplicate=outcome == "duplicate")
+    if detail.get("field") == "database":
+        return InvalidInput(field="via", problem=detail["problem"])
+    return FlowFabricError.from_engine(outcome, detail)
+
+
+def _edge(edge: Edge) -> dict[str, Any]:
+    told: dict[str, Any] = {"from": edge.upstream, "to": edge.downstream}
+    if edge.group:
+        told["group"] = edge.group
+    if edge.ref is not None:
+        told["ref"] = edge.ref
+    return told
+
+
+def _group(group: Group) -> dict[str, Any]:
+    told = group.policy.to_json()
+    return {"node": group.node, "group": group.group, "policy": told.pop("kind"), **told}
 
 
 def _milliseconds(duration: timedelta | None) -> float | None:

@@ -31,7 +31,7 @@ from flowfabric.core.execution import (
     StateInfo,
     check_tags,
 )
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -100,10 +100,10 @@ class ExecutionReads:
         row = await self._head(id)
         return str(row["namespace"]) if row else None
 
-    async def flow_id(self, id: ExecutionId) -> UUID | None:
+    async def flow_id(self, id: ExecutionId) -> FlowId | None:
         """The flow an execution is a member of; None if it is of none, or not there."""
         row = await self._head(id)
-        return row["flow_id"] if row else None
+        return _flow(id, row["flow_id"]) if row else None
 
     async def attempt_index(self, id: ExecutionId) -> int | None:
         """The index of the latest attempt, 0 before the first; None without such an execution."""
@@ -122,6 +122,7 @@ class ExecutionReads:
             return None
         row = _typed(rows[0])
         del row["execution_id"]
+        row["flow_id"] = _flow(id, row["flow_id"])
         return StateInfo(id=id, **row)
 
     async def context(self, id: ExecutionId) -> ExecutionContext | None:
@@ -144,6 +145,7 @@ class ExecutionReads:
         row["policy"] = json.loads(row["policy"]) if row["policy"] else None
         if row["parent_id"] is not None:
             row["parent_id"] = ExecutionId.of(id.partition_key, row["parent_id"])
+        row["flow_id"] = _flow(id, row["flow_id"])
         return ExecutionInfo(id=id, **row)
 
     async def progress(self, id: ExecutionId) -> Progress | None:
@@ -341,6 +343,10 @@ class ExecutionReads:
             asked.ended_after,
             asked.worker_instance_id,
         )
+
+
+def _flow(id: ExecutionId, flow_id: UUID | None) -> FlowId | None:
+    return None if flow_id is None else FlowId.of(id.partition_key, flow_id)
 
 
 def _check_partition(partition: int) -> None:

@@ -13,6 +13,9 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 # Whoever was locked is tried again so soon; after that it is left to the reconcilers.
 _PAUSES = (0.005, 0.02, 0.05)
+# How many siblings one call cancels. Nobody waits for a row of it, and in a busy worker every call
+# waits for its turn.
+_SIBLINGS = 500
 
 
 class Wakes:
@@ -34,14 +37,16 @@ class Wakes:
             await asyncio.wait([self._task])
 
     async def resolve(self, partition: int) -> None:
-        """Resolve the wakes of a partition as far as they can be now."""
+        """Resolve the wakes of a partition as far as they can be now, and cancel the siblings that
+        flows do not need any more: either may leave some of the other."""
         pauses = iter(_PAUSES)
         try:
             while True:
-                handled, due_in = await self.resolve_once(partition)
-                if due_in is None:
+                told, due_in = await self.resolve_once(partition)
+                cancelled, cancel_in = await self.cancel_siblings_once(partition, _SIBLINGS)
+                if due_in is None and cancel_in is None and cancelled == 0:
                     return
-                if handled == 0:
+                if told == cancelled == 0:
                     pause = next(pauses, None)
                     if pause is None:
                         return
@@ -52,6 +57,12 @@ class Wakes:
 
     async def resolve_once(self, partition: int, limit: int = 100) -> tuple[int, timedelta | None]:
         row = (await self._database.call(functions.RESOLVE_WAKES, partition, limit))[0]
+        return row["handled"], row["due_in"]
+
+    async def cancel_siblings_once(
+        self, partition: int, limit: int = 100
+    ) -> tuple[int, timedelta | None]:
+        row = (await self._database.call(functions.CANCEL_SIBLINGS, partition, limit))[0]
         return row["handled"], row["due_in"]
 
     async def _run(self) -> None:

@@ -2,20 +2,24 @@
 
 FlowFabricError
 ├── InvalidInput             fix the call; `field` and `problem` say what is wrong
-│   ├── InvalidId            not an execution id
+│   ├── InvalidId            not an id of an execution or a flow
 │   │   ├── MissingTag · InvalidPartitionIndex · InvalidUuid
-│   └── CapabilityMismatch   the worker lacks what the execution needs
+│   ├── CapabilityMismatch   the worker lacks what the execution needs
+│   └── InvalidDependency
 ├── NotFound                 it is not there, or not yours to see
 │   ├── ExecutionNotFound
 │   ├── UnknownRoute
 │   ├── LaneNotFound
-│   └── ScheduleNotFound
+│   ├── ScheduleNotFound
+│   └── FlowNotFound
 ├── Conflict                 look, then decide
 │   ├── KeyReused
 │   ├── RouteCollision
 │   ├── CursorExpired
 │   ├── LeaseConflict
-│   └── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
+│   ├── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
+│   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
+│   └── SelfReferencingEdge · CycleDetected
 ├── Refused                  the present state says no
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
 │   ├── ExecutionTerminal · ExecutionNotTerminal
@@ -23,6 +27,8 @@ FlowFabricError
 │   ├── MaxReplaysExhausted · ReclaimCapExceeded
 │   ├── ParentEnded
 │   ├── ScheduleOrphaned
+│   ├── FlowAlreadyTerminal · ExecutionNotInFlow
+│   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── LaneClosed
 │   └── ReadOnlyServer
 ├── LeaseLost                stop working on it: somebody else may have it
@@ -38,7 +44,8 @@ FlowFabricError
 ├── ExecutionEnded           the execution is over, without a result
 │   ├── ExecutionFailed · ExecutionCancelled · ExecutionExpired · ExecutionSkipped
 ├── StepFailed               a step failed in an earlier run, by a class unknown here
-└── ResultTimeout            the execution goes on; only the waiting ended
+├── ResultTimeout            the execution goes on; only the waiting ended
+└── FlowCancelTimeout        the flow is cancelled; only the waiting ended
 
 A leaf with a `code` is known to the engine: SQL raises the code, or returns the leaf's `name`
 as the outcome of an item. A leaf's docstring is its default message.
@@ -112,7 +119,7 @@ class InvalidInput(FlowFabricError, code="WF001", name="invalid"):
 
 
 class InvalidId(InvalidInput):
-    """Not an execution id; one looks like {fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e."""
+    """Not an id of ours; one looks like {fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e."""
 
 
 class MissingTag(InvalidId):
@@ -129,6 +136,10 @@ class InvalidUuid(InvalidId):
 
 class CapabilityMismatch(InvalidInput, code="WF002", name="capability_mismatch"):
     """The worker lacks capabilities that the execution needs."""
+
+
+class InvalidDependency(InvalidInput, code="WF003", name="invalid_dependency"):
+    """There is no such dependency in the flow, or it is of a kind that is not known."""
 
 
 class NotFound(FlowFabricError):
@@ -149,6 +160,10 @@ class LaneNotFound(NotFound, code="WF303", name="lane_not_found"):
 
 class ScheduleNotFound(NotFound, code="WF304", name="schedule_not_found"):
     """There is no such schedule; it appears when a worker of its app starts."""
+
+
+class FlowNotFound(NotFound, code="WF305", name="flow_not_found"):
+    """There is no such flow in this namespace; it may have been trimmed."""
 
 
 class Conflict(FlowFabricError):
@@ -187,6 +202,31 @@ class InvalidClaimGrant(Conflict, code="WF406", name="invalid_grant"):
 
 class ClaimGrantExpired(Conflict, code="WF407", name="grant_expired"):
     """The grant is over; ask for a new one."""
+
+
+class ExecutionAlreadyInFlow(Conflict, code="WF408", name="already_in_flow"):
+    """The execution is a member of another flow; it can be in one only."""
+
+
+class SelfReferencingEdge(Conflict, code="WF409", name="self_referencing_edge"):
+    """An execution cannot wait for itself."""
+
+
+class CycleDetected(Conflict, code="WF410", name="cycle_detected"):
+    """The executions would wait for each other in a circle, and none could ever start."""
+
+    @property
+    def path(self) -> list[str]:
+        """The circle: names or ids, the first one again at the end."""
+        return list(self.facts.get("path") or [])
+
+
+class DependencyAlreadyExists(Conflict, code="WF411", name="dependency_exists"):
+    """The flow has an edge with this id already; `edge` in `facts` is that one."""
+
+
+class StaleGraphRevision(Conflict, code="WF412", name="stale_graph_revision"):
+    """The flow was changed since its graph was read; read it again, then decide."""
 
 
 class Refused(FlowFabricError):
@@ -247,6 +287,26 @@ class ParentEnded(Refused, code="WF213", name="parent_ended"):
 
 class ScheduleOrphaned(Refused, code="WF214", name="schedule_orphaned"):
     """The newest version of the app does not declare this schedule any more; it does not run."""
+
+
+class FlowAlreadyTerminal(Refused, code="WF215", name="flow_already_terminal"):
+    """The flow is cancelled, or members of it were trimmed; it cannot be changed any more."""
+
+
+class ExecutionNotInFlow(Refused, code="WF216", name="not_in_flow"):
+    """The execution is not a member of this flow; add it first."""
+
+
+class NotRunnable(Refused, code="WF217", name="not_runnable"):
+    """The execution is running or has ended; only one that waits can be given dependencies."""
+
+
+class NotBlockedByDeps(Refused, code="WF218", name="not_blocked_by_deps"):
+    """The execution does not wait for others."""
+
+
+class DepsNotSatisfied(Refused, code="WF219", name="deps_not_satisfied"):
+    """The execution still waits for others."""
 
 
 class LeaseLost(FlowFabricError):
@@ -359,3 +419,7 @@ class StepFailed(FlowFabricError):
 
 class ResultTimeout(FlowFabricError, TimeoutError):
     """No result in time. The execution goes on; call result() again to keep waiting."""
+
+
+class FlowCancelTimeout(FlowFabricError, TimeoutError):
+    """Not all members have ended in time. The flow is cancelled, and its members go on ending."""

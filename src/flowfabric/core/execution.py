@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -310,7 +310,7 @@ class ExecutionInfo:
     result: bytes | None
     tags: Mapping[str, str]
     creator: str | None
-    flow_id: UUID | None = None
+    flow_id: FlowId | None = None
     # it lost its workers again and again, and is not finished
     is_crash_loop: bool = False
     reclaim_at: datetime | None = None
@@ -367,7 +367,7 @@ class StateInfo:
     version: int
     attempt_index: int
     total_attempt_count: int
-    flow_id: UUID | None
+    flow_id: FlowId | None
     created_at: datetime
     started_at: datetime | None
     terminal_at: datetime | None
@@ -537,7 +537,7 @@ class Event:
     epoch: int | None
     worker_instance_id: str | None
     outcome: Outcome | None
-    flow_id: UUID | None
+    flow_id: FlowId | None
     namespace: str
     lane: str | None
     task: str | None

@@ -1,4 +1,4 @@
-"""Identifiers. An execution id carries its partition, so that nobody has to compute it again."""
+"""Identifiers. An id carries its partition, so that nobody has to compute it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from binascii import crc_hqx
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID, SafeUUID
 
 from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTag
@@ -23,10 +23,12 @@ MAX_PARTITION = 65535
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ExecutionId(str):
+class PartitionedId(str):
     """`{fp:N}:uuid`, canonical: a lower-case UUID with hyphens, N without sign or leading zeros."""
 
     __slots__ = ("partition_key", "uuid")
+
+    _field: ClassVar[str]
 
     partition_key: int
     uuid: UUID
@@ -43,14 +45,10 @@ class ExecutionId(str):
     def parse(cls, text: str) -> Self:
         """Read an id in any spelling; `MissingTag`, `InvalidPartitionIndex` or `InvalidUuid`."""
         if not isinstance(text, str):
-            raise MissingTag(
-                field="execution_id", problem=f"must be text, not {type(text).__name__}"
-            )
+            raise MissingTag(field=cls._field, problem=f"must be text, not {type(text).__name__}")
         head, found, tail = text.partition("}:")
         if not found or not head.startswith("{fp:"):
-            raise MissingTag(
-                field="execution_id", problem=f"{text!r} does not begin with {{fp:N}}:"
-            )
+            raise MissingTag(field=cls._field, problem=f"{text!r} does not begin with {{fp:N}}:")
         index = head[4:].removeprefix("+")
         digits = index.lstrip("0") or index[:1]
         if (
@@ -59,15 +57,31 @@ class ExecutionId(str):
             or int(digits) > MAX_PARTITION
         ):
             raise InvalidPartitionIndex(
-                field="execution_id",
+                field=cls._field,
                 problem=f"{head[4:]!r} is not a whole number from 0 to {MAX_PARTITION}",
             )
         if not _UUID.fullmatch(tail):
-            raise InvalidUuid(field="execution_id", problem=f"{tail!r} is not a UUID")
+            raise InvalidUuid(field=cls._field, problem=f"{tail!r} is not a UUID")
         return cls.of(int(digits), UUID(tail))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self).of, (self.partition_key, self.uuid))
+
+
+class ExecutionId(PartitionedId):
+    """The id of an execution."""
+
+    __slots__ = ()
+
+    _field = "execution_id"
+
+
+class FlowId(PartitionedId):
+    """The id of a flow. Its members live in its partition."""
+
+    __slots__ = ()
+
+    _field = "flow_id"
 
 
 def partition_of(data: bytes, partitions: int) -> int:
@@ -87,6 +101,18 @@ def mint(partitions: int = 1) -> ExecutionId:
 def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
     """A new id in the partition of its idempotency key, where its duplicates can be seen."""
     partition = partition_of(f"{namespace}\x00{key}".encode(), partitions)
+    return ExecutionId.of(partition, uuid7())
+
+
+def mint_flow(partitions: int = 1) -> FlowId:
+    """A new id for a flow, spread by its own bytes."""
+    uuid = uuid7()
+    partition = 0 if partitions == 1 else partition_of(uuid.bytes, partitions)
+    return FlowId.of(partition, uuid)
+
+
+def mint_in(partition: int) -> ExecutionId:
+    """A new id in a partition that is known: that of the flow it will be a member of."""
     return ExecutionId.of(partition, uuid7())
 
 

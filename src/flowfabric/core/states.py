@@ -196,6 +196,49 @@ class ScheduleState(StrEnum):
     ORPHANED = "orphaned"
 
 
+class FlowCancelPolicy(StrEnum):
+    """Which members end when their flow is cancelled: all, those not running, or none."""
+
+    CANCEL_ALL = "cancel_all"
+    CANCEL_PENDING = "cancel_pending"
+    FLOW_ONLY = "flow_only"
+
+
+class DependencyKind(StrEnum):
+    """What an edge asks of its upstream."""
+
+    SUCCESS_ONLY = "success_only"
+
+
+class Resolution(StrEnum):
+    """What became of an edge."""
+
+    UNSATISFIED = "unsatisfied"
+    SATISFIED = "satisfied"
+    IMPOSSIBLE = "impossible"
+
+
+class GroupPolicy(StrEnum):
+    """How many edges of a group have to be satisfied."""
+
+    ALL_OF = "all_of"
+    ANY_OF = "any_of"
+    QUORUM = "quorum"
+
+
+class OnSatisfied(StrEnum):
+    """What becomes of the upstreams of a group that are not needed any more."""
+
+    CANCEL_REMAINING = "cancel_remaining"
+    LET_RUN = "let_run"
+
+
+class GroupState(StrEnum):
+    PENDING = "pending"
+    SATISFIED = "satisfied"
+    IMPOSSIBLE = "impossible"
+
+
 class GrantKind(StrEnum):
     CLAIM = "claim"
     RESUME = "resume"

@@ -104,7 +104,12 @@ def _cancelled(e: Evidence) -> str:
 
 
 def _skipped(e: Evidence) -> str:
-    return f"It is over: it was skipped at {_at(e, 'at')}, as what it depends on cannot be met."
+    what = "what it depends on cannot be met"
+    if "upstream" in e:
+        ended = str(e["upstream_outcome"])
+        verb = {"cancelled": "was ", "skipped": "was "}.get(ended, "")
+        what = f"{e.get('upstream_name') or e['upstream']} {verb}{ended}"
+    return f"It is over: it was skipped at {_at(e, 'at')}, as {what}."
 
 
 def _deadline_passed(e: Evidence) -> str:
@@ -202,7 +207,11 @@ def _paused_by_policy(e: Evidence) -> str:
 
 
 def _flow_being_cancelled(e: Evidence) -> str:
-    return f"Its flow is being cancelled{_told(e, 'since', ' since ')}."
+    how = {"cancel_pending": " (what runs is left to end)"}.get(e.get("policy", ""), "")
+    return (
+        f"Its flow{_told(e, 'flow_id', ' ')} is being cancelled{_told(e, 'actor', ' by ')}"
+        f"{_told(e, 'since', ' since ')}{how}{_told(e, 'reason', ': ')}."
+    )
 
 
 def _blocked(what: str) -> Callable[[Evidence], str]:
@@ -217,6 +226,23 @@ def _blocked(what: str) -> Callable[[Evidence], str]:
 
 def _waiting_for_children(e: Evidence) -> str:
     return f"It waits for what it depends on since {_at(e, 'since')}{_told(e, 'detail', ': ')}."
+
+
+def _waiting_for_upstreams(e: Evidence) -> str:
+    of = f"{e['n']}" if e["policy"] == "all_of" else f"the {e['needed']} it needs (of {e['n']})"
+    names = []
+    for one in e["open"]:
+        how = one["state"].replace("_", " ")
+        if "is_over" in one:
+            how += ": replay it"
+        elif "is_unapplied" in one:
+            how += ", edge not applied yet"
+        names.append(f"{one.get('name') or one['id']} ({how})")
+    more = " and more" if e["is_more"] else ""
+    return (
+        f"It waits for its upstreams since {_at(e, 'since')}: it has {e['succeeded']} of {of}, "
+        f"waiting for {', '.join(names)}{more}."
+    )
 
 
 def _waiting_for_runs(e: Evidence) -> str:
@@ -386,6 +412,7 @@ SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "blocked_by_lane_state": _blocked("its lane is not worked"),
     "waiting_for_children": _waiting_for_children,
     "waiting_for_runs": _waiting_for_runs,
+    "waiting_for_upstreams": _waiting_for_upstreams,
     "expires_before_it_starts": _expires_before_it_starts,
     "promotion_due": _promotion_due,
     "retry_backoff": _retry_backoff,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from flowfabric.db.connection import Connection
 
 _SUBMITTED = """
-select x.execution_id, x.partition_key, x.task, x.lane, x.priority, x.payload, x.tags, x.created_at,
-       x.delayed_until, x.public_state,
+select x.execution_id, x.partition_key, x.task, x.lane, x.priority, x.payload, x.payload_encoding,
+       x.tags, x.created_at, x.delayed_until, x.public_state,
        (select k.key from ff.idempotency_key k
         where k.partition_key = x.partition_key and k.execution_id = x.execution_id limit 1) as key
 from ff.execution_view x

@@ -60,6 +60,14 @@ SUBMIT_JSON = Function(
     "p_partition_key => cast($1 as smallint), p_namespace => cast($2 as text), "
     "p_items => cast(cast($3 as text) as jsonb), p_database => cast($4 as text))",
 )
+SUBMIT_FLOW = Function(
+    "submit_flow",
+    ("partition_key", "namespace", "flow", "database"),
+    ("submit_flow",),
+    "select cast(submit_flow as text) as submit_flow from ff.submit_flow("
+    "p_partition_key => cast($1 as smallint), p_namespace => cast($2 as text), "
+    "p_flow => cast(cast($3 as text) as jsonb), p_database => cast($4 as text))",
+)
 CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
@@ -80,6 +88,64 @@ FAIL_EXECUTIONS = _function(
     "details wait hint",
     "item outcome delayed_until next_attempt_index detail",
 )
+
+_FLOW = "partition_key namespace flow_id"
+_EDGE = (
+    "edge_id upstream_id downstream_id group_no kind data_passing_ref created_at created_by "
+    "applied_at resolution outcome resolved_at"
+)
+CREATE_FLOW = _function("create_flow", f"{_FLOW} flow_kind tags creator", "outcome graph_revision")
+ADD_EXECUTION_TO_FLOW = _function(
+    "add_execution_to_flow",
+    f"{_FLOW} execution_id node_name",
+    "outcome node_count graph_revision",
+)
+STAGE_DEPENDENCY_EDGE = _function(
+    "stage_dependency_edge",
+    f"{_FLOW} edge_id upstream_id downstream_id expected_graph_revision kind data_passing_ref "
+    "group_no created_by",
+    "outcome edge_id graph_revision",
+)
+APPLY_DEPENDENCY_TO_CHILD = _function(
+    "apply_dependency_to_child",
+    f"{_FLOW} edge_id upstream_id downstream_id lease_id epoch attempt_id",
+    "outcome unsatisfied public_state detail",
+)
+SET_EDGE_GROUP_POLICY = _function(
+    "set_edge_group_policy", f"{_FLOW} downstream_id policy k on_satisfied group_no", "outcome"
+)
+SET_FLOW_TAGS = _function("set_flow_tags", f"{_FLOW} tags", "tags")
+DESCRIBE_FLOW = _function(
+    "describe_flow",
+    _FLOW,
+    "flow_id namespace flow_kind state graph_revision node_count edge_count created_at mutated_at "
+    "cancelled_at cancel_policy cancel_reason cancelled_by trimmed_at tags creator edge_groups",
+)
+SUMMARISE_FLOW = _function("summarise_flow", _FLOW, "state total counts")
+LIST_FLOWS = _function(
+    "list_flows",
+    "partition_key namespace after limit newest",
+    "flow_id namespace flow_kind state node_count edge_count counts created_at mutated_at "
+    "cancelled_at next_after",
+)
+LIST_EDGES = _function("list_edges", f"{_FLOW} upstream_id downstream_id after limit", _EDGE)
+DESCRIBE_EDGE = _function("describe_edge", f"{_FLOW} edge_id", _EDGE)
+LIST_FLOW_MEMBERS = _function(
+    "list_flow_members",
+    f"{_FLOW} after limit states",
+    "execution_id node_name task lane public_state version attempt_index created_at started_at "
+    "terminal_at delayed_until failure_reason",
+)
+EVALUATE_FLOW_ELIGIBILITY = _function(
+    "evaluate_flow_eligibility", "partition_key namespace execution_id", "eligibility"
+)
+READ_INPUTS = _function(
+    "read_inputs",
+    "partition_key namespace execution_ids",
+    "execution_id upstream_id node_name group_no edge_id is_counted resolved_at result_encoding "
+    "result",
+)
+
 PROMOTE_DELAYED = _function("promote_delayed", "partition_key limit", "handled due_in")
 READ_RESULTS = _function(
     "read_results",
@@ -130,6 +196,17 @@ UNBLOCK_EXECUTION = _function(
     "outcome public_state version detail",
 )
 RESOLVE_WAKES = _function("resolve_wakes", "partition_key limit", "handled due_in")
+CANCEL_SIBLINGS = _function(
+    "cancel_siblings",
+    "partition_key limit",
+    "handled due_in cancelled already_terminal not_found retained",
+)
+RECONCILE_SIBLINGS = _function("reconcile_siblings", "partition_key limit", "handled due_in")
+PROMOTE_BLOCKED_TO_ELIGIBLE = _function(
+    "promote_blocked_to_eligible",
+    "partition_key namespace execution_id",
+    "outcome public_state version detail",
+)
 EXPIRE_EXECUTIONS = _function("expire_executions", "partition_key limit", "handled due_in")
 
 _FENCE = "partition_key namespace execution_id lease_id epoch attempt_id"
@@ -290,6 +367,21 @@ ISSUE_GRANT_AND_CLAIM = _function(
 )
 REAP_GRANTS = _function("reap_grants", "partition_key limit", "handled due_in")
 
+CANCEL_FLOW_HEADER = _function(
+    "cancel_flow_header",
+    "partition_key namespace flow_id policy reason actor grace call_id",
+    "outcome policy reason member_count open_count members",
+)
+CANCEL_MEMBERS = _function(
+    "cancel_members",
+    "partition_key namespace flow_id limit",
+    "handled remaining draining wakes_pending remaining_ids",
+)
+ACK_CANCEL_MEMBER = _function(
+    "ack_cancel_member", "partition_key namespace flow_id execution_id", "outcome remaining"
+)
+CANCEL_BACKLOG = _function("cancel_backlog", "partition_key limit", "handled due_in")
+
 OPEN_CURSOR = _function("open_cursor", "partition_key since", "open_cursor")
 READ_EVENTS = _function(
     "read_events",
@@ -303,6 +395,21 @@ FUNCTIONS: tuple[Function, ...] = (
     REGISTER_ROUTES,
     SUBMIT_EXECUTIONS,
     SUBMIT_JSON,
+    SUBMIT_FLOW,
+    CREATE_FLOW,
+    ADD_EXECUTION_TO_FLOW,
+    STAGE_DEPENDENCY_EDGE,
+    APPLY_DEPENDENCY_TO_CHILD,
+    SET_EDGE_GROUP_POLICY,
+    SET_FLOW_TAGS,
+    DESCRIBE_FLOW,
+    SUMMARISE_FLOW,
+    LIST_FLOWS,
+    LIST_EDGES,
+    DESCRIBE_EDGE,
+    LIST_FLOW_MEMBERS,
+    EVALUATE_FLOW_ELIGIBILITY,
+    READ_INPUTS,
     CLAIM_EXECUTIONS,
     COMPLETE_EXECUTIONS,
     FAIL_EXECUTIONS,
@@ -319,6 +426,9 @@ FUNCTIONS: tuple[Function, ...] = (
     UNBLOCK_EXECUTION,
     EXPIRE_EXECUTIONS,
     RESOLVE_WAKES,
+    CANCEL_SIBLINGS,
+    RECONCILE_SIBLINGS,
+    PROMOTE_BLOCKED_TO_ELIGIBLE,
     REPORT_PROGRESS,
     DELAY_EXECUTION,
     WAIT_CHILDREN,
@@ -341,6 +451,10 @@ FUNCTIONS: tuple[Function, ...] = (
     RECLAIM_EXECUTION,
     ISSUE_GRANT_AND_CLAIM,
     REAP_GRANTS,
+    CANCEL_FLOW_HEADER,
+    CANCEL_MEMBERS,
+    ACK_CANCEL_MEMBER,
+    CANCEL_BACKLOG,
     OPEN_CURSOR,
     READ_EVENTS,
     EXPIRE_WORKER_LEASES,

@@ -23,8 +23,10 @@ Rows: TypeAlias = list[asyncpg.Record]
 PAGE = 10_000
 
 # The tables of which an execution owns rows. In their place a narrowed query reads the rows of the
-# executions in question; everything else it reads whole.
-_OWNED = re.compile(r"\bff\.(execution|execution_body|attempt|step|event|grant)\b")
+# executions in question; everything else it reads whole, and so a table whose name is in quotes.
+_OWNED = re.compile(
+    r"\bff\.(execution|execution_body|attempt|step|event|grant|flow|edge|edge_group)\b"
+)
 _NARROW = """\
 with {tables}
 select * from (
@@ -33,7 +35,29 @@ select * from (
 """
 _NARROW_TABLE = """\
 one_{name} as materialized (
-  select x.* from ff.{name} x where x.partition_key = $1::smallint and x.execution_id = any($2))"""
+  select x.* from ff.{name} x where x.partition_key = $1::smallint and x.{column} = any({ids}))"""
+_SCOPES = {
+    # Those in question and those that wait for them: an end changes the edges and groups of others.
+    "concerned": """\
+concerned as materialized (
+  select unnest($2::uuid[]) as id
+  union
+  select d.downstream_id from ff.edge d
+  where d.partition_key = $1::smallint and d.upstream_id = any($2::uuid[]))""",
+    # Their flows; a flow that was cancelled has an event of its own.
+    "concerned_flow": """\
+concerned_flow as materialized (
+  select unnest($2::uuid[]) as id
+  union
+  select d.flow_id from ff.execution d
+  where d.partition_key = $1::smallint and d.execution_id = any($2::uuid[])
+    and d.flow_id is not null)""",
+}
+_NARROW_BY = {
+    "flow": ("flow_id", "concerned_flow"),
+    "edge": ("downstream_id", "concerned"),
+    "edge_group": ("downstream_id", "concerned"),
+}
 
 # As a whole first, so that the planner does not hope for an early row.
 _AT_MOST = """\
@@ -71,8 +95,15 @@ def narrowed(text: str) -> str:
     Their rows are fetched once, however often the query reads a table.
     """
     names = sorted(set(_OWNED.findall(text)))
-    tables = ",\n".join(_NARROW_TABLE.format(name=name) for name in names)
-    return _NARROW.format(tables=tables, text=_OWNED.sub(r"one_\1", text))
+    tables: dict[str, str] = {}
+    for name in names:
+        column, scope = _NARROW_BY.get(name, ("execution_id", None))
+        ids = "$2::uuid[]"
+        if scope is not None:
+            tables[scope] = _SCOPES[scope]
+            ids = f"array(select c.id from {scope} c)"
+        tables[name] = _NARROW_TABLE.format(name=name, column=column, ids=ids)
+    return _NARROW.format(tables=",\n".join(tables.values()), text=_OWNED.sub(r"one_\1", text))
 
 
 def at_most(text: str, limit: int) -> str:

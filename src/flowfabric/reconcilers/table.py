@@ -58,6 +58,26 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.executions.resolve_wakes(limit=batch),
     ),
+    # Members of cancelled flows, where whoever cancelled them died, or they took their time.
+    Reconciler(
+        "cancel_backlog",
+        timedelta(seconds=15),
+        500,
+        lambda client, batch: client.flows.cancel_backlog(limit=batch),
+    ),
+    # Members of flows that nobody needs any more, where not all could be cancelled at once.
+    Reconciler(
+        "edge_cancel_dispatcher",
+        timedelta(seconds=1),
+        500,
+        lambda client, batch: client.executions.cancel_siblings(limit=batch),
+    ),
+    Reconciler(
+        "edge_cancel_reconciler",
+        timedelta(seconds=10),
+        50,
+        lambda client, batch: client.executions.reconcile_siblings(limit=batch),
+    ),
     Reconciler(
         "grant_reaper",
         timedelta(seconds=5),

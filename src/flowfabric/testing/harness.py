@@ -12,6 +12,8 @@ from time import monotonic
 from typing import Any, ParamSpec, TypeVar, overload
 
 from flowfabric.app.app import App
+from flowfabric.app.flow import Flow
+from flowfabric.app.flow_run import FlowRun
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
@@ -92,18 +94,48 @@ class Harness:
     @overload
     async def run(self, run: Run[T], /) -> T: ...
     @overload
+    async def run(self, flow: Flow | FlowRun, /) -> Any: ...
+    @overload
     async def run(self, task: Task[P, R, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def run(self, what: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Work until a run has ended, and return its result or raise as `Run.result` does.
 
         A task is submitted first. When nothing can run now, time passes until something can: a
-        retry's back-off, a delay, a sleep, the lease of a crashed worker.
+        retry's back-off, a delay, a sleep, the lease of a crashed worker. Of a flow all nodes are
+        run to their end; the result is that of its last node, or of several by their names.
         """
         __tracebackhide__ = True
+        if isinstance(what, Flow | FlowRun):
+            return await self._run_flow(what)
         if isinstance(what, ExecutionId):
             _check(what, Run)
         run: Run[Any] = what if isinstance(what, Run) else await self.submit(what, *args, **kwargs)
+        await self._run_to_end(run)
+        try:
+            return await run.result(timeout=self.timeout)
+        except ExecutionFailed as error:
+            error.add_note(f"\n{error.trace}")
+            raise
+
+    async def _run_flow(self, flow: Flow | FlowRun) -> Any:
+        __tracebackhide__ = True
+        if isinstance(flow, Flow):
+            await self._meet(flow.app)
+            flow = flow.run if flow.is_stored else await flow.submit()
+        nodes = await flow.nodes()
+        for run in nodes.values():
+            await self._run_to_end(run)
+        try:
+            if len(await flow.last_nodes()) == 1:
+                return await flow.result(timeout=self.timeout)
+            return await flow.results(timeout=self.timeout)
+        except ExecutionFailed as error:
+            error.add_note(f"\n{error.trace}")
+            raise
+
+    async def _run_to_end(self, run: Run[Any]) -> None:
+        __tracebackhide__ = True
         here = await self._begin()
         jumps = 0
         while not (state := await self._state(run)).is_terminal:
@@ -113,11 +145,6 @@ class Harness:
                 raise AssertionError(await self._standstill(run, "its end"))
             await self.skip(max(here.due_in, timedelta()))
             jumps += 1
-        try:
-            return await run.result(timeout=self.timeout)
-        except ExecutionFailed as error:
-            error.add_note(f"\n{error.trace}")
-            raise
 
     @overload
     async def run_until(self, run: Run[Any], state: PublicState | str) -> None: ...

@@ -10,7 +10,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -22,7 +22,7 @@ from flowfabric.core.schedule import SCHEDULED_AT_TAG
 from flowfabric.core.states import StepKind
 from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.caught import error_of, stored_error
-from flowfabric.worker.course import Course, Host, Leaving
+from flowfabric.worker.course import Course, Host, Leaving, Unrepeated
 from flowfabric.worker.step import (
     OWN_PREFIX,
     Codec,
@@ -46,6 +46,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound="Storable")
 
 _SLEEP = f"{OWN_PREFIX}sleep"
 _NOW = f"{OWN_PREFIX}now"
@@ -76,6 +77,15 @@ class Submittable(Protocol[P, R_co]):
     def submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission: ...
 
     def run_of(self, submitted: Submitted) -> R_co: ...
+
+
+class Storable(Protocol):
+    """A flow, as far as `ctx.flow` needs one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def within(self, context: Context) -> None: ...
 
 
 class Context:
@@ -252,6 +262,17 @@ class Context:
         submitted = await course.submit(task.name, submission, is_own=self._is_own(course))
         return task.run_of(submitted)
 
+    def flow(self, flow: F, /) -> F:
+        """Store a flow once: `async with ctx.flow(app.flow("report")) as f: ...`. A later run of
+        the handler writes it down again and gets the run of the first.
+
+        `await f.run.result()` leaves the worker free until the flow has ended. A `def` handler says
+        `with` instead.
+        """
+        self._durable(f"flow {flow.name!r}")
+        flow.within(self)
+        return flow
+
     # For handlers that run in a thread.
 
     @overload
@@ -377,6 +398,35 @@ class Context:
         if not course.may_leave_for(id):
             return None
         return await course.ending(id, is_own=self._is_own(course))
+
+    async def endings_of(
+        self, ids: Sequence[ExecutionId], needed: int, client: FlowFabric
+    ) -> list[Ending] | None:
+        """How runs ended, once so many have; until then the handler leaves. None: wait for them
+        here."""
+        if not self.records_for(client):
+            return None
+        course = self._made()
+        if not all(course.may_leave_for(id) for id in ids):
+            return None
+        return await course.endings(ids, needed, is_own=self._is_own(course))
+
+    def records_for(self, client: FlowFabric) -> bool:
+        """Whether what is decided here, with what a client says, is that of a handler."""
+        return self._host is not None and self._host.client is client and in_step.get() is None
+
+    async def once(self, name: str, work: Callable[[Unrepeated], Awaitable[Any]]) -> Any:
+        """Do something of our own whose outcome is that of the first run for all later ones."""
+        course = self._durable(name)
+        return await course.once(name, work, is_own=self._is_own(course))
+
+    async def ask(self, question: Awaitable[T]) -> T:
+        """Wait for the database: the handler does not pause meanwhile."""
+        return await self._made().ask(question)
+
+    def know(self, ids: Sequence[ExecutionId]) -> None:
+        """These runs exist."""
+        self._made().know(ids)
 
     def end(self) -> None:
         """The handler has ended; nothing more can be done with its context."""

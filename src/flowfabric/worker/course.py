@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from time import monotonic
 from typing import Any, TypeVar
@@ -25,16 +26,27 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
 from flowfabric.core.ids import ExecutionId, child_id
 from flowfabric.core.states import StepKind
-from flowfabric.core.step import Step, StepRecord
+from flowfabric.core.step import Step, StepRecord, check_step_name
 from flowfabric.worker.journal import Entry, Journal, Mismatch
-from flowfabric.worker.pauses import Delayed, Departure, Held, Over, Pauses, Sleep, Wait
-from flowfabric.worker.step import in_step
+from flowfabric.worker.pauses import (
+    Delayed,
+    Departure,
+    Held,
+    Over,
+    Pauses,
+    Several,
+    Sleep,
+    Wait,
+)
+from flowfabric.worker.step import OWN_PREFIX, in_step
 
 T = TypeVar("T")
 
 _REASON_BYTES = 256
 # Between two tries to write to a row that others keep locked; a try waits for it 2 s by itself.
 _LOCKED_SECONDS = 0.05
+# How many results one call reads.
+_READ_AT_ONCE = 1000
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 
 
@@ -83,6 +95,24 @@ class Failed:
             # Branches beside it that go on know nothing of it.
             return is_own or self.caller is here
         return True
+
+
+@dataclass(slots=True, eq=False)
+class Unrepeated:
+    """Something of our own that is done once: its place in the handler, and what the first run has
+    made of it if this is a later one."""
+
+    claimed: Claimed
+    name: str
+    occurrence: int
+    is_repeated: bool = False
+    value: Any = None
+
+    def derived(self, what: str) -> ExecutionId:
+        """An id that is the same in every run of the handler."""
+        claimed = self.claimed
+        name = f"{self.name} {self.occurrence} {what}"
+        return child_id(claimed.id, claimed.replay_count, name, 0)
 
 
 class Course:
@@ -287,11 +317,7 @@ class Course:
             finally:
                 self._pauses.answered()
             if state is None:
-                raise ExecutionNotFound(
-                    "There is nothing to wait for: the execution is not in the database (trimmed, "
-                    "or its transaction has not committed).",
-                    execution_id=id,
-                )
+                raise _nothing_there(id)
             self._known.add(id.uuid)
             ending = await self._look(id) if state.is_terminal else None
         self._go_on()
@@ -301,6 +327,83 @@ class Course:
             await self._pauses.wait(Over(ending.terminal_at))
         self._go_on()
         return ending
+
+    async def endings(
+        self, ids: Sequence[ExecutionId], needed: int, *, is_own: bool
+    ) -> list[Ending]:
+        """How runs ended, once so many have; until then the handler leaves."""
+        self._go_on()
+        if self._failed:
+            await self._remember(is_own)
+        if any(id.uuid == self._claimed.execution_id for id in ids):
+            raise InvalidInput(field="runs", problem="a handler cannot wait for its own execution")
+        while True:
+            looked = await asyncio.gather(*(self._look(id) for id in ids))
+            found = [ending for ending in looked if ending is not None]
+            left = [id for id, ending in zip(ids, looked, strict=True) if ending is None]
+            if await self._see_whether_there(left):
+                continue
+            self._go_on()
+            if len(found) >= needed:
+                times = sorted(ending.terminal_at for ending in found)
+                await self._pauses.wait(Over(times[needed - 1]))
+                self._go_on()
+                return found
+            missing = needed - len(found)
+            await self._pauses.wait(
+                Several(tuple(left), missing, partial(self._watch_several, left, missing))
+            )
+            self._go_on()
+
+    async def once(
+        self, name: str, work: Callable[[Unrepeated], Awaitable[Any]], *, is_own: bool
+    ) -> Any:
+        """Do something of our own whose outcome, as JSON, is that of the first run for all later
+        ones; a replay does it anew."""
+        step = f"{OWN_PREFIX}{name}"
+        check_step_name(step)
+        entry = await self.begin(step, StepKind.STEP, is_own=is_own)
+        place = Unrepeated(self._claimed, name, entry.occurrence)
+        if entry.record is not None:
+            recorded = json.loads(entry.record.value or b"{}")
+            if recorded.get("replay_count") == self._claimed.replay_count:
+                place.is_repeated = True
+                place.value = recorded.get("value")
+            return await work(place)
+        self._pauses.end()  # while it waits for something, the handler may leave
+        value = await work(place)
+        self._pauses.begin()
+        try:
+            stored = {"replay_count": self._claimed.replay_count, "value": value}
+            record = await self.record(entry, value=json.dumps(stored).encode())
+        finally:
+            self._pauses.end()
+        return json.loads(record.value or b"{}").get("value")
+
+    async def ask(self, question: Awaitable[T]) -> T:
+        """Wait for the database: the handler does not pause meanwhile."""
+        self._pauses.ask()
+        try:
+            return await question
+        finally:
+            self._pauses.answered()
+
+    def know(self, ids: Sequence[ExecutionId]) -> None:
+        """These runs exist."""
+        self._known.update(id.uuid for id in ids)
+
+    async def _see_whether_there(self, ids: Sequence[ExecutionId]) -> bool:
+        """Refuse runs that do not exist. True: some have ended just now."""
+        unknown = [id for id in ids if id.uuid not in self._known]
+        if not unknown:
+            return False
+        state = self._host.client.executions.state
+        states = await self.ask(asyncio.gather(*(state(id) for id in unknown)))
+        for id, found in zip(unknown, states, strict=True):
+            if found is None:
+                raise _nothing_there(id)
+            self._known.add(id.uuid)
+        return any(found is not None and found.is_terminal for found in states)
 
     def leave(self, departure: Departure) -> None:
         """Unwind the handler; then its execution is left in this way."""
@@ -407,10 +510,12 @@ class Course:
 
     async def _read(self) -> None:
         asked, self._asked = self._asked, {}
+        ids, endings = list(asked), []
+        read = self._host.client.executions.read_results
         try:
-            endings = await self._host.client.executions.read_results(
-                self._claimed.partition_key, list(asked)
-            )
+            for start in range(0, len(ids), _READ_AT_ONCE):
+                page = ids[start : start + _READ_AT_ONCE]
+                endings += await read(self._claimed.partition_key, page)
         except Exception as error:
             for future in asked.values():
                 future.set_exception(error)
@@ -432,6 +537,38 @@ class Course:
 
         watching.add_done_callback(seen)
         future.add_done_callback(lambda _: watching.cancel())
+
+    def _watch_several(
+        self, ids: Sequence[ExecutionId], needed: int, future: asyncio.Future[Any]
+    ) -> None:
+        watching = [asyncio.ensure_future(self._host.client.results.wait(id)) for id in ids]
+        left = needed
+
+        def seen(one: asyncio.Future[Ending]) -> None:
+            nonlocal left
+            left -= 1
+            if future.done() or one.cancelled():
+                return
+            if (error := one.exception()) is not None:
+                future.set_exception(error)
+            elif left <= 0:
+                future.set_result(None)
+
+        def stop(_: object) -> None:
+            for one in watching:
+                one.cancel()
+
+        for one in watching:
+            one.add_done_callback(seen)
+        future.add_done_callback(stop)
+
+
+def _nothing_there(id: ExecutionId) -> ExecutionNotFound:
+    return ExecutionNotFound(
+        "There is nothing to wait for: the execution is not in the database (trimmed, "
+        "or its transaction has not committed).",
+        execution_id=id,
+    )
 
 
 def _likeness(payload: bytes) -> str:

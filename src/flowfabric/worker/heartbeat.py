@@ -71,6 +71,7 @@ class Heartbeat:
         # Written by the workers' loop, read by ours: each step on it is one operation of the
         # interpreter, so no lock is needed, and only this thread decides that a lease is lost.
         self._held: dict[int, _Held] = {}
+        self._told: set[str] = set()
         self._stopping = False
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -161,19 +162,14 @@ class Heartbeat:
         if payload is None:
             self._woken.set()
             return
-        told = payload.split(" ")[1:]
-        self._lose(
-            [
-                one
-                for one in list(self._held.values())
-                if told
-                == [
-                    str(one.claimed.partition_key),
-                    str(one.claimed.execution_id),
-                    str(one.claimed.lease_id),
-                ]
-            ]
-        )
+        if not self._told:
+            # Hints that came together are looked up together: a flow may take a thousand away.
+            asyncio.get_running_loop().call_soon(self._lose_told)
+        self._told.add(payload.partition(" ")[2])
+
+    def _lose_told(self) -> None:
+        told, self._told = self._told, set()
+        self._lose([one for one in list(self._held.values()) if _name(one.claimed) in told])
 
     async def _beat(self, session: BeatSession) -> bool:
         """One beat; True if some leases could not be renewed now and should be soon."""
@@ -222,3 +218,8 @@ class Heartbeat:
             except Exception as error:
                 # The loop of its worker may have ended.
                 WORKER_LOGGER.warning("nobody heard that leases are lost: %s", error)
+
+
+def _name(claimed: Claimed) -> str:
+    """What a hint calls a lease."""
+    return f"{claimed.partition_key} {claimed.execution_id} {claimed.lease_id}"

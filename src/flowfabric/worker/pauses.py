@@ -42,13 +42,14 @@ class Delayed:
 
 @dataclass(frozen=True, slots=True)
 class Awaiting:
-    """Until one of some runs has ended."""
+    """Until one of some runs has ended, or so many as are needed."""
 
     targets: tuple[ExecutionId, ...]
+    needed: int = 1
 
     async def carry_out(self, client: FlowFabric, held: Claimed) -> None:
         try:
-            await client.executions.wait_for_runs(held, self.targets, 1)
+            await client.executions.wait_for_runs(held, self.targets, self.needed)
         except ExecutionNotFound:
             # One was trimmed just now: the next run of the handler is told.
             await client.executions.delay(held, timedelta(0))
@@ -82,6 +83,15 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Several:
+    """One branch of a handler waits until so many of some runs have ended."""
+
+    targets: tuple[ExecutionId, ...]
+    needed: int
+    watch: Callable[[asyncio.Future[Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Over:
     """One branch wanted to wait for what was over at this time. When branches race, the first run
     saw one end before the other: a later run, which finds both, lets them go on in that order."""
@@ -102,7 +112,7 @@ class Pauses:
         self._loop = loop
         self._now = now
         self._leave = leave
-        self._waits: dict[asyncio.Future[Any], Sleep | Wait | Over] = {}
+        self._waits: dict[asyncio.Future[Any], Sleep | Wait | Several | Over] = {}
         self._over: list[tuple[datetime, int, asyncio.Future[Any]]] = []
         self._numbers = count()
         self._questions = 0
@@ -127,7 +137,7 @@ class Pauses:
         self._questions -= 1
         self.end()
 
-    async def wait(self, wait: Sleep | Wait | Over) -> Any:
+    async def wait(self, wait: Sleep | Wait | Several | Over) -> Any:
         """Wait here until it is over, or until the handler is unwound."""
         future = self._loop.create_future()
         self._waits[future] = wait
@@ -188,15 +198,20 @@ class Pauses:
     def _watch(self) -> None:
         """Something else goes on, for long perhaps: what is waited for may end before it."""
         for future, wait in self._waits.items():
-            if isinstance(wait, Wait) and future not in self._watched:
+            if isinstance(wait, Wait | Several) and future not in self._watched:
                 self._watched.add(future)
                 wait.watch(future)
 
-    def _departure(self, waits: Sequence[Sleep | Wait | Over]) -> Departure:
+    def _departure(self, waits: Sequence[Sleep | Wait | Several | Over]) -> Departure:
         sleeps = [one for one in waits if isinstance(one, Sleep)]
         targets = dict.fromkeys(one.target for one in waits if isinstance(one, Wait))
+        several = [one for one in waits if isinstance(one, Several)]
+        # Before so many have ended, no branch can go on.
+        needed = 1 if targets else min((one.needed for one in several), default=1)
+        for one in several:
+            targets.update(dict.fromkeys(one.targets))
         if not sleeps:
-            return Awaiting(tuple(targets)[:MAX_TARGETS])
+            return Awaiting(tuple(targets)[:MAX_TARGETS], min(needed, MAX_TARGETS))
         until = min(one.until for one in sleeps)
         if targets:
             # The engine waits for a time or for runs, not for whichever comes first.

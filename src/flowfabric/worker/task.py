@@ -45,7 +45,7 @@ _BY_PLACE = (
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
 # JSON has no infinity and no NaN; as null they would be refused when they are read.
-_AS_JSON = CoreConfig(ser_json_inf_nan="strings")
+AS_JSON = CoreConfig(ser_json_inf_nan="strings")
 # JSON readers refuse numbers of more than 4300 digits; shorter payloads cannot hold one.
 READABLE_BYTES = 4300
 
@@ -175,27 +175,37 @@ class TaskSpec:
     def _arguments(self) -> TypeAdapter[dict[str, Any]]:
         fields: dict[str, Any] = {}
         for parameter in self.signature.parameters.values():
-            hint: Any = self._hints.get(parameter.name, Any)
-            if parameter.kind is _POSITIONAL:
-                fields[parameter.name] = NotRequired[list.__class_getitem__(hint)]
-            elif parameter.kind is _NAMED:
-                fields[parameter.name] = NotRequired[dict.__class_getitem__((str, hint))]
-            elif parameter.default is inspect.Parameter.empty:
-                fields[parameter.name] = hint
-            else:
-                fields[parameter.name] = NotRequired[hint]
+            hint = self.argument_hint(parameter.name)
+            is_needed = parameter.default is inspect.Parameter.empty and parameter.kind not in (
+                _POSITIONAL,
+                _NAMED,
+            )
+            fields[parameter.name] = hint if is_needed else NotRequired[hint]
         return self._adapter(
             TypedDict("Arguments", fields),  # type: ignore[operator]
             "its parameters",
         )
 
+    def argument_hint(self, name: str) -> Any:
+        """The type that a parameter takes: of one that gathers the rest, a list or a dict."""
+        hint: Any = self._hints.get(name, Any)
+        kind = self.signature.parameters[name].kind
+        if kind is _POSITIONAL:
+            return list.__class_getitem__(hint)
+        return dict.__class_getitem__((str, hint)) if kind is _NAMED else hint
+
+    @property
+    def result_hint(self) -> Any:
+        """The type of its result; Any if it does not say."""
+        return self._hints.get("return", Any)
+
     @cached_property
     def _argument_writer(self) -> SchemaSerializer:
-        return SchemaSerializer(self._arguments.core_schema, _AS_JSON)
+        return SchemaSerializer(self._arguments.core_schema, AS_JSON)
 
     @cached_property
     def _result(self) -> TypeAdapter[Any]:
-        return self._adapter(self._hints.get("return", Any), "its result")
+        return self._adapter(self.result_hint, "its result")
 
     @cached_property
     def _may_be_none(self) -> bool:
@@ -207,7 +217,7 @@ class TaskSpec:
 
     @cached_property
     def _result_writer(self) -> SchemaSerializer:
-        return SchemaSerializer(self._result.core_schema, _AS_JSON)
+        return SchemaSerializer(self._result.core_schema, AS_JSON)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments; `InvalidInput` names the one that is off."""
@@ -227,7 +237,7 @@ class TaskSpec:
 
     def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
         """The arguments as their hints say, and as JSON."""
-        arguments = self._bound(args, kwargs)
+        arguments = self.bind(args, kwargs)
         try:
             valid = self._arguments.validator.validate_python(arguments)
             payload = self._argument_writer.to_json(valid)
@@ -265,7 +275,7 @@ class TaskSpec:
                 f"{str(error).partition(' at line ')[0]}. Send a very long number as text",
             ) from error
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by the names of their parameters."""
         if not kwargs and len(args) == len(self._plain_names):
             return dict(zip(self._plain_names, args, strict=True))

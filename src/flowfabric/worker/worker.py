@@ -37,6 +37,7 @@ from flowfabric.worker.course import Host, Leaving
 from flowfabric.worker.failures import failure_of
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
+from flowfabric.worker.inputs import ENCODING, Inputs, fill
 from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.pauses import Awaiting, Departure, Held
 from flowfabric.worker.presence import Registration
@@ -137,6 +138,7 @@ class Worker:
         # For plain handlers and plain steps; a thread starts when it is needed.
         self._threads = Threads(concurrency, "flowfabric-task")
         self._leaving: dict[Claimed, asyncio.TimerHandle] = {}
+        self._inputs = Inputs(client)
         self._host = Host(
             client=client,
             loop=self._loop,
@@ -407,7 +409,16 @@ class Worker:
         kind = FailureClass.PERMANENT
         try:
             with tracing.process_span(claimed, self.instance_id):
-                args, kwargs = spec.decode(claimed.payload, context)
+                payload = claimed.payload
+                if claimed.payload_encoding == ENCODING:
+                    kind = FailureClass.TRANSIENT
+                    inputs = await self._inputs.read(claimed.id)
+                    kind = FailureClass.PERMANENT
+                    payload, missing = fill(payload, inputs)
+                    if missing:
+                        # A node that is being replayed has its result again later.
+                        kind = FailureClass.TRANSIENT
+                args, kwargs = spec.decode(payload, context)
                 kind = FailureClass.TRANSIENT
                 if not self._surroundings.is_bare:
                     value = await self._surroundings.run(

@@ -70,6 +70,16 @@ async def fill():
         await submit(delay=timedelta(hours=20), deadline=timedelta(hours=30))
         await submit(needy, priority=7)
         await submit(needy, policy=retry)
+        if hasattr(ff, "steps"):
+            from flowfabric.core.states import StepKind
+            from flowfabric.core.step import Step
+            # higher than all others, so that the next claim takes it
+            await submit(priority=9); held = await claim()
+            await ff.steps.record(held, Step(name="charge", occurrence=0, position=0, value=b"1"))
+            await ff.steps.record(held, Step(name="nap", occurrence=0, position=1,
+                                  kind=StepKind.SLEEP, delay=timedelta(hours=20)))
+            await submit(parent_id=held.id)
+            await ff.executions.complete(held, b'"parent"')
 
 asyncio.run(fill())
 calls = [{"name": f.name, "arguments": list(f.arguments), "columns": list(f.columns),

@@ -40,7 +40,30 @@ from (
   from ff.run_wait w
   where w.partition_key = $1::smallint and w.waiter_id = $2::uuid
   union all
-  select 9, 'event', v.event_id, to_jsonb(v)
+  select 9, 'flow', 0, to_jsonb(f)
+  from ff.execution e
+  join ff.flow f on f.partition_key = e.partition_key and f.flow_id = e.flow_id
+  where e.partition_key = $1::smallint and e.execution_id = $2::uuid
+  union all
+  select 10, 'edge_group', g.group_no, to_jsonb(g)
+  from ff.edge_group g
+  where g.partition_key = $1::smallint and g.downstream_id = $2::uuid
+  union all
+  select 11, 'edge in', d.group_no, to_jsonb(d)
+  from ff.edge d
+  where d.partition_key = $1::smallint and d.downstream_id = $2::uuid
+  union all
+  select 12, 'edge out', d.group_no, to_jsonb(d)
+  from ff.edge d
+  where d.partition_key = $1::smallint and d.upstream_id = $2::uuid
+  union all
+  select 13, 'cancel_backlog', 0, to_jsonb(h)
+  from ff.cancel_backlog_member m
+  join ff.execution e on e.partition_key = m.partition_key and e.execution_id = m.execution_id
+  left join ff.cancel_backlog h on h.partition_key = m.partition_key and h.flow_id = m.flow_id
+  where m.partition_key = $1::smallint and m.flow_id = e.flow_id and m.execution_id = $2::uuid
+  union all
+  select 14, 'event', v.event_id, to_jsonb(v)
   from ff.event v
   where v.partition_key = $1::smallint and v.execution_id = $2::uuid
 ) x

@@ -1,4 +1,4 @@
--- End executions from wherever they are (T22, T23, T24). The caller holds the row locks.
+-- End executions from wherever they are (T5, T22, T23, T24). The caller holds the row locks.
 --
 -- A live lease is taken away: the epoch rises, so that its holder is told off whatever it tries,
 -- and a hint tells it at once. An open attempt ends as p_ended_as; one that had ended keeps how it
@@ -135,7 +135,7 @@ begin
   if not p_wake or v_awaited is null then
     return false;
   end if;
-  v_wakes := ff._wake_runs(p_partition_key, v_awaited, p_now);
-  return v_wakes.pending_ids is not null;
+  v_wakes := ff._tell_ended(p_partition_key, v_awaited, p_now);
+  return v_wakes.pending_ids is not null or v_wakes.has_more;
 end;
 $$;

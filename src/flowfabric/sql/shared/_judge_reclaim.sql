@@ -1,8 +1,9 @@
 -- Whether an execution can be reclaimed: null, or not_reclaimable, or reclaim_cap_exceeded. The
 -- caller holds its lock.
 --
--- A lease that ran out unnoticed is marked so (T19); over the limit of reclaims the execution ends
--- (T22), and one that ended so before is told the same again.
+-- A lease that ran out unnoticed is marked so (T19). A member of a cancelled flow is not reclaimable.
+-- Over the limit of reclaims the execution ends (T22), and one that ended so before is told the same
+-- again.
 drop function if exists ff._judge_reclaim;
 create function ff._judge_reclaim(
   p_partition_key smallint,
@@ -24,6 +25,9 @@ begin
   if v_is_expired then
     perform ff._expire_leases(p_partition_key, array[p_row.execution_id], p_now);
     perform ff._hint_ready(p_partition_key, array[p_row.route_id]);
+  end if;
+  if ff._is_flow_cancelled(p_partition_key, p_row.flow_id) then
+    return 'not_reclaimable';
   end if;
   if p_row.reclaim_count >= p_row.max_reclaims then
     perform ff._exceed_reclaims(p_partition_key, array[p_row.execution_id], p_now);

@@ -12,9 +12,12 @@ as $$
 declare
   v_row ff.candidate;
 begin
-  select (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+  select ((e.phase = 'runnable' and e.eligibility = 'eligible_now')
            or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-               and e.reclaim_at is null),
+               and e.reclaim_at is null))
+         and case when e.flow_id is null then true else coalesce((
+               select f.cancel_policy = 'flow_only' from ff.flow f
+               where f.partition_key = p_partition_key and f.flow_id = e.flow_id), true) end,
          e.phase = 'active' and e.reclaim_count >= e.max_reclaims,
          e.total_attempt_count > 0
     into v_row

@@ -1,4 +1,4 @@
--- Let a waiting execution be claimed from now on (T7, T8). The caller holds the row lock. An event is
+-- Let a waiting execution be claimed from now on (T4, T7, T8). The caller holds the row lock. An event is
 -- written only if somebody asked for it; without one the version stays.
 drop function if exists ff._make_eligible;
 create function ff._make_eligible(

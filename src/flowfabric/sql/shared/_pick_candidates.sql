@@ -1,7 +1,7 @@
 -- One round of a claim: the next window of candidates behind a position, locked in claim order.
 --
 -- As many as are needed are locked in their order, skipping what others hold. One that was taken and
--- committed by somebody since it was read is locked in vain. Executions over their limit of reclaims
+-- committed by somebody since it was read is locked in vain, and so is a member of a cancelled flow. Executions over their limit of reclaims
 -- are capped, not picked. The position returned is that of the last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
@@ -52,9 +52,13 @@ begin
     from candidate c
     cross join lateral (
       select e.execution_id,
-             (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+             ((e.phase = 'runnable' and e.eligibility = 'eligible_now')
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-                   and e.reclaim_at is null) as is_open,
+                   and e.reclaim_at is null))
+             -- a scalar, so that the planner cannot think of reading all flows
+             and case when e.flow_id is null then true else coalesce((
+                   select f.cancel_policy = 'flow_only' from ff.flow f
+                   where f.partition_key = c.pk and f.flow_id = e.flow_id), true) end as is_open,
              e.phase = 'active' and e.reclaim_count >= e.max_reclaims as is_over,
              e.total_attempt_count > 0 as has_past
       from ff.execution e

@@ -1,9 +1,9 @@
--- Run an ended execution again (T28). The caller holds the row lock and has it read.
+-- Run an ended execution again (T28, T29). The caller holds the locks of _lock_for_replay and has the
+-- row read. Whom the end concerned is told before it is undone.
 --
--- The latest attempt stays as it ended until the next claim moves it to the history. Retries and
--- reclaims are counted anew; a deadline that has passed is lifted, else the execution would end at
--- once. A child that ended with its parent has a life of its own from here on. Whom the end concerned
--- is told before it is undone.
+-- A member of a flow opens again what its end had decided, and those that were skipped because of it
+-- are replayed with it, which does not count towards their limit. In a flow that is cancelled, or
+-- that misses members already, nothing is replayed. Returns the public state it has now.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
   p_partition_key smallint,
@@ -12,7 +12,7 @@ create function ff._replay_execution(
   p_actor         text,
   p_detail        jsonb default '{}'
 )
-returns void
+returns text
 language plpgsql
 set search_path = ''
 set plan_cache_mode = force_generic_plan
@@ -23,67 +23,55 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_now   timestamptz;
-  v_xid   xid8;
-  v_most  integer;
-  v_wakes record;
+  v_id     constant text := format('{fp:%s}:%s', p_partition_key, p_row.execution_id);
+  v_detail jsonb := jsonb_strip_nulls(jsonb_build_object('reason', p_reason));
+  v_now    timestamptz;
+  v_most   integer;
+  v_flow   ff.flow;
+  v_open   record;
+  v_wakes  record;
+  v_state  text;
 begin
   select coalesce((b.policy ->> 'max_replay_count')::numeric, 10) into v_most
   from ff.execution_body b
   where b.partition_key = p_partition_key and b.execution_id = p_row.execution_id;
   if p_row.replay_count >= coalesce(v_most, 10) then
     perform ff._refuse('WF212', 'max_replays_exhausted', jsonb_build_object(
-      'id', format('{fp:%s}:%s', p_partition_key, p_row.execution_id),
-      'replays', p_row.replay_count, 'limit', coalesce(v_most, 10)));
+      'id', v_id, 'replays', p_row.replay_count, 'limit', coalesce(v_most, 10)));
+  end if;
+  select f.* into v_flow from ff.flow f
+  where f.partition_key = p_partition_key and f.flow_id = p_row.flow_id;
+  if num_nonnulls(v_flow.cancelled_at, v_flow.trimmed_at) > 0 then
+    perform ff._refuse('WF215', 'flow_already_terminal', jsonb_strip_nulls(jsonb_build_object(
+      'id', v_id, 'flow_id', format('{fp:%s}:%s', p_partition_key, p_row.flow_id),
+      'cancelled_at', v_flow.cancelled_at, 'trimmed_at', v_flow.trimmed_at,
+      'hint', 'submit a new flow')));
   end if;
 
   v_now := ff.now();
   v_now := greatest(v_now, p_row.transitioned_at);
-  v_xid := pg_current_xact_id();
-  if p_row.wakes_pending then
-    v_wakes := ff._wake_runs(p_partition_key, array[p_row.execution_id], v_now, 10000);
+  if p_row.flow_id is not null then
+    v_open := ff._reopen_edges(p_partition_key, p_row.execution_id, v_now);
+    if cardinality(v_open.member_ids) > 0 then
+      perform ff._write_replays(
+        p_partition_key, v_open.member_ids, false, v_now, p_actor,
+        v_detail || jsonb_build_object('caused_by', v_id));
+    end if;
+    if v_open.groups_reset > 0 then
+      v_detail := v_detail || jsonb_build_object(
+        'groups_reset', v_open.groups_reset, 'with', cardinality(v_open.member_ids));
+    end if;
+  elsif p_row.wakes_pending then
+    v_wakes := ff._tell_ended(p_partition_key, array[p_row.execution_id], v_now, 10000);
     if v_wakes.pending_ids is not null then
       raise exception using errcode = '40001',
         message = 'somebody who waits for this execution is busy';
     end if;
   end if;
-  with replayed as (
-    update ff.execution e set
-      phase = 'runnable',
-      eligibility = 'eligible_now',
-      blocking_reason = 'waiting_for_worker',
-      outcome = 'none',
-      attempt_state = 'pending_replay_attempt',
-      cause = 'replay',
-      version = e.version + 1,
-      replay_count = e.replay_count + 1,
-      retry_count = 0,
-      reclaim_count = 0,
-      deadline_at = case when e.deadline_at > v_now then e.deadline_at end,
-      due_at = case when e.deadline_at > v_now then e.deadline_at end,
-      terminal_at = null,
-      trim_at = null,
-      result = null,
-      result_encoding = null,
-      cancellation_reason = null,
-      cancelled_by = null,
-      ends_with_parent = false,
-      -- the failure of an attempt stays with it; that of a deadline before any is over
-      failure_class = case when e.total_attempt_count > 0 then e.failure_class end,
-      failure_category = case when e.total_attempt_count > 0 then e.failure_category end,
-      failure_reason = case when e.total_attempt_count > 0 then e.failure_reason end,
-      transitioned_at = v_now,
-      mutated_at = v_now
-    where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id
-    returning e.version
-  )
-  insert into ff.event (
-    partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-    occurred_at, actor, detail)
-  select p_partition_key, v_xid, p_row.execution_id, r.version, 'replayed', p_row.route_id,
-         p_row.flow_id, p_row.namespace, p_row.instance_tag, v_now, p_actor,
-         jsonb_strip_nulls(jsonb_build_object('branch', 'normal', 'reason', p_reason)) || p_detail
-  from replayed r;
-  perform ff._hint_ready(p_partition_key, array[p_row.route_id]);
+  perform ff._write_replays(
+    p_partition_key, array[p_row.execution_id], true, v_now, p_actor, v_detail || p_detail);
+  select e.public_state into v_state from ff.execution e
+  where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id;
+  return v_state;
 end;
 $$;

@@ -1,7 +1,8 @@
 -- Delete executions that have ended and all they own. The caller holds the row locks.
 --
 -- Events stay for the floor: those of an execution that ended longer ago go with it, the others
--- are written down to go later. Keys stay until they expire.
+-- are written down to go later. Keys stay until they expire. The edges of a member of a flow go in both
+-- directions, with what its flow kept of it, and the flow goes with its last member.
 drop function if exists ff._trim_executions;
 create function ff._trim_executions(
   p_partition_key smallint,
@@ -20,7 +21,8 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid xid8;
+  v_xid   xid8;
+  v_flows uuid[];
 begin
   with item as materialized (
     select p_partition_key as pk, u.execution_id
@@ -31,7 +33,7 @@ begin
     delete from ff.execution e
     using item i
     where e.partition_key = i.pk and e.execution_id = i.execution_id
-    returning e.execution_id, e.terminal_at
+    returning e.execution_id, e.terminal_at, e.flow_id
   ),
   bodies as (
     delete from ff.execution_body b
@@ -58,6 +60,32 @@ begin
     using item i
     where g.partition_key = i.pk and g.execution_id = i.execution_id
   ),
+  member as materialized (
+    select p_partition_key as pk, x.flow_id, x.execution_id
+    from executions x
+    where x.flow_id is not null
+    offset 0
+  ),
+  edges_in as (
+    delete from ff.edge g
+    using member m
+    where g.partition_key = m.pk and g.downstream_id = m.execution_id
+  ),
+  edges_out as (
+    delete from ff.edge g
+    using member m
+    where g.partition_key = m.pk and g.upstream_id = m.execution_id
+  ),
+  groups as (
+    delete from ff.edge_group y
+    using member m
+    where y.partition_key = m.pk and y.downstream_id = m.execution_id
+  ),
+  backlog as (
+    delete from ff.cancel_backlog_member b
+    using member m
+    where b.partition_key = m.pk and b.flow_id = m.flow_id and b.execution_id = m.execution_id
+  ),
   kept as (
     insert into ff.event_trim (partition_key, due_at, execution_id)
     select p_partition_key, x.terminal_at + p_event_floor, x.execution_id
@@ -77,7 +105,38 @@ begin
     where v.partition_key = o.pk and v.execution_id = o.execution_id
     returning v.xid
   )
-  select max(v.xid) into v_xid from events v;
+  select (select max(v.xid) from events v),
+         (select array_agg(distinct m.flow_id) from member m)
+    into v_xid, v_flows;
   perform ff._trimmed_to(p_partition_key, v_xid);
+  if v_flows is null then
+    return;
+  end if;
+
+  with item as materialized (
+    select p_partition_key as pk, u.id
+    from unnest(v_flows) u(id)
+    where not exists (
+      select from ff.execution m
+      where m.partition_key = p_partition_key and m.flow_id = u.id)
+    offset 0
+  ),
+  flows as (
+    delete from ff.flow f
+    using item i
+    where f.partition_key = i.pk and f.flow_id = i.id
+    returning f.flow_id, f.cancelled_at
+  ),
+  -- that it was cancelled is an event of its own
+  kept as (
+    insert into ff.event_trim (partition_key, due_at, execution_id)
+    select p_partition_key, greatest(f.cancelled_at + p_event_floor, p_now), f.flow_id
+    from flows f
+    where f.cancelled_at is not null
+    on conflict do nothing
+  )
+  delete from ff.cancel_backlog b
+  using item i
+  where b.partition_key = i.pk and b.flow_id = i.id;
 end;
 $$;

@@ -1,5 +1,5 @@
 -- Walk over executions in id order and lock those whose retention is past and whose parent, if they
--- have one, has ended as well: 2 000 rows at most.
+-- have one, has ended as well, like all members of their flow: 2 000 rows at most.
 --
 -- The position is the last id seen; null is the beginning, before the walk and after its end. Ids
 -- whose own time is too young for the shortest retention in force are jumped over.
@@ -48,7 +48,7 @@ begin
     end if;
     with seen as materialized (
       select e.execution_id, e.route_id, e.phase, e.terminal_at, e.retention, e.wakes_pending,
-             e.parent_id
+             e.parent_id, e.flow_id
       from ff.execution e
       where e.partition_key = p_partition_key
         and e.execution_id > v_at and e.execution_id <= v_end
@@ -70,6 +70,10 @@ begin
               select from ff.execution p
               where p.partition_key = p_partition_key and p.execution_id = s.parent_id
                 and p.phase <> 'terminal') end
+        and case when s.flow_id is null then true else not exists (
+              select from ff.execution m
+              where m.partition_key = p_partition_key and m.flow_id = s.flow_id
+                and m.phase <> 'terminal') end
       order by s.execution_id
       limit p_limit - cardinality(doomed)
     )

@@ -16,13 +16,23 @@ from (
   from (select ff.now() as now offset 0) n
 ) t
 cross join lateral (
-  -- a child stays while its parent goes on
+  -- a child stays while its parent goes on, a member while its flow does
   select e.partition_key, e.execution_id, 'an execution' as what,
-         greatest(e.trim_at, p.terminal_at) as due_at
+         greatest(e.trim_at, p.terminal_at, f.ended_at) as due_at
   from ff.execution e
   left join ff.execution p on p.partition_key = e.partition_key and p.execution_id = e.parent_id
+  left join (
+    select m.partition_key, m.flow_id, max(coalesce(m.terminal_at, 'infinity')) as ended_at
+    from ff.execution m
+    where m.flow_id is not null
+      and (m.partition_key, m.flow_id) in (
+        select x.partition_key, x.flow_id from ff.execution x
+        where x.trim_at < (select ff.now()) - interval '5 min' and x.flow_id is not null)
+    group by m.partition_key, m.flow_id
+  ) f on f.partition_key = e.partition_key and f.flow_id = e.flow_id
   where e.trim_at < t.now - interval '5 min'
     and (p.execution_id is null or p.terminal_at < t.now - interval '5 min')
+    and (f.flow_id is null or f.ended_at < t.now - interval '5 min')
   union all
   select x.partition_key, x.execution_id, 'events', x.due_at
   from ff.event_trim x

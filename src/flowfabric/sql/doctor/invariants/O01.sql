@@ -1,6 +1,7 @@
 -- Every end has its one event, and the last one tells the outcome.
 --
--- An execution has ended once for each replay, and once more if it has ended now.
+-- An execution has ended once for each replay, its own and those caused by an upstream's, and once
+-- more if it has ended now.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -16,25 +17,27 @@ with reborn as materialized (
 )
 select 'O01' as name, e.partition_key, e.execution_id,
        format('outcome %s after %s replays, but the events tell of %s ends%s', e.outcome,
-              e.replay_count, coalesce(c.number, 0),
+              coalesce(c.replays, 0), coalesce(c.number, 0),
               case when c.is_odd then ', one with another outcome than its kind' end) as problem
 from ff.execution e
 left join (
-  select v.partition_key, v.execution_id, count(*) as number,
+  select v.partition_key, v.execution_id,
+         count(*) filter (where v.kind <> 'replayed') as number,
+         count(*) filter (where v.kind = 'replayed') as replays,
          bool_or(v.outcome is distinct from case v.kind when 'completed' then 'success'::ff.outcome
                                                         when 'failed' then 'failed'
                                                         when 'cancelled' then 'cancelled'
                                                         when 'expired' then 'expired'
-                                                        else 'skipped' end) as is_odd
+                                                        when 'skipped' then 'skipped' end) as is_odd
   from ff.event v
-  where v.kind in ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+  where v.kind in ('completed', 'failed', 'cancelled', 'expired', 'skipped', 'replayed')
     and not exists (
       select from reborn r
       where r.partition_key = v.partition_key and r.execution_id = v.execution_id
         and v.event_id < r.since_id)
   group by v.partition_key, v.execution_id
 ) c on c.partition_key = e.partition_key and c.execution_id = e.execution_id
-where coalesce(c.number, 0) <> e.replay_count + (e.phase = 'terminal')::integer or c.is_odd
+where coalesce(c.number, 0) <> coalesce(c.replays, 0) + (e.phase = 'terminal')::integer or c.is_odd
 union all
 select 'O01', e.partition_key, e.execution_id,
        format('outcome %s, but its last event tells of none or another', e.outcome)

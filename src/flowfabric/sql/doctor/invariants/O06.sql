@@ -1,6 +1,7 @@
--- Every replay has its event.
+-- Every replay has its event, and so has the cancellation of a flow.
 --
--- The count on the row and the events `replayed` agree.
+-- The count on the row and the events `replayed` agree; those caused by the replay of an upstream
+-- do not count.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -20,7 +21,7 @@ from ff.execution e
 left join (
   select v.partition_key, v.execution_id, count(*) as number
   from ff.event v
-  where v.kind = 'replayed'
+  where v.kind = 'replayed' and v.detail ->> 'caused_by' is null
     and not exists (
       select from reborn r
       where r.partition_key = v.partition_key and r.execution_id = v.execution_id
@@ -28,3 +29,14 @@ left join (
   group by v.partition_key, v.execution_id
 ) c on c.partition_key = e.partition_key and c.execution_id = e.execution_id
 where e.replay_count <> coalesce(c.number, 0)
+union all
+select 'O06', f.partition_key, null,
+       format('flow %s is %s, but %s events tell of it', f.flow_id,
+              case when f.cancelled_at is null then 'not cancelled' else 'cancelled' end, c.number)
+from ff.flow f
+cross join lateral (
+  select count(*) as number from ff."event" v
+  where v.partition_key = f.partition_key and v.execution_id = f.flow_id
+    and v.kind = 'flow_cancel_requested'
+) c
+where c.number <> (f.cancelled_at is not null)::integer

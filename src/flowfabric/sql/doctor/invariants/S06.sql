@@ -2,7 +2,8 @@
 --
 -- Running means leased; what is suspended or lost its lease is interrupted; an end without any
 -- attempt keeps pending_first_attempt, every other end is attempt_terminal. The attempt state tells
--- the next claim whether to start an attempt or to go on with one.
+-- the next claim whether to start an attempt or to go on with one. The replay of an upstream may
+-- leave a member of a flow waiting for a replay that is not counted.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -18,9 +19,11 @@ where case
       e.attempt_state <> case when e.total_attempt_count > 0 or e.replay_count > 0
                                 then 'attempt_terminal'::ff.attempt_state
                               else 'pending_first_attempt' end
+      and not (e.flow_id is not null and e.attempt_state = 'attempt_terminal')
     when e.attempt_state = 'pending_first_attempt' then e.total_attempt_count > 0
     when e.attempt_state in ('attempt_interrupted', 'pending_retry_attempt')
       then e.total_attempt_count = 0
-    when e.attempt_state = 'pending_replay_attempt' then e.replay_count = 0
+    when e.attempt_state = 'pending_replay_attempt'
+      then e.replay_count = 0 and e.flow_id is null
     else true
   end

@@ -10,6 +10,7 @@
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
 --           active -> terminal failed (T22 over the limit of reclaims); those this concerns:
 --           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+--           or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, in claim order, skipping those that are locked; then their grants
 -- Replay:   the same p_claim_id returns the executions it leased and still holds

@@ -1,11 +1,13 @@
 -- Settle running executions with their results.
 --
--- Those who wait for what was completed are told, and children that end with it are cancelled; with
--- `wakes_pending` some of them could not be, and ff.resolve_wakes is to be called. Returns a row for
--- every item that was not plainly completed; no row means all of them were.
+-- Those who wait for what was completed are told, children that end with it are cancelled, and members
+-- of its flow that depend on it are let go or skipped; with `wakes_pending` not all of that could be done
+-- at once, and ff.resolve_wakes and ff.cancel_siblings are to be called. Returns a row for every item
+-- that was not plainly completed; no row means all of them were.
 --
 -- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19); those it
 --           concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+--           or skipped (T5)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -136,11 +138,13 @@ begin
     perform pg_notify('ff_ended', p_partition_key::text);
   end if;
   if v_awaited is not null then
-    v_wakes := ff._wake_runs(p_partition_key, v_awaited, v_now);
+    v_wakes := ff._tell_ended(p_partition_key, v_awaited, v_now);
     return query
     select u.n::integer, 'completed', jsonb_build_object('wakes_pending', true)
     from unnest(p_execution_ids) with ordinality u(id, n)
-    where u.n = any (v_done) and u.id = any (v_wakes.pending_ids);
+    where u.n = any (v_done)
+      and (u.id = any (v_wakes.pending_ids)
+           or v_wakes.has_more and u.id = v_awaited[1]);
   end if;
   if cardinality(v_done) = cardinality(p_execution_ids) then
     return;

@@ -1,12 +1,13 @@
 -- End executions whose deadline has passed, and attempts that ran out of time.
 --
 -- A deadline ends an execution in any state. An attempt that exceeds its own time is settled like a
--- failure of class timeout: tried again if the stored policy allows, else expired. Both take a live
--- lease away. due_in is the time to the next due row.
+-- failure of class timeout: tried again if the stored policy allows, else expired; a member of a
+-- cancelled flow that would be tried again is cancelled. All take a live lease away. due_in is the
+-- time to the next due row.
 --
--- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24);
---           those an end concerns: runnable blocked -> eligible (T4), unfinished -> terminal
---           cancelled (T23)
+-- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24)
+--           · active -> terminal cancelled (T23); those an end concerns: runnable blocked ->
+--           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping those that are locked
 -- Replay:   nothing left to do the second time
@@ -30,7 +31,9 @@ declare
   v_ended    uuid[];
   v_late     uuid[];
   v_hopeless uuid[];
+  v_count    integer;
   v_retried  uuid[];
+  v_row      record;
 begin
   perform ff._check_limit(p_limit);
   select array_agg(d.execution_id) filter (where d.is_ended),
@@ -55,7 +58,29 @@ begin
       p_class => 'timeout', p_category => 'execution_deadline',
       p_reason => 'its deadline has passed',
       p_detail => jsonb_build_object('category', 'execution_deadline'));
-    -- What ended with its parent just now has no attempt any more.
+  end if;
+  v_count := coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_late), 0);
+  -- One by one: it is rare, and each has the reason of its flow.
+  for v_row in
+    select u.id, x.flow_id
+    from unnest(v_late) u(id)
+    cross join lateral (
+      select e.flow_id from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.id
+        and case when e.flow_id is null or e.phase <> 'active' then false
+                 when not ff._is_flow_cancelled(p_partition_key, e.flow_id) then false
+                 else ff._timeout_wait(p_partition_key, u.id) is not null end
+      offset 0) x
+  loop
+    continue when not exists (
+      select from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = v_row.id
+        and case when e.phase = 'active' then true else false end);
+    perform ff._cancel_with_flow(p_partition_key, v_row.flow_id, array[v_row.id], v_now);
+    v_ended := v_ended || v_row.id;
+  end loop;
+  if v_ended is not null then
+    -- What has ended just now, with its parent or its flow, has no attempt any more.
     v_late := array(
       select u.id from unnest(v_late) u(id)
       cross join lateral (
@@ -72,13 +97,8 @@ begin
       from unnest(v_late) u(execution_id)
       cross join lateral (
         select e.execution_id, e.lease_id, e.worker_instance_id,
-               -- a policy may name either word
-               coalesce(
-                 ff._retry_wait(b.policy, e.retry_count, 'timeout', 'attempt_timeout', random()),
-                 ff._retry_wait(b.policy, e.retry_count, 'timeout', null, random())) as wait
+               ff._timeout_wait(e.partition_key, e.execution_id) as wait
         from ff.execution e
-        left join ff.execution_body b
-          on b.partition_key = e.partition_key and b.execution_id = e.execution_id
         where e.partition_key = p_partition_key and e.execution_id = u.execution_id
         offset 0
       ) x
@@ -147,7 +167,7 @@ begin
   end if;
 
   return query
-  select coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_late), 0),
+  select v_count,
          (select e.due_at - v_now from ff.execution e
           where e.partition_key = p_partition_key and e.due_at > v_now
           order by e.due_at limit 1);

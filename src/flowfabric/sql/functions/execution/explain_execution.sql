@@ -36,6 +36,8 @@ declare
   v_grant  ff.grant;
   v_policy jsonb;
   v_event  record;
+  v_flow   ff.flow;
+  v_cause  record;
   v_holder record;
   v_sleep  ff.step;
   v_live   record;
@@ -69,7 +71,21 @@ begin
   order by v.event_id desc
   limit 1;
 
+  if v_row.flow_id is not null then
+    select f.* into v_flow from ff.flow f
+    where f.partition_key = p_partition_key and f.flow_id = v_row.flow_id;
+  end if;
+
   if v_row.phase = 'terminal' then
+    if v_row.outcome = 'skipped' and v_event.kind = 'skipped' then
+      select b.node_name, v_event.detail ->> 'upstream' as id, v_event.detail ->> 'outcome' as word
+        into v_cause
+      from (select split_part(v_event.detail ->> 'upstream', '}:', 2)::uuid as id) u
+      left join ff.execution_body b
+        on b.partition_key = p_partition_key and b.execution_id = u.id;
+    else
+      select null::text as node_name, null::text as id, null::text as word into v_cause;
+    end if;
     return query select 'end',
       case v_row.outcome
         when 'success' then 'completed'
@@ -86,6 +102,8 @@ begin
         'failure_reason', v_row.failure_reason, 'deadline_at', v_row.deadline_at,
         'cancelled_by', v_row.cancelled_by, 'reason', v_row.cancellation_reason,
         'actor', case when v_event.kind::text = v_row.outcome::text then v_event.actor end,
+        'upstream', v_cause.id, 'upstream_name', v_cause.node_name,
+        'upstream_outcome', v_cause.word,
         'kept_until', v_row.trim_at)),
       null::timestamptz;
     return;
@@ -117,6 +135,13 @@ begin
         'last_heard_at', v_holder.heartbeat_at, 'progress_percent', v_row.progress_percent,
         'progress_message', v_row.progress_message)),
       least(v_row.lease_expires_at, v_row.attempt_deadline_at, v_row.deadline_at);
+  elsif v_flow.cancel_policy <> 'flow_only' then
+    return query select 'operator', 'flow_being_cancelled',
+      jsonb_strip_nulls(jsonb_build_object(
+        'flow_id', format('{fp:%s}:%s', p_partition_key, v_row.flow_id),
+        'since', v_flow.cancelled_at, 'policy', v_flow.cancel_policy,
+        'actor', v_flow.cancelled_by, 'reason', v_flow.cancel_reason)),
+      null::timestamptz;
   elsif v_row.phase = 'suspended' then
     return query select 'signal', 'suspended',
       jsonb_strip_nulls(jsonb_build_object(
@@ -163,10 +188,49 @@ begin
       from ff.run_wait x
       where x.partition_key = p_partition_key and x.waiter_id = p_execution_id) w;
   elsif v_row.eligibility = 'blocked_by_dependencies' then
-    return query select 'dependency', 'waiting_for_children',
-      jsonb_strip_nulls(jsonb_build_object(
-        'detail', v_row.blocking_detail, 'since', v_row.transitioned_at)),
-      null::timestamptz;
+    -- A row for every undecided group; up to 5 of its open upstreams, the unstarted ones last.
+    return query
+    select 'dependency', 'waiting_for_upstreams',
+      jsonb_build_object(
+        'since', v_row.transitioned_at, 'group', y.group_no, 'policy', y.policy,
+        'needed', case y.policy when 'all_of' then y.n when 'any_of' then 1 else y.k end,
+        'n', y.n, 'succeeded', y.succeeded, 'lost', y.failed + y.skipped,
+        'open', coalesce(o.list, '[]'), 'is_more', coalesce(o.number, 0) > 5),
+      null::timestamptz
+    from ff.edge_group y
+    cross join lateral (
+      select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+               'id', format('{fp:%s}:%s', p_partition_key, s.upstream_id), 'name', s.node_name,
+               'state', s.public_state, 'is_over', s.is_over or null,
+               'is_unapplied', s.is_unapplied or null)) order by s.nth)
+               filter (where s.nth <= 5) as list,
+             count(*) as number
+      from (
+        select g.upstream_id, b.node_name, e.public_state,
+               coalesce(g.reopened_version >= e.version and e.phase = 'terminal', false) as is_over,
+               g.resolution is null as is_unapplied,
+               row_number() over (
+                 order by coalesce(g.reopened_version >= e.version and e.phase = 'terminal', false)
+                   desc, e.phase <> 'active', g.upstream_id, g.edge_id) as nth
+        from ff.edge g
+        join ff.execution e
+          on e.partition_key = g.partition_key and e.execution_id = g.upstream_id
+        left join ff.execution_body b
+          on b.partition_key = g.partition_key and b.execution_id = g.upstream_id
+        where g.partition_key = p_partition_key and g.downstream_id = p_execution_id
+          and g.group_no = y.group_no
+          and case when coalesce(g.resolution, 'unsatisfied') = 'unsatisfied'
+                then true else false end) s
+    ) o
+    where y.partition_key = p_partition_key and y.downstream_id = p_execution_id
+      and case when y.state = 'pending' and y.n > 0 then true else false end
+    order by y.group_no;
+    if not found then
+      return query select 'dependency', 'waiting_for_children',
+        jsonb_strip_nulls(jsonb_build_object(
+          'detail', v_row.blocking_detail, 'since', v_row.transitioned_at)),
+        null::timestamptz;
+    end if;
   elsif v_row.eligibility = 'not_eligible_until_time' then
     if v_row.deadline_at > v_now and v_row.deadline_at <= v_row.delayed_until then
       return query select 'time', 'expires_before_it_starts',

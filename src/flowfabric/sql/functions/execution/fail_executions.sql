@@ -1,11 +1,12 @@
 -- Settle the running attempts of executions as failed: to be tried again, or for good.
 --
--- The policy stored with the execution decides (_retry_wait). Those whom an end concerns are told as
--- in ff.complete_executions. Returns a row for every item.
+-- The policy stored with the execution decides (_retry_wait). A member of a cancelled flow is not
+-- tried again: where it would be, it ends as cancelled, and its holder is told `failed`. Those whom
+-- an end concerns are told as in ff.complete_executions. Returns a row for every item.
 --
--- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14); a lease found
---           expired is marked so (T19); those an end concerns: runnable blocked -> eligible (T4),
---           unfinished -> terminal cancelled (T23)
+-- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23);
+--           a lease found expired is marked so (T19); those an end concerns: runnable blocked ->
+--           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -82,10 +83,14 @@ begin
   decided as materialized (
     select i.pk, i.item, i.execution_id, i.class::ff.failure_class as class, i.category, i.reason,
            i.detail, greatest(v_now, e.transitioned_at) as now,
-           ff._retry_wait(e.policy, e.retry_count, i.class, i.category, random()) as wait
+           case when not e.is_cancelled then e.wait end as wait,
+           e.is_cancelled and e.wait is not null as is_cancelled
     from item i
     cross join lateral (
-      select x.retry_count, x.transitioned_at, b.policy
+      select x.transitioned_at,
+             ff._retry_wait(b.policy, x.retry_count, i.class, i.category, random()) as wait,
+             case when x.flow_id is null then false
+                  else ff._is_flow_cancelled(i.pk, x.flow_id) end as is_cancelled
       from ff.execution x
       left join ff.execution_body b
         on b.partition_key = x.partition_key and b.execution_id = x.execution_id
@@ -103,10 +108,12 @@ begin
                          else 'not_eligible_until_time' end,
       blocking_reason = case when d.wait is null then 'none'::ff.blocking_reason
                              else 'waiting_for_retry_backoff' end,
-      outcome = case when d.wait is null then 'failed'::ff.outcome else 'none' end,
+      outcome = case when d.is_cancelled then 'cancelled'::ff.outcome
+                     when d.wait is null then 'failed' else 'none' end,
       attempt_state = case when d.wait is null then 'attempt_terminal'::ff.attempt_state
                            else 'pending_retry_attempt' end,
-      cause = case when d.wait is null then 'fail'::ff.cause else 'schedule_retry' end,
+      cause = case when d.is_cancelled then 'cancel'::ff.cause
+                   when d.wait is null then 'fail' else 'schedule_retry' end,
       version = e.version + 1,
       retry_count = e.retry_count + (d.wait is not null)::integer,
       delayed_until = d.now + d.wait,
@@ -127,6 +134,10 @@ begin
       failure_category = d.category,
       failure_reason = d.reason,
       failure_detail = d.detail,
+      cancellation_reason = case when d.is_cancelled then coalesce((
+        select f.cancel_reason from ff.flow f
+        where f.partition_key = e.partition_key and f.flow_id = e.flow_id), 'flow_cancelled') end,
+      cancelled_by = case when d.is_cancelled then 'flow_cascade' end,
       terminal_at = case when d.wait is null then d.now end,
       trim_at = case when d.wait is null then d.now + e.retention end,
       transitioned_at = d.now,
@@ -136,21 +147,22 @@ begin
     returning d.item, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch,
               e.route_id, e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag,
               e.transitioned_at, e.delayed_until, e.failure_class, e.failure_category,
-              e.total_attempt_count, e.is_awaited
+              e.total_attempt_count, e.is_awaited, e.outcome, e.cancellation_reason
   ),
   logged as (
     insert into ff.event (
       partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
       worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
     select p_partition_key, v_xid, f.execution_id, f.version,
-           case when f.delayed_until is null then 'failed'::ff.event_kind
-                else 'retry_scheduled' end,
-           case when f.delayed_until is null then 'failed'::ff.outcome end,
+           case f.outcome when 'cancelled' then 'cancelled'::ff.event_kind
+                          when 'failed' then 'failed' else 'retry_scheduled' end,
+           nullif(f.outcome, 'none'),
            f.attempt_index, f.last_lease_id, f.epoch, f.last_worker_instance_id, f.route_id,
            f.flow_id, f.namespace, f.instance_tag, f.transitioned_at,
            jsonb_strip_nulls(jsonb_build_object(
              'class', f.failure_class, 'category', f.failure_category,
-             'delayed_until', f.delayed_until))
+             'delayed_until', f.delayed_until, 'reason', f.cancellation_reason,
+             'source', case f.outcome when 'cancelled' then 'flow_cascade' end))
     from failed f
   )
   select array_agg(row(
@@ -176,8 +188,11 @@ begin
     where i.bad_field is not null
   ) a;
   if v_awaited is not null then
-    v_wakes := ff._wake_runs(p_partition_key, v_awaited, v_now);
+    v_wakes := ff._tell_ended(p_partition_key, v_awaited, v_now);
     v_pending := v_wakes.pending_ids;
+    if v_wakes.has_more then
+      v_pending := array_append(v_pending, v_awaited[1]);
+    end if;
   end if;
 
   return query

@@ -4,12 +4,19 @@
 -- all that were started after it are forgotten; with p_fresh all of them are. So can an execution be
 -- treated that is held because its steps do not fit: it is then unblocked, and its attempt goes on.
 --
--- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · runnable held -> runnable
---           eligible (T7); those whom its end concerned and who were not told yet: runnable
---           blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+-- A member of a flow waits again for those of its upstreams that did not succeed, unless it could run
+-- without them; whoever was skipped because of it is replayed as well, and so on from there. In a
+-- flow that is cancelled nothing is replayed.
+--
+-- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · terminal -> runnable
+--           blocked (T29) · runnable held -> runnable eligible (T7); those whom its end concerned
+--           and who were not told yet: runnable blocked -> eligible (T4), unfinished -> terminal
+--           cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input (also a step that is not there) · WF206 not_terminal
---           · WF212 max_replays_exhausted · WF301 not_found
--- Locks:    the execution, waiting up to 2 s; those its end concerned, skipping those that are locked
+--           · WF212 max_replays_exhausted · WF215 flow_already_terminal · WF219 deps_not_satisfied
+--           · WF301 not_found
+-- Locks:    its flow, the execution and those that may be replayed with it, in order of their ids,
+--           waiting up to 2 s for each; those its end concerned, skipping those that are locked
 -- Replay:   already_applied when the version has moved
 drop function if exists ff.replay_execution;
 create function ff.replay_execution(
@@ -35,6 +42,7 @@ declare
   v_now     timestamptz;
   v_is_held boolean;
   v_detail  jsonb;
+  v_state   text;
 begin
   perform ff._check_words(p_actor, p_reason);
   if p_fresh is null or (p_fresh and p_from_step is not null) then
@@ -46,7 +54,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'from_occurrence', 'problem', 'must be a number from 0 on, of a step'));
   end if;
-  v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
+  v_row := ff._lock_for_replay(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
     return;
@@ -69,8 +77,8 @@ begin
         'blocking_reason', v_row.blocking_reason, 'reason', p_reason)) || v_detail);
     return query select 'unblocked', 'waiting', v_row.version + 1, null::jsonb;
   else
-    perform ff._replay_execution(p_partition_key, v_row, p_reason, p_actor, v_detail);
-    return query select 'replayed', 'waiting', v_row.version + 1, null::jsonb;
+    v_state := ff._replay_execution(p_partition_key, v_row, p_reason, p_actor, v_detail);
+    return query select 'replayed', v_state, v_row.version + 1, null::jsonb;
   end if;
 end;
 $$;

@@ -1,9 +1,11 @@
 -- Tell those whom the end of executions concerns and who could not be told at once: they were locked,
--- or too many.
+-- or too many. Who waits for them is counted down, children end with them, and edges that lead away
+-- from them are resolved.
 --
 -- due_in is how soon another call is worth it: null when nobody is left.
 --
--- Moves:    runnable blocked -> runnable eligible (T4, quiet) · unfinished -> terminal cancelled (T23)
+-- Moves:    runnable blocked -> runnable eligible (T4, quiet) · unfinished -> terminal cancelled
+--           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    ended executions, then those they concern, skipping those that are locked
 -- Replay:   nothing left to do the second time
@@ -36,7 +38,7 @@ begin
     limit p_limit
     for no key update skip locked);
   if cardinality(v_ended) > 0 then
-    v_wakes := ff._wake_runs(p_partition_key, v_ended, v_now, p_limit);
+    v_wakes := ff._tell_ended(p_partition_key, v_ended, v_now, p_limit);
     handled := v_wakes.told;
   end if;
   due_in := case

@@ -1,11 +1,13 @@
 -- Let an execution go on now, whatever it waits for: ended, it is replayed; in back-off or delayed,
 -- it is due at once, its sleep over; held, paused or blocked for admission, it is unblocked.
 --
--- Moves:    terminal -> runnable eligible (T28) · runnable delayed -> eligible (T8) · runnable blocked
---           -> eligible (T7); those whom its end concerned and who were not told yet: runnable
---           blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
--- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted · WF301 not_found
--- Locks:    the execution, waiting up to 2 s
+-- Moves:    terminal -> runnable eligible (T28) or blocked (T29) · runnable delayed -> eligible
+--           (T8) · runnable blocked -> eligible (T7); those whom its end concerned and who were
+--           not told yet: runnable blocked -> eligible (T4), unfinished -> terminal cancelled
+--           (T23) or skipped (T5)
+-- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted
+--           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found
+-- Locks:    as ff.replay_execution
 -- Replay:   already_applied when the version has moved
 drop function if exists ff.retry_execution;
 create function ff.retry_execution(
@@ -24,12 +26,13 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  v_row  ff.execution;
-  v_now  timestamptz;
-  v_word text;
+  v_row   ff.execution;
+  v_now   timestamptz;
+  v_word  text;
+  v_state text := 'waiting';
 begin
   perform ff._check_words(p_actor, p_reason);
-  v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
+  v_row := ff._lock_for_replay(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
     return;
@@ -37,7 +40,7 @@ begin
   v_now := ff.now();
   if v_row.phase = 'terminal' then
     v_word := 'replayed';
-    perform ff._replay_execution(p_partition_key, v_row, p_reason, p_actor);
+    v_state := ff._replay_execution(p_partition_key, v_row, p_reason, p_actor);
   elsif v_row.eligibility = 'not_eligible_until_time' then
     v_word := 'promoted';
     if v_row.attempt_state = 'attempt_interrupted' then
@@ -62,6 +65,6 @@ begin
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
       'hint', 'it is neither ended, delayed, held nor blocked'));
   end if;
-  return query select v_word, 'waiting', v_row.version + 1, null::jsonb;
+  return query select v_word, v_state, v_row.version + 1, null::jsonb;
 end;
 $$;

@@ -66,61 +66,12 @@ begin
     from jsonb_array_elements(p_items) with ordinality i(value, n)) j;
 
   if v_sound is not null then
-    -- in the order of the items; an array that no item needs is null
     with given as (
-      select array_agg(i.id) as ids,
-             array_agg(i.route_id) as route_ids,
-             array_agg(i.payload) as payloads,
-             case when count(i.priority) > 0 then array_agg(i.priority) end as priorities,
-             case when count(i.encoding) > 0 then array_agg(i.encoding) end as encodings,
-             case when count(i.delay) > 0 then array_agg(i.delay) end as delays,
-             case when count(i.delayed_until) > 0 then array_agg(i.delayed_until) end as delayed_untils,
-             case when count(i.deadline) > 0 then array_agg(i.deadline) end as deadlines,
-             case when count(i.deadline_at) > 0 then array_agg(i.deadline_at) end as deadline_ats,
-             case when count(i.policy) > 0 then array_agg(i.policy) end as policies,
-             case when count(i.max_reclaims) > 0 then array_agg(i.max_reclaims) end as max_reclaims,
-             case when count(i.tags) > 0 then array_agg(i.tags) end as tags,
-             case when count(i.creator) > 0 then array_agg(i.creator) end as creators,
-             case when count(i.key) > 0 then array_agg(i.key) end as keys,
-             case when count(i.fingerprint) > 0 then array_agg(i.fingerprint) end as fingerprints,
-             case when count(i.scope) > 0 then array_agg(i.scope) end as scopes,
-             case when count(i.wnd) > 0 then array_agg(i.wnd) end as windows,
-             case when count(i.parent_id) > 0 then array_agg(i.parent_id) end as parent_ids,
-             case when count(i.with_parent) > 0 then array_agg(i.with_parent) end as with_parents,
-             case when count(i.trace_context) > 0 then array_agg(i.trace_context) end as trace_contexts,
-             case when count(i.task_version) > 0 then array_agg(i.task_version) end as task_versions
-      from (
-        select (i.v ->> 'execution_id')::uuid as id,
-               (i.v ->> 'route_id')::bigint as route_id,
-               b.payload,
-               (i.v ->> 'priority')::integer as priority,
-               i.v ->> 'payload_encoding' as encoding,
-               interval '1 millisecond' * (i.v ->> 'delay_ms')::double precision as delay,
-               (i.v ->> 'delayed_until')::timestamptz as delayed_until,
-               interval '1 millisecond' * (i.v ->> 'deadline_ms')::double precision as deadline,
-               (i.v ->> 'deadline_at')::timestamptz as deadline_at,
-               i.v ->> 'policy' as policy,
-               (i.v ->> 'max_reclaims')::integer as max_reclaims,
-               i.v ->> 'tags' as tags,
-               i.v ->> 'creator' as creator,
-               i.v ->> 'key' as key,
-               case when i.v ->> 'key' is not null then coalesce(
-                 decode(i.v ->> 'key_fingerprint', 'hex'),
-                 sha256(convert_to(coalesce((
-                   select r.task from ff.route r where r.route_id = (i.v ->> 'route_id')::bigint),
-                   ''), 'utf8') || '\x00'::bytea || coalesce(b.payload, ''))) end as fingerprint,
-               i.v ->> 'key_scope' as scope,
-               interval '1 millisecond' * (i.v ->> 'key_window_ms')::double precision as wnd,
-               (i.v ->> 'parent_id')::uuid as parent_id,
-               (i.v ->> 'with_parent')::boolean as with_parent,
-               i.v ->> 'trace_context' as trace_context,
-               i.v ->> 'task_version' as task_version
-        from jsonb_array_elements(p_items) with ordinality i(v, n)
-        cross join lateral (
-          select coalesce(decode(i.v ->> 'payload_base64', 'base64'),
-                          convert_to((i.v -> 'payload')::text, 'utf8')) as payload) b
-        where i.n = any (v_sound)
-        order by i.n) i
+      select r.ids, r.route_ids, r.payloads, r.priorities, r.encodings, r.delays, r.delayed_untils,
+             r.deadlines, r.deadline_ats, r.policies, r.max_reclaims, r.tags, r.creators, r.keys,
+             r.fingerprints, r.scopes, r.windows, r.parent_ids, r.with_parents, r.trace_contexts,
+             r.task_versions
+      from ff._read_items(p_items, v_sound) r
     ),
     told as (
       select s.item, s.outcome, s.execution_id, s.detail

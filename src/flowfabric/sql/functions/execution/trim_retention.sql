@@ -6,11 +6,13 @@
 -- they were made, so where they get too young to have ended long ago the walk jumps to the first
 -- that is no time at all, and at the end it starts again. due_in is how soon another call is worth
 -- it: null once the walk has been around. Events of an execution stay p_event_floor after its end. A
--- child stays while its parent goes on: a later run of that would submit it again.
+-- child stays while its parent goes on: a later run of that would submit it again. A member of a flow
+-- stays until all of them have ended; its edges and groups go with it, and the flow with the last one.
 --
 -- Moves:    a terminal execution is gone
 -- Refuses:  WF001 invalid_input
--- Locks:    executions, skipping those that are locked; the position of the walk, if it is free
+-- Locks:    executions and their flows, skipping those that are locked; the position of the walk, if
+--           it is free
 -- Replay:   nothing left to do the second time
 drop function if exists ff.trim_retention;
 create function ff.trim_retention(
@@ -56,11 +58,15 @@ begin
     where e.partition_key = p_partition_key and e.trim_at <= v_now and e.phase = 'terminal'
       and case
             when e.wakes_pending then false
-            when e.parent_id is null then true
-            else not exists (
+            when e.parent_id is not null and exists (
               select from ff.execution p
               where p.partition_key = p_partition_key and p.execution_id = e.parent_id
-                and p.phase <> 'terminal') end
+                and p.phase <> 'terminal') then false
+            when e.flow_id is null then true
+            else not exists (
+              select from ff.execution m
+              where m.partition_key = p_partition_key and m.flow_id = e.flow_id
+                and m.phase <> 'terminal') end
     order by e.trim_at
     limit p_limit
     for update skip locked);
@@ -85,6 +91,7 @@ begin
     end if;
   end if;
 
+  v_doomed := ff._free_to_trim(p_partition_key, v_doomed, v_now);
   if cardinality(v_doomed) > 0 then
     perform ff._trim_executions(p_partition_key, v_doomed, p_event_floor, v_now);
   end if;

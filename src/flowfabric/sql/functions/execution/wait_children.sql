@@ -1,9 +1,10 @@
 -- Let the holder of a lease wait for what its execution depends on: the same attempt goes on then.
 --
--- Without an open dependency there is nothing to wait for, and the execution is eligible at once.
+-- It waits while a group of its dependencies is undecided and has an edge that is. Without one there is
+-- nothing to wait for, and the execution is eligible at once.
 --
--- Moves:    active -> runnable eligible, attempt interrupted (T16); a lease found expired is marked so
---           (T19)
+-- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); a lease found expired
+--           is marked so (T19)
 -- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   the lease that was given up gets `waiting` again
@@ -21,11 +22,18 @@ language plpgsql
 security definer
 set search_path = ''
 set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
   v_verdict ff.verdict;
   v_now     timestamptz;
+  v_open    integer;
 begin
   v_verdict := (ff._judge_leases(
     p_partition_key, p_namespace, 'wait_children', array[p_execution_id], array[p_lease_id], array[p_epoch],
@@ -37,10 +45,24 @@ begin
     return;
   end if;
   v_now := ff.now();
-  perform ff._interrupt_executions(
-    p_partition_key, array[p_execution_id], 'wait_children', 'eligible_now', 'waiting_for_worker',
-    'wait_children', 'waiting', 'waiting_children', v_now,
-    p_detail => jsonb_build_object('open', 0));
+  select count(*) into v_open
+  from ff.edge_group y
+  join ff.edge g
+    on g.partition_key = y.partition_key and g.downstream_id = y.downstream_id
+      and g.group_no = y.group_no
+  where y.partition_key = p_partition_key and y.downstream_id = p_execution_id
+    and case when y.state = 'pending' and g.resolution = 'unsatisfied' then true else false end;
+  if v_open > 0 then
+    perform ff._interrupt_executions(
+      p_partition_key, array[p_execution_id], 'wait_children', 'blocked_by_dependencies',
+      'waiting_for_children', 'wait_children', 'waiting', 'waiting_children', v_now,
+      p_detail => jsonb_build_object('open', v_open));
+  else
+    perform ff._interrupt_executions(
+      p_partition_key, array[p_execution_id], 'wait_children', 'eligible_now',
+      'waiting_for_worker', 'wait_children', 'waiting', 'waiting_children', v_now,
+      p_detail => jsonb_build_object('open', 0));
+  end if;
   return query select 'waiting', null::jsonb;
 end;
 $$;

@@ -81,6 +81,7 @@ begin
       'expected_attempt_index', p_expected_attempt_index, 'attempt_index', v_row.attempt_index));
   end if;
   perform ff._check_lane(v_row.route_id, v_now);
+  perform ff._check_flow(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
   v_word := ff._use_grant(p_partition_key, p_execution_id, 'resume', p_key, p_worker_id, v_now);

@@ -7,7 +7,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF002 capability_mismatch · WF205 not_eligible
---           · WF207 not_leaseable (its lane is paused or disabled) · WF301 not_found · WF405 grant_exists
+--           · WF207 not_leaseable (its lane is not worked, or its flow cancelled) · WF301 not_found
+--           · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same key and worker get the same answer as long as the grant lives
 drop function if exists ff.issue_claim_grant;
@@ -65,6 +66,7 @@ begin
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
   end if;
   perform ff._check_lane(v_row.route_id, v_now);
+  perform ff._check_flow(p_partition_key, v_row.flow_id);
   v_missing := ff._missing_capabilities(v_row.route_id, p_capabilities);
   if v_missing is not null then
     perform ff._refuse('WF002', 'capability_mismatch', jsonb_build_object(

@@ -1,11 +1,11 @@
 -- Grant an execution to the operator and use the grant up, all in one: nothing is left behind.
 --
 -- An interrupted attempt goes on, anything else starts a new one. Capabilities and the state of the
--- lane do not matter: whoever calls this knows what it is doing.
+-- lane do not matter: whoever calls this knows what it is doing. That its flow is cancelled does.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed)
--- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found · WF404 lease_conflict
---           · WF405 grant_exists
+-- Refuses:  WF001 invalid_input · WF205 not_eligible · WF207 not_leaseable · WF301 not_found
+--           · WF404 lease_conflict · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same p_claim_id gets the same lease as long as it is current
 drop function if exists ff.issue_grant_and_claim;
@@ -76,6 +76,7 @@ begin
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'phase', v_row.phase, 'eligibility', v_row.eligibility, 'ownership', v_row.ownership));
   end if;
+  perform ff._check_flow(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
   -- One that is over goes; a live one is somebody else's.

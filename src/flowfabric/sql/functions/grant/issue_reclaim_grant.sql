@@ -4,9 +4,9 @@
 -- pause between reclaims; the limit of reclaims counts, and ends the execution here. What is refused
 -- for the execution's state comes back as the outcome, so that these two are kept.
 --
--- Moves:    active leased -> active lease_expired_reclaimable (T19),
---           active -> terminal failed (T22 over the limit of reclaims); those this concerns:
---           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+-- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed
+--           (T22 over the limit of reclaims); those this concerns: runnable blocked -> eligible
+--           (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · not_reclaimable · reclaim_cap_exceeded
 -- Locks:    the execution, waiting up to 2 s, then its grant

@@ -6,7 +6,8 @@
 --
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19),
 --           active -> terminal failed (T22 over the limit of reclaims); those this concerns:
---           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+--           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23) or skipped
+--           (T5)
 -- Refuses:  WF001 invalid_input (also a grant of another worker) · WF207 not_leaseable (its
 --           lane is paused or disabled) · WF301 not_found
 --           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired

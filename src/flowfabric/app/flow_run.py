@@ -1,0 +1,465 @@
+"""A flow run: the handle of one stored flow and of the executions it is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from flowfabric.app.joins import endings_of
+from flowfabric.app.run import Run, seconds_of
+from flowfabric.core.errors import (
+    ExecutionSkipped,
+    FlowFabricError,
+    FlowNotFound,
+    InvalidInput,
+    ResultTimeout,
+)
+from flowfabric.core.execution import Ending
+from flowfabric.core.flow import (
+    EdgeInfo,
+    FlowCancellation,
+    FlowInfo,
+    FlowMember,
+    FlowRetried,
+    FlowState,
+    FlowSummary,
+    GroupInfo,
+)
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.states import FlowCancelPolicy, PublicState, Resolution
+from flowfabric.drawing import Picture, as_svg, as_tree, picture_of
+
+if TYPE_CHECKING:
+    from flowfabric.app.app import App
+    from flowfabric.app.flow import Node
+    from flowfabric.client import FlowFabric
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# How many members or edges are read, and how many results are, in one call.
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One execution of a flow. The last ones are those that no other waits for."""
+
+    id: ExecutionId
+    task: str
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlowGraph:
+    """A flow as it stands: its members and what waits for what. As text it is a tree."""
+
+    info: FlowInfo
+    summary: FlowSummary
+    members: Sequence[FlowMember]
+    edges: Sequence[EdgeInfo]
+
+    @property
+    def groups(self) -> Sequence[GroupInfo]:
+        """The groups of edges into members, as they are judged."""
+        return self.info.groups
+
+    def __str__(self) -> str:
+        rows = as_tree(self._picture())
+        return "\n".join([f"{self.info.flow_kind}  {self.summary.state}", *map(str, rows)])
+
+    def svg(self) -> str:
+        """A drawing of the flow, as an SVG document."""
+        return as_svg(self._picture())
+
+    def _picture(self) -> Picture:
+        return picture_of(
+            self.info.flow_kind, self.summary.state, self.members, self.edges, self.groups
+        )
+
+
+class FlowRun:
+    """One stored flow, as its submitter sees it.
+
+    `name` is that of the flow; of a run that `app.get_flow` gave, it is empty until something was
+    asked.
+    """
+
+    __slots__ = ("_app", "_is_stored", "_members", "id", "is_duplicate", "name")
+
+    def __init__(
+        self,
+        app: App,
+        id: FlowId,
+        *,
+        name: str = "",
+        members: Mapping[str, Member] | None = None,
+        is_duplicate: bool = False,
+        is_stored: bool = True,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.is_duplicate = is_duplicate
+        self._app = app
+        self._members = members
+        self._is_stored = is_stored
+
+    def __repr__(self) -> str:
+        return f"FlowRun({self.name or 'unknown'}, {self.id})"
+
+    @overload
+    async def result(
+        self, node: None = None, /, *, timeout: float | timedelta | None = None
+    ) -> Any: ...
+    @overload
+    async def result(self, node: Node[T], /, *, timeout: float | timedelta | None = None) -> T: ...
+    @overload
+    async def result(self, node: str, /, *, timeout: float | timedelta | None = None) -> Any: ...
+
+    async def result(
+        self, node: Node[Any] | str | None = None, /, *, timeout: float | timedelta | None = None
+    ) -> Any:
+        """Wait for the end of a node and return its result: of the one that no other waits for,
+        if there is only one such, or of the node that is named.
+
+        Raises as `Run.result` does. If the node was skipped, the error is that of the node which
+        did not succeed and because of which it was. In a handler, outside its steps, waiting leaves
+        the worker free, unless there is a `timeout`.
+        """
+        members = await self._known()
+        if node is None:
+            last = await self.last_nodes()
+            if len(last) != 1:
+                raise InvalidInput(
+                    field="node",
+                    problem=f"{self.name} has {len(last)} last nodes ({_some(last)}): ask for one "
+                    "of them by result(node), or for all by results()",
+                )
+            name = last[0]
+        else:
+            name = self._name_of(members, node)
+        return await self._result(name, timeout)
+
+    async def results(
+        self, *, timeout: float | timedelta | None = None, return_exceptions: bool = False
+    ) -> dict[str, Any]:
+        """Wait until all nodes have ended and return their results by name.
+
+        If one of the last nodes, which no other waits for, does not complete, that is raised as
+        soon as it is known, as `result` does. Other nodes that did not complete were not needed,
+        and are left out. With `return_exceptions` nothing is raised, and every node is there, with
+        its result or with the error that its run raises.
+        """
+        members = await self._known()
+        seconds = seconds_of(timeout)
+        try:
+            async with asyncio.timeout(seconds):
+                client = await self._client()
+                if not return_exceptions:
+                    await self._wait_for_last(client, members, is_patient=seconds is None)
+                await self._wait_for_all(client, members, is_patient=seconds is None)
+        except TimeoutError as error:
+            raise await self._late(seconds) from error
+        return await self._collected(client, members, return_exceptions=return_exceptions)
+
+    async def wait(self, *, timeout: float | timedelta | None = None) -> FlowState:
+        """Wait until all nodes have ended, however they do, and return what the flow has become."""
+        members = await self._known()
+        seconds = seconds_of(timeout)
+        try:
+            async with asyncio.timeout(seconds):
+                client = await self._client()
+                await self._wait_for_all(client, members, is_patient=seconds is None)
+        except TimeoutError as error:
+            raise await self._late(seconds) from error
+        return await self.state()
+
+    async def state(self) -> FlowState:
+        """What the flow is doing now, in one word."""
+        return (await self.summary()).state
+
+    async def summary(self) -> FlowSummary:
+        """How many nodes are in which state."""
+        summary = await (await self._client()).flows.summary(self.id)
+        if summary is None:
+            raise self._missing()
+        return summary
+
+    async def graph(self) -> FlowGraph:
+        """The flow as it stands now: its members and what waits for what."""
+        client = await self._client()
+        info = await client.flows.describe(self.id)
+        if info is None:
+            raise self._missing()
+        self.name = info.flow_kind
+        flows = client.flows
+        return FlowGraph(
+            info, await self.summary(), await flows.members(self.id), await flows.edges(self.id)
+        )
+
+    async def cancel(
+        self,
+        reason: str | None = None,
+        *,
+        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        actor: str | None = None,
+        wait: timedelta | float | None = None,
+    ) -> FlowCancellation:
+        """Cancel the flow: all of its nodes that have not ended, with `policy="cancel_pending"`
+        those that do not run, with `"flow_only"` none, but nothing can be added any more.
+
+        Nodes are cancelled in the background, unless `wait` says how long to wait for their end.
+        """
+        client = await self._client()
+        seconds = seconds_of(wait, field="wait")
+        return await client.flows.cancel(
+            self.id,
+            policy=policy,
+            reason=reason,
+            actor=actor,
+            wait=None if seconds is None else timedelta(seconds=seconds),
+        )
+
+    async def retry_failed(
+        self, reason: str | None = None, *, actor: str | None = None
+    ) -> FlowRetried:
+        """Run every node again that failed or ran out of time, and with it those that were skipped
+        because of it."""
+        return await (await self._client()).flows.retry_failed(self.id, reason=reason, actor=actor)
+
+    async def nodes(self) -> dict[str, Run[Any]]:
+        """The runs of its nodes by name, in the order they were added."""
+        members = await self._known()
+        return {name: self._run(members[name]) for name in members}
+
+    async def last_nodes(self) -> list[str]:
+        """The names of the nodes that no other waits for."""
+        return [name for name, member in (await self._known()).items() if member.is_last]
+
+    @overload
+    def node(self, node: Node[T], /) -> Run[T]: ...
+    @overload
+    def node(self, node: str, /) -> Run[Any]: ...
+
+    def node(self, node: Node[Any] | str, /) -> Run[Any]:
+        """The run of a node; of a flow that was found by its id, `await nodes()` first."""
+        if self._members is None:
+            raise RuntimeError("the nodes of this flow are not known yet: await nodes() first")
+        return self._run(self._members[self._name_of(self._members, node)])
+
+    # For synchronous code.
+
+    def retry_failed_sync(
+        self, reason: str | None = None, *, actor: str | None = None
+    ) -> FlowRetried:
+        """`retry_failed` for synchronous code."""
+        return self._call(lambda: self.retry_failed(reason, actor=actor), "run.retry_failed()")
+
+    @overload
+    def result_sync(
+        self, node: None = None, /, *, timeout: float | timedelta | None = None
+    ) -> Any: ...
+    @overload
+    def result_sync(self, node: Node[T], /, *, timeout: float | timedelta | None = None) -> T: ...
+    @overload
+    def result_sync(self, node: str, /, *, timeout: float | timedelta | None = None) -> Any: ...
+
+    def result_sync(self, node: Any = None, /, *, timeout: float | timedelta | None = None) -> Any:
+        """`result` for synchronous code."""
+        return self._call(lambda: self.result(node, timeout=timeout), "run.result()")
+
+    def results_sync(
+        self, *, timeout: float | timedelta | None = None, return_exceptions: bool = False
+    ) -> dict[str, Any]:
+        """`results` for synchronous code."""
+        return self._call(
+            lambda: self.results(timeout=timeout, return_exceptions=return_exceptions),
+            "run.results()",
+        )
+
+    def wait_sync(self, *, timeout: float | timedelta | None = None) -> FlowState:
+        """`wait` for synchronous code."""
+        return self._call(lambda: self.wait(timeout=timeout), "run.wait()")
+
+    def state_sync(self) -> FlowState:
+        """`state` for synchronous code."""
+        return self._call(self.state, "run.state()")
+
+    def summary_sync(self) -> FlowSummary:
+        """`summary` for synchronous code."""
+        return self._call(self.summary, "run.summary()")
+
+    def graph_sync(self) -> FlowGraph:
+        """`graph` for synchronous code."""
+        return self._call(self.graph, "run.graph()")
+
+    def nodes_sync(self) -> dict[str, Run[Any]]:
+        """`nodes` for synchronous code."""
+        return self._call(self.nodes, "run.nodes()")
+
+    def cancel_sync(
+        self,
+        reason: str | None = None,
+        *,
+        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        actor: str | None = None,
+        wait: timedelta | float | None = None,
+    ) -> FlowCancellation:
+        """`cancel` for synchronous code."""
+        return self._call(
+            lambda: self.cancel(reason, policy=policy, actor=actor, wait=wait), "run.cancel()"
+        )
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, R]], instead: str) -> R:
+        return self._app.portal.call(work, instead)
+
+    async def _client(self) -> FlowFabric:
+        return await self._app.client()
+
+    async def _known(self) -> Mapping[str, Member]:
+        """The members; of a flow that was found by its id they are read once."""
+        if self._members is None or not self._is_stored:
+            client = await self._client()
+            info = await client.flows.describe(self.id)
+            if info is None:
+                raise self._missing()
+            self.name = info.flow_kind
+            self._is_stored = True
+        if self._members is None:
+            found = await client.flows.members(self.id)
+            waited_for = {edge.upstream_id for edge in await client.flows.edges(self.id)}
+            self._members = {
+                one.name or str(one.id.uuid): Member(one.id, one.task, one.id not in waited_for)
+                for one in found
+            }
+        return self._members
+
+    def _name_of(self, members: Mapping[str, Member], node: Node[Any] | str) -> str:
+        name = node if isinstance(node, str) else node.name
+        member = members.get(name)
+        if member is None or (not isinstance(node, str) and node.id != member.id):
+            raise InvalidInput(
+                field="node",
+                problem=f"{name!r} is not a node of {self.name}; there are: {_some(list(members))}",
+            )
+        return name
+
+    def _run(self, member: Member) -> Run[Any]:
+        return self._app.run_of(member.id, member.task, is_stored=self._is_stored)
+
+    async def _result(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        assert self._members is not None
+        run = self._run(self._members[name])
+        try:
+            return await run.result(timeout)
+        except FlowFabricError as error:
+            error.add_note(f"It is the node {name} of the flow {self.name}, {self.id}.")
+            if not isinstance(error, ExecutionSkipped):
+                raise
+            cause = await self._cause(self._members[name].id)
+            if cause is None:
+                raise
+            skipped = name
+        return await self._raise(cause, skipped)
+
+    async def _raise(self, name: str, skipped: str) -> Any:
+        try:
+            return await self._result(name, 0)
+        except FlowFabricError as error:
+            error.add_note(f"{skipped} was skipped because of it.")
+            raise
+
+    async def _cause(self, id: ExecutionId) -> str | None:
+        """The node because of which another was skipped, directly or not: the first of them to
+        end."""
+        client = await self._client()
+        broken: dict[ExecutionId, list[ExecutionId]] = {}
+        for edge in await client.flows.edges(self.id):
+            if edge.resolution is Resolution.IMPOSSIBLE:
+                broken.setdefault(edge.downstream_id, []).append(edge.upstream_id)
+        reached, left = {id}, [id]
+        while left:
+            for upstream in broken.get(left.pop(), ()):
+                if upstream not in reached:
+                    reached.add(upstream)
+                    left.append(upstream)
+        causes = [
+            one
+            for one in await client.flows.members(self.id)
+            if one.id in reached
+            and one.public_state.is_terminal
+            and one.public_state not in (PublicState.SKIPPED, PublicState.COMPLETED)
+        ]
+        first = min(causes, key=lambda one: (one.terminal_at, one.id), default=None)
+        return None if first is None else first.name or str(first.id.uuid)
+
+    async def _wait_for_last(
+        self, client: FlowFabric, members: Mapping[str, Member], *, is_patient: bool
+    ) -> None:
+        """Wait for the last nodes, and raise for the first of them that did not complete."""
+        names = {member.id.uuid: name for name, member in members.items() if member.is_last}
+        last = [member.id for member in members.values() if member.is_last]
+        async with aclosing(endings_of(client, last, is_patient=is_patient)) as endings:
+            async for ending in endings:
+                if ending.public_state is not PublicState.COMPLETED:
+                    await self._result(names[ending.execution_id], 0)
+
+    async def _wait_for_all(
+        self, client: FlowFabric, members: Mapping[str, Member], *, is_patient: bool
+    ) -> None:
+        ids = [member.id for member in members.values()]
+        async for _ in endings_of(client, ids, is_patient=is_patient):
+            pass
+
+    async def _collected(
+        self, client: FlowFabric, members: Mapping[str, Member], *, return_exceptions: bool
+    ) -> dict[str, Any]:
+        ids = [member.id.uuid for member in members.values()]
+        endings: dict[Any, Ending] = {}
+        for start in range(0, len(ids), PAGE):
+            page = ids[start : start + PAGE]
+            for ending in await client.executions.read_results(self.id.partition_key, page):
+                endings[ending.execution_id] = ending
+        found: dict[str, Any] = {}
+        for name, member in members.items():
+            one = endings.get(member.id.uuid)
+            if one is not None and one.public_state is PublicState.COMPLETED:
+                found[name] = self._run(member).decode(one)
+            elif return_exceptions:
+                found[name] = await self._error(self._run(member), one)
+        return found
+
+    async def _error(self, run: Run[Any], ending: Ending | None) -> FlowFabricError:
+        """What `result` of a node would raise."""
+        try:
+            if ending is None:  # replayed or trimmed just now
+                await run.result(0)
+            else:
+                await run.conclude(ending)
+        except FlowFabricError as error:
+            return error
+        raise AssertionError("a run that did not complete raises")
+
+    async def _late(self, seconds: float | None) -> ResultTimeout:
+        summary = await self.summary()
+        return ResultTimeout(
+            f"{self.name} has not ended within {seconds:g} s: {summary.unfinished} of its "
+            f"{summary.total} nodes are unfinished. It goes on: ask again to keep waiting.",
+            flow_id=self.id,
+            state=summary.state,
+        )
+
+    def _missing(self) -> FlowNotFound:
+        text = (
+            f"There is no flow {self.id} in this namespace: it was trimmed, or the transaction "
+            "that submitted it was rolled back or has not committed yet."
+        )
+        return FlowNotFound(text, flow_id=self.id)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:5], "..."] if len(names) > 5 else names)

@@ -1,0 +1,266 @@
+"""Ending flows before their time, and letting what failed in them run again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+from uuid import UUID, uuid4
+
+from flowfabric.client.steering import check_words
+from flowfabric.client.wakes import Wakes
+from flowfabric.core.errors import (
+    FlowAlreadyTerminal,
+    FlowCancelTimeout,
+    FlowFabricError,
+    FlowNotFound,
+    InvalidInput,
+    Refused,
+    RetryExhausted,
+)
+from flowfabric.core.flow import (
+    FlowCancellation,
+    FlowCancelOutcome,
+    FlowRetried,
+    MembersCancelled,
+)
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.states import FlowCancelPolicy, PublicState
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
+
+# From then on a reconciler ends the members, if whoever cancelled the flow has not.
+GRACE = timedelta(seconds=30)
+# How many members one call ends.
+_BATCH = 100
+# How many members are read at once.
+_PAGE = 500
+# Whoever is locked is tried again so soon; after that every tenth of a second, if somebody waits.
+_PAUSES = (0.005, 0.02, 0.05)
+_PAUSE = 0.1
+# Whoever is held for so long without a break counts as held for good.
+_HELD_SECONDS = 2.0
+
+
+class FlowCancelling:
+    """What ends flows before their time, and lets what failed in them run again."""
+
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        self._database = database
+        self._namespace = namespace
+        self._wakes = Wakes(database)
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Let what ends members in the background come to its end."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def cancel(
+        self,
+        id: FlowId,
+        *,
+        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        reason: str | None = None,
+        actor: str | None = None,
+        wait: timedelta | None = None,
+        grace: timedelta = GRACE,
+    ) -> FlowCancellation:
+        """Cancel a flow. No member of it starts any more; those it has are ended by the policy:
+        all, those that do not run (`cancel_pending`), or none (`flow_only`).
+
+        With `wait` the call returns when every one of them has ended, else FlowCancelTimeout is
+        raised; without, they are ended behind it. Either way they are, whatever crashes.
+        """
+        if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):
+            raise InvalidInput(field="wait", problem="must be a timedelta, from nothing on")
+        answer, open_count = await self._header(id, policy, reason, actor, grace)
+        if open_count == 0:
+            return answer
+        if wait is None:
+            task = asyncio.create_task(self._end_behind(id))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+            if answer.outcome is FlowCancelOutcome.CANCELLED:
+                return replace(answer, outcome=FlowCancelOutcome.SCHEDULED)
+            return answer
+        held = await self._end_members(id, wait)
+        if held:
+            return replace(answer, outcome=FlowCancelOutcome.PARTIALLY_CANCELLED, failed=held)
+        return answer
+
+    async def retry_failed(
+        self, id: FlowId, *, reason: str | None = None, actor: str | None = None
+    ) -> FlowRetried:
+        """Replay every member that failed or expired; whoever was skipped because of one is
+        replayed with it. In a cancelled flow nothing is replayed."""
+        partition, uuid = flow_place(id)
+        check_words(reason=reason, actor=actor)
+        if not await self._database.call(functions.DESCRIBE_FLOW, partition, self._namespace, uuid):
+            raise FlowNotFound(id=str(id))
+        told = FlowRetried([], {})
+        after: UUID | None = None
+        while page := await self._database.call(
+            *(functions.LIST_FLOW_MEMBERS, partition, self._namespace, uuid, after, _PAGE),
+            [PublicState.FAILED, PublicState.EXPIRED],
+        ):
+            for row in page:
+                member = ExecutionId.of(partition, row["execution_id"])
+                try:
+                    # If it has moved since it was read, somebody else let it run.
+                    await self._database.call(
+                        *(functions.REPLAY_EXECUTION, partition, self._namespace, member.uuid),
+                        *(reason, actor, None, 0, False, row["version"]),
+                    )
+                except FlowAlreadyTerminal:
+                    raise
+                except (Refused, RetryExhausted) as error:
+                    told.refused[member] = error
+                else:
+                    told.replayed.append(member)
+            after = page[-1]["execution_id"]
+        return told
+
+    async def cancel_header(
+        self,
+        id: FlowId,
+        *,
+        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        reason: str | None = None,
+        actor: str | None = None,
+        grace: timedelta = GRACE,
+    ) -> FlowCancellation:
+        """Cancel a flow and write down whom it has yet to end, for others to do it."""
+        answer, open_count = await self._header(id, policy, reason, actor, grace)
+        if open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
+            return replace(answer, outcome=FlowCancelOutcome.SCHEDULED)
+        return answer
+
+    async def cancel_members(self, id: FlowId, *, limit: int = 100) -> MembersCancelled:
+        """End the next members of a cancelled flow."""
+        partition, uuid = flow_place(id)
+        row = (
+            await self._database.call(
+                functions.CANCEL_MEMBERS, partition, self._namespace, uuid, limit
+            )
+        )[0]
+        if row["wakes_pending"]:
+            await self._wakes.resolve(partition)
+        return MembersCancelled(
+            row["handled"],
+            row["remaining"],
+            row["draining"],
+            [ExecutionId.of(partition, one) for one in row["remaining_ids"]],
+        )
+
+    async def ack_cancel_member(self, id: FlowId, member: ExecutionId) -> int:
+        """Take a member that has ended off the backlog of its flow; returns how many are left."""
+        partition, uuid = flow_place(id)
+        if not isinstance(member, ExecutionId) or member.partition_key != partition:
+            raise InvalidInput(field="member", problem=f"{member!r} is not a member of {id}")
+        row = (
+            await self._database.call(
+                functions.ACK_CANCEL_MEMBER, partition, self._namespace, uuid, member.uuid
+            )
+        )[0]
+        remaining: int = row["remaining"]
+        return remaining
+
+    async def cancel_backlog(
+        self, *, partition: int = 0, limit: int = 500
+    ) -> tuple[int, timedelta | None]:
+        """End the members of flows whose canceller has not; returns how many, and how long until
+        the next ones are due."""
+        row = (await self._database.call(functions.CANCEL_BACKLOG, partition, limit))[0]
+        return row["handled"], row["due_in"]
+
+    async def _header(
+        self,
+        id: FlowId,
+        policy: FlowCancelPolicy | str,
+        reason: str | None,
+        actor: str | None,
+        grace: timedelta,
+    ) -> tuple[FlowCancellation, int]:
+        partition, uuid = flow_place(id)
+        check_words(reason=reason, actor=actor)
+        if not isinstance(grace, timedelta):
+            raise InvalidInput(field="grace", problem="must be a timedelta")
+        row = (
+            await self._database.call(
+                functions.CANCEL_FLOW_HEADER,
+                partition,
+                self._namespace,
+                uuid,
+                str(policy),
+                reason,
+                actor,
+                grace,
+                uuid4(),
+            )
+        )[0]
+        return _read(id, row), row["open_count"]
+
+    async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
+        """End the members until none is left; returns those that somebody holds for good."""
+        started = moved = monotonic()
+        pauses = iter(_PAUSES)
+        while True:
+            step = await self.cancel_members(id, limit=_BATCH)
+            if step.remaining == step.draining == 0:
+                return []
+            now = monotonic()
+            if step.handled:
+                moved, pauses = now, iter(_PAUSES)
+            elif step.held and not step.draining and now - moved >= _HELD_SECONDS:
+                return step.held
+            if now - started >= wait.total_seconds():
+                raise FlowCancelTimeout(
+                    f"{step.remaining + step.draining} members of {id} have not ended within "
+                    f"{wait.total_seconds():g} s; they go on ending.",
+                    id=str(id),
+                    remaining=step.remaining,
+                    draining=step.draining,
+                )
+            if not step.handled:
+                left = wait.total_seconds() - (now - started)
+                await asyncio.sleep(min(next(pauses, _PAUSE), left))
+
+    async def _end_behind(self, id: FlowId) -> None:
+        pauses = iter(_PAUSES)
+        try:
+            while (step := await self.cancel_members(id, limit=_BATCH)).remaining:
+                if step.handled:
+                    continue
+                pause = next(pauses, None)
+                if pause is None:
+                    return
+                await asyncio.sleep(pause)
+        except FlowFabricError as error:
+            # The flow is cancelled; a reconciler does the rest.
+            ENGINE_LOGGER.debug("members of %s left to the reconciler: %s", id, error)
+
+
+def flow_place(id: FlowId) -> tuple[int, UUID]:
+    """Where a flow is; whatever else was given is told what an id is."""
+    if not isinstance(id, FlowId):
+        raise InvalidInput(
+            field="id",
+            problem=f"must be a FlowId, not {type(id).__name__}; FlowId.parse(text) makes one",
+        )
+    return id.partition_key, id.uuid
+
+
+def _read(id: FlowId, row: Any) -> FlowCancellation:
+    return FlowCancellation(
+        id=id,
+        outcome=FlowCancelOutcome(row["outcome"]),
+        policy=FlowCancelPolicy(row["policy"]),
+        reason=row["reason"],
+        member_count=row["member_count"],
+        members=[ExecutionId.of(id.partition_key, one) for one in row["members"]],
+        failed=[],
+    )

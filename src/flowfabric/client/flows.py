@@ -1,0 +1,208 @@
+"""Flows: graphs of executions, stored whole or built step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from uuid import UUID
+
+from flowfabric.client.flow_cancel import FlowCancelling
+from flowfabric.client.flow_reads import FlowReads, flow_address
+from flowfabric.client.joining import SUBMIT_FLOW, Joining, read_flow_answer
+from flowfabric.client.refusals import refusal
+from flowfabric.client.steering import place
+from flowfabric.client.wakes import is_pending
+from flowfabric.core.errors import InvalidInput, UnknownRoute
+from flowfabric.core.execution import (
+    DEFAULT_NAMESPACE,
+    MAX_NAME_BYTES,
+    Claimed,
+    check_tags,
+    check_text,
+)
+from flowfabric.core.flow import (
+    MAX_KIND_BYTES,
+    DependencyApplied,
+    EdgeStaged,
+    FlowCreated,
+    FlowSubmitted,
+    Graph,
+    MemberAdded,
+    Policy,
+)
+from flowfabric.core.ids import ExecutionId, FlowId, mint_flow, uuid7
+from flowfabric.core.states import DependencyKind, PublicState
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+
+
+class Flows(FlowReads, FlowCancelling):
+    """What can be done with flows: stored and built here, read in `flow_reads`, ended in
+    `flow_cancel`."""
+
+    def __init__(self, database: Database, joining: Joining, namespace: str | None) -> None:
+        FlowReads.__init__(self, database, namespace)
+        FlowCancelling.__init__(self, database, namespace)
+        self._joining = joining
+
+    async def submit(self, graph: Graph) -> FlowSubmitted:
+        """Store a whole flow: all of it or nothing. The same graph again is a duplicate."""
+        graph.check()
+        submissions = [node.submission for node in graph.nodes]
+        for is_last in (False, True):
+            where = await self._joining.place(submissions)
+            rows = await self._database.call(SUBMIT_FLOW, *where.flow_arguments(graph))
+            answer = read_flow_answer(str(rows[0][0]), graph)
+            if isinstance(answer, FlowSubmitted):
+                return answer
+            if is_last or not isinstance(answer, UnknownRoute):
+                raise answer
+            # The database was made anew under a client that remembers the old one's routes.
+            self._joining.forget()
+        raise AssertionError("unreachable")
+
+    async def create(
+        self,
+        flow_kind: str,
+        *,
+        id: FlowId | None = None,
+        tags: Mapping[str, str] | None = None,
+        creator: str | None = None,
+        namespace: str | None = None,
+    ) -> FlowCreated:
+        """Make an empty flow; with the id of one that is there, that one stays as it is."""
+        check_text("flow_kind", flow_kind, MAX_KIND_BYTES)
+        check_tags(tags or {})
+        if creator is not None:
+            check_text("creator", creator, MAX_NAME_BYTES)
+        id = mint_flow() if id is None else id
+        rows = await self._database.call(
+            functions.CREATE_FLOW,
+            *flow_address(id, namespace or self._namespace or DEFAULT_NAMESPACE),
+            flow_kind,
+            json.dumps(dict(tags)) if tags else None,
+            creator,
+        )
+        return FlowCreated(id, is_new=rows[0]["outcome"] == "created")
+
+    async def add_execution(
+        self, id: FlowId, execution: ExecutionId, *, name: str | None = None
+    ) -> MemberAdded:
+        """Make an execution a member of a flow, whatever state it is in; it can be in one only."""
+        if name is not None:
+            check_text("name", name, MAX_NAME_BYTES)
+        row = (
+            await self._database.call(
+                functions.ADD_EXECUTION_TO_FLOW,
+                *flow_address(id, self._namespace),
+                _inside(id, "execution_id", execution),
+                name,
+            )
+        )[0]
+        return MemberAdded(
+            execution, row["outcome"] == "added", row["node_count"], row["graph_revision"]
+        )
+
+    async def stage_dependency_edge(
+        self,
+        id: FlowId,
+        upstream: ExecutionId,
+        downstream: ExecutionId,
+        *,
+        expected_graph_revision: int,
+        edge_id: UUID | None = None,
+        kind: DependencyKind | str = DependencyKind.SUCCESS_ONLY,
+        data_passing_ref: str | None = None,
+        group: int = 0,
+    ) -> EdgeStaged:
+        """Say that one member will wait for another; StaleGraphRevision if the graph has changed
+        since the caller read it. Apply it to let it take effect."""
+        row = (
+            await self._database.call(
+                functions.STAGE_DEPENDENCY_EDGE,
+                *flow_address(id, self._namespace),
+                uuid7() if edge_id is None else edge_id,
+                _inside(id, "upstream", upstream),
+                _inside(id, "downstream", downstream),
+                expected_graph_revision,
+                str(kind),
+                data_passing_ref,
+                group,
+                "engine",
+            )
+        )[0]
+        return EdgeStaged(row["edge_id"], row["graph_revision"])
+
+    async def apply_dependency_to_child(
+        self,
+        id: FlowId,
+        edge_id: UUID,
+        upstream: ExecutionId,
+        downstream: ExecutionId,
+        *,
+        held: Claimed | None = None,
+    ) -> DependencyApplied:
+        """Let a staged edge hold its downstream back; an upstream that has ended resolves it at
+        once. The worker of a running downstream shows its lease (`held`)."""
+        row = (
+            await self._database.call(
+                functions.APPLY_DEPENDENCY_TO_CHILD,
+                *flow_address(id, self._namespace),
+                edge_id,
+                _inside(id, "upstream", upstream),
+                _inside(id, "downstream", downstream),
+                held.lease_id if held else None,
+                held.epoch if held else None,
+                held.attempt_id if held else None,
+            )
+        )[0]
+        if row["outcome"] not in ("applied", "already_applied"):
+            raise refusal(row["outcome"], row["detail"], id=str(downstream))
+        if is_pending(row["detail"]):
+            await self._wakes.resolve(id.partition_key)
+        return DependencyApplied(
+            row["outcome"] == "applied", row["unsatisfied"], PublicState(row["public_state"])
+        )
+
+    async def set_edge_group_policy(
+        self, id: FlowId, downstream: ExecutionId, policy: Policy, *, group: int = 0
+    ) -> bool:
+        """Say how the edges into a member are judged, before the first one is staged. Returns
+        whether it is new; False if it was so already."""
+        rows = await self._database.call(
+            functions.SET_EDGE_GROUP_POLICY,
+            *flow_address(id, self._namespace),
+            _inside(id, "downstream", downstream),
+            policy.kind.value,
+            policy.k,
+            policy.on_satisfied.value if policy.on_satisfied else None,
+            group,
+        )
+        return bool(rows[0]["outcome"] == "set")
+
+    async def set_tags(self, id: FlowId, tags: Mapping[str, str]) -> dict[str, str]:
+        """Set several tags, all or none; the others stay. Returns all of them."""
+        check_tags(tags)
+        if not tags:
+            raise InvalidInput(field="tags", problem="must not be empty")
+        rows = await self._database.call(
+            functions.SET_FLOW_TAGS, *flow_address(id, self._namespace), json.dumps(dict(tags))
+        )
+        found: dict[str, str] = json.loads(rows[0]["tags"])
+        return found
+
+    async def set_tag(self, id: FlowId, key: str, value: str) -> None:
+        """Set one tag; the others stay."""
+        await self.set_tags(id, {key: value})
+
+
+def _inside(id: FlowId, field: str, execution: ExecutionId) -> UUID:
+    """An execution as the engine takes it; one of another partition than its flow is refused."""
+    partition, uuid = place(execution)
+    if partition != id.partition_key:
+        raise InvalidInput(
+            field=field,
+            problem=f"{execution} is in another partition than the flow, {id.partition_key}: "
+            "make its id with mint_in(flow_id.partition_key)",
+        )
+    return uuid

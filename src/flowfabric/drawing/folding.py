@@ -1,0 +1,309 @@
+"""Draws what is alike as one: wide fan-outs first, then, as far as a picture is still too large,
+parallel branches, long rows, and at last whole stages."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+
+from flowfabric.core.states import PublicState, Resolution
+from flowfabric.drawing.picture import (
+    NAMED,
+    Box,
+    Joint,
+    Line,
+    Picture,
+    grouped,
+    in_order,
+    short_name,
+)
+
+# From how many on siblings are one box.
+SIBLINGS = 9
+# What a picture should have at most. More is drawn only if asked for.
+MOST_BOXES = 250
+MOST_LINES = 1_000
+# What a picture has at most when it is asked for unfolded.
+MOST_UNFOLDED_BOXES = 800
+MOST_UNFOLDED_LINES = 2_000
+
+_BRANCHES = 3
+_ROW = 4
+_STAGES = 60
+_TASKS = 4
+_UNWELL = (PublicState.FAILED, PublicState.EXPIRED)
+# Of several lines that became one, the most alive speaks for all.
+_LIVELY = (Resolution.SATISFIED, Resolution.UNSATISFIED, Resolution.IMPOSSIBLE, None)
+_TAIL = re.compile(r"[\s\d\-_.,:;#/\\(\[{]+$")
+
+
+def fold(
+    picture: Picture,
+    *,
+    siblings: int = SIBLINGS,
+    most_boxes: int = MOST_BOXES,
+    most_lines: int = MOST_LINES,
+) -> Picture:
+    """The picture with what is alike as one box; its note says so where that is not exact.
+
+    Siblings, which have the same task, upstreams and downstreams, are one from `siblings` on; what
+    is larger than `most_boxes` is folded further until it is not.
+    """
+    size = picture.size
+    picture = _merged(picture, _siblings(picture), siblings)
+    if _fits(picture, most_boxes, most_lines):
+        return picture
+    steps: Sequence[tuple[Callable[[Picture], list[Hashable]], int, str]] = (
+        (_branches, _BRANCHES, "branches of the same shape are drawn as one"),
+        (_rows, _ROW, "branches of the same shape and long rows are drawn as one"),
+        (_stages, 1, "whole stages are drawn as one"),
+        (_stages_alone, 1, "whole stages are drawn as one"),
+    )
+    note = ""
+    for keys, least, told in steps:
+        picture, note = _merged(picture, keys(picture), least), told
+        if _fits(picture, most_boxes, most_lines):
+            break
+    if not _fits(picture, most_boxes, most_lines):
+        picture = _without_detours(picture)
+        note += ", and only lines that no other path implies"
+    return Picture(
+        title=picture.title,
+        state=picture.state,
+        boxes=picture.boxes,
+        lines=picture.lines,
+        joints=picture.joints,
+        note=f"{_told(size, 'node')} in {_told(len(picture.boxes), 'box')}: {note}.",
+    )
+
+
+def unfolded(picture: Picture) -> Picture:
+    """The picture box by box, unless that is more than can be drawn."""
+    if _fits(picture, MOST_UNFOLDED_BOXES, MOST_UNFOLDED_LINES):
+        return picture
+    return fold(picture)
+
+
+def neighbours(picture: Picture) -> tuple[list[list[int]], list[list[int]]]:
+    """The upstreams and the downstreams of every box, each once."""
+    ups: list[dict[int, None]] = [{} for _ in picture.boxes]
+    downs: list[dict[int, None]] = [{} for _ in picture.boxes]
+    for line in picture.lines:
+        ups[line.downstream][line.upstream] = None
+        downs[line.upstream][line.downstream] = None
+    return [list(one) for one in ups], [list(one) for one in downs]
+
+
+def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> list[int]:
+    """Every place behind those it waits for; what waits in a circle is left out."""
+    waits = [len(one) for one in ups]
+    order = [place for place, count in enumerate(waits) if not count]
+    for place in order:
+        for other in downs[place]:
+            waits[other] -= 1
+            if not waits[other]:
+                order.append(other)
+    return order
+
+
+def depths(order: Sequence[int], ups: Sequence[Sequence[int]], size: int) -> list[int]:
+    """How many stages lie before every place."""
+    found = [0] * size
+    for place in order:
+        found[place] = max((found[up] + 1 for up in ups[place]), default=0)
+    return found
+
+
+def _fits(picture: Picture, boxes: int, lines: int) -> bool:
+    if len(picture.boxes) > boxes:
+        return False
+    return len({(line.upstream, line.downstream) for line in picture.lines}) <= lines
+
+
+def _told(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
+    return f"{grouped(number)} {noun if number == 1 else plural}"
+
+
+# What is alike: places with the same key may become one box
+
+
+def _siblings(picture: Picture) -> list[Hashable]:
+    """Same task, same upstreams in the same groups, same downstreams."""
+    ups: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
+    downs: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
+    for line in picture.lines:
+        ups[line.downstream].append((line.group, line.upstream))
+        downs[line.upstream].append((line.group, line.downstream))
+    joints = _policies(picture)
+    return [
+        (_kind(box), joints[place], tuple(sorted(ups[place])), tuple(sorted(downs[place])))
+        for place, box in enumerate(picture.boxes)
+    ]
+
+
+def _branches(picture: Picture) -> list[Hashable]:
+    """Same task, upstreams and downstreams alike, as far up and down as the graph goes."""
+    ups, downs = neighbours(picture)
+    order = topological(ups, downs)
+    joints = _policies(picture)
+    numbers: dict[Hashable, int] = {}
+
+    def number(key: Hashable) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    colours = [number((_kind(box), joints[place])) for place, box in enumerate(picture.boxes)]
+    for sides, walk in ((ups, order), (downs, order[::-1]), (ups, order), (downs, order[::-1])):
+        for place in walk:
+            around = tuple(sorted({colours[other] for other in sides[place]}))
+            colours[place] = number((colours[place], around))
+    return list(colours)
+
+
+def _rows(picture: Picture) -> list[Hashable]:
+    """Boxes that come one after the other with nothing beside them, but not the first and the
+    last of such a row."""
+    ups, downs = neighbours(picture)
+    head = list(range(len(picture.boxes)))
+    tail: dict[int, int] = {}
+    for place in topological(ups, downs):
+        if len(ups[place]) == 1 and len(downs[ups[place][0]]) == 1:
+            head[place] = head[ups[place][0]]
+            tail[head[place]] = place
+    ends = {*tail, *tail.values()}
+    return [("end", place) if place in ends else ("row", its) for place, its in enumerate(head)]
+
+
+def _stages(picture: Picture) -> list[Hashable]:
+    """The same stage and task, if there are few of both."""
+    stages = _stages_alone(picture)
+    # Where several stages are one, tasks of it may wait for each other.
+    if len(set(stages)) >= _STAGES or len({box.task for box in picture.boxes}) > _TASKS:
+        return stages
+    return [(stage, box.task) for stage, box in zip(stages, picture.boxes, strict=True)]
+
+
+def _stages_alone(picture: Picture) -> list[Hashable]:
+    ups, downs = neighbours(picture)
+    found = depths(topological(ups, downs), ups, len(picture.boxes))
+    number = max(found, default=0) + 1
+    if number <= _STAGES:
+        return list(found)
+    return [depth * _STAGES // number for depth in found]
+
+
+def _kind(box: Box) -> str:
+    """What has to be the same in siblings. What was folded is not alike anything single."""
+    return f"{box.task or box.name}\n{'many' if box.is_folded else ''}"
+
+
+def _policies(picture: Picture) -> list[Hashable]:
+    found: list[list[Hashable]] = [[] for _ in picture.boxes]
+    for joint in picture.joints:
+        found[joint.box].append((joint.group, joint.policy, joint.needed, joint.total))
+    return [tuple(one) for one in found]
+
+
+# Making them one
+
+
+def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
+    """The picture with those of the same key as one box, where there are at least so many."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        members[key].append(place)
+    places: dict[Hashable, int] = {}
+    target = [0] * len(picture.boxes)
+    boxes: list[Box] = []
+    for place, key in enumerate(keys):
+        alike = members[key]
+        if len(alike) < max(least, 2):
+            target[place] = len(boxes)
+            boxes.append(picture.boxes[place])
+        elif key in places:
+            target[place] = places[key]
+        else:
+            target[place] = places[key] = len(boxes)
+            boxes.append(_one([picture.boxes[one] for one in alike]))
+    if len(boxes) == len(picture.boxes):
+        return picture
+    lines: dict[tuple[int, int, int], Resolution | None] = {}
+    for line in picture.lines:
+        at = (target[line.upstream], target[line.downstream], line.group)
+        if at[0] == at[1]:
+            continue
+        known = lines.setdefault(at, line.resolution)
+        if _LIVELY.index(line.resolution) < _LIVELY.index(known):
+            lines[at] = line.resolution
+    joints: dict[tuple[int, int], Joint] = {}
+    for joint in picture.joints:
+        box = target[joint.box]
+        moved = Joint(box, joint.group, joint.policy, joint.needed, joint.total, joint.state)
+        known_joint = joints.setdefault((box, joint.group), moved)
+        if known_joint.state is not moved.state:
+            joints[box, joint.group] = Joint(
+                box, joint.group, joint.policy, joint.needed, joint.total
+            )
+    kept = {(at[1], at[2]) for at in lines}
+    return Picture(
+        title=picture.title,
+        state=picture.state,
+        boxes=boxes,
+        lines=[Line(*at, resolution) for at, resolution in lines.items()],
+        joints=[joint for at, joint in joints.items() if at in kept],
+        note=picture.note,
+    )
+
+
+def _one(boxes: Sequence[Box]) -> Box:
+    tasks = {box.task for box in boxes}
+    task = boxes[0].task if len(tasks) == 1 else ""
+    unwell = [
+        name
+        for box in boxes
+        for name in (box.named if box.is_folded else (box.name,) if box.state in _UNWELL else ())
+    ]
+    return Box(
+        name=_common([box.name for box in boxes], task),
+        task=task,
+        counts=in_order(pair for box in boxes for pair in box.states),
+        count=sum(box.count for box in boxes),
+        named=tuple(unwell[:NAMED]),
+    )
+
+
+def _common(names: Sequence[str], task: str) -> str:
+    """What names have in common at their beginning, else the task, else the first and the last."""
+    low, high = min(names), max(names)
+    same = next((at for at, ch in enumerate(low) if high[at : at + 1] != ch), len(low))
+    prefix = low[:same]
+    if any(len(name) > len(prefix) for name in names):
+        prefix = _TAIL.sub("", prefix)
+    if len(prefix) >= 2 and (not task or len(prefix) >= 4 or prefix == short_name(task)):
+        return prefix
+    return short_name(task) if task else f"{names[0]} … {names[-1]}"
+
+
+def _without_detours(picture: Picture) -> Picture:
+    """Without lines between boxes that another path connects as well."""
+    ups, downs = neighbours(picture)
+    order = topological(ups, downs)
+    rank = {place: index for index, place in enumerate(order)}
+    below = [0] * len(picture.boxes)
+    kept: set[tuple[int, int]] = set()
+    for place in reversed(order):
+        reached = 0
+        for down in sorted(downs[place], key=lambda one: rank[one]):
+            if not reached >> down & 1:
+                kept.add((place, down))
+            reached |= below[down] | 1 << down
+        below[place] = reached
+    return Picture(
+        title=picture.title,
+        state=picture.state,
+        boxes=picture.boxes,
+        lines=[line for line in picture.lines if (line.upstream, line.downstream) in kept],
+        joints=picture.joints,
+        note=picture.note,
+    )

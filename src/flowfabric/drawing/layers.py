@@ -1,0 +1,796 @@
+"""Where boxes and lines go: a layered drawing after Sugiyama.
+
+Every box gets a layer below those it waits for; a line that passes layers gets a bend in each. The
+order within the layers is improved until lines cross little. Places are tried in two ways, by
+Brandes and Köpf's alignments and with lines as springs, and the one with straighter lines is taken.
+Lines that pass layers from one box, or to one joint, share
+their bends, so that a wide fan is a trunk with branches. Nothing here draws.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import ceil, sqrt
+
+# Between two boxes, a box and a bend, two bends.
+BOX_GAP = 26.0
+BEND_GAP = 18.0
+TRUNK_GAP = 14.0
+# Between two layers: more, the further lines have to go aside.
+LAYER_GAP = 42.0
+LAYER_GAP_MOST = 130.0
+COMPONENT_GAP = 56.0
+# How many boxes a layer may have, whatever the size of the graph.
+WIDEST_LAYER = 14
+# How far a box is moved to make a line straight.
+_NUDGE = 10.0
+# What part of a gap stays where that makes a line straight, and what a line that is not costs.
+_TIGHT = 0.7
+_BENT = 40.0
+# How much work is spent on crossings.
+_EFFORT = 60_000
+# Up to how many vertices straight lines are tried, and how often places are relaxed.
+_MOST_ALIGNED = 2_500
+_SWEEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a box, and of what stands above it where its lines arrive."""
+
+    width: float
+    height: float
+    head: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A line to place: `port` is where it arrives, as a distance from the middle of its box."""
+
+    upstream: int
+    downstream: int
+    group: int = 0
+    port: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of one or more wires, from above down. It bends only between two layers."""
+
+    start: Point
+    bend_from: float
+    bend_to: float
+    end: Point
+    wires: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`boxes` are the middles of the upper edges; `layers` count from 0 within each component."""
+
+    width: float
+    height: float
+    boxes: list[Point]
+    layers: list[int]
+    segments: list[Segment]
+
+
+def arrange(sizes: Sequence[Size], wires: Sequence[Wire]) -> Layout:
+    """A place for every box and a way for every wire. The wires must not form a circle."""
+    components = _components(len(sizes), wires)
+    boxes = [Point(0, 0)] * len(sizes)
+    layers = [0] * len(sizes)
+    segments: list[Segment] = []
+    placed = [_Component(sizes, wires, members).placed() for members in components]
+    area = sum((one.width + COMPONENT_GAP) * (one.height + COMPONENT_GAP) for one in placed)
+    room = max([sqrt(area) * 1.5, *(one.width for one in placed)], default=0.0)
+    x = y = row = width = 0.0
+    for one, members in zip(placed, components, strict=True):
+        if x and x + one.width > room:
+            x, y, row = 0.0, y + row + COMPONENT_GAP, 0.0
+        for at, member in enumerate(members):
+            boxes[member] = Point(one.boxes[at].x + x, one.boxes[at].y + y)
+            layers[member] = one.layers[at]
+        segments += (_moved(segment, x, y) for segment in one.segments)
+        width = max(width, x + one.width)
+        x, row = x + one.width + COMPONENT_GAP, max(row, one.height)
+    return Layout(width, y + row, boxes, layers, segments)
+
+
+def _moved(one: Segment, x: float, y: float) -> Segment:
+    return Segment(
+        Point(one.start.x + x, one.start.y + y),
+        one.bend_from + y,
+        one.bend_to + y,
+        Point(one.end.x + x, one.end.y + y),
+        one.wires,
+    )
+
+
+def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
+    """Boxes that lines connect, in the order of their first boxes."""
+    parent = list(range(size))
+
+    def find(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    for wire in wires:
+        a, b = find(wire.upstream), find(wire.downstream)
+        parent[max(a, b)] = min(a, b)
+    found: dict[int, list[int]] = defaultdict(list)
+    for place in range(size):
+        found[find(place)].append(place)
+    return list(found.values())
+
+
+@dataclass(slots=True)
+class _Component:
+    """Boxes that hang together, and how they are placed.
+
+    A vertex is a box (its number among `members`) or a bend (a number behind those).
+    """
+
+    all_sizes: Sequence[Size]
+    all_wires: Sequence[Wire]
+    members: Sequence[int]
+    sizes: list[Size] = field(init=False)
+    wires: list[tuple[int, int, Wire, int]] = field(init=False)
+    layer: list[int] = field(init=False)
+    widths: list[float] = field(init=False)
+    rows: list[list[int]] = field(init=False)
+    ups: list[list[int]] = field(init=False)
+    downs: list[list[int]] = field(init=False)
+    # The vertices of each wire, from its upstream to its downstream.
+    ways: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        number = {member: at for at, member in enumerate(self.members)}
+        self.sizes = [self.all_sizes[member] for member in self.members]
+        self.wires = [
+            (number[wire.upstream], number[wire.downstream], wire, index)
+            for index, wire in enumerate(self.all_wires)
+            if wire.upstream in number
+        ]
+
+    def placed(self) -> Layout:
+        self.layer = _layered(len(self.sizes), [(a, b) for a, b, _, _ in self.wires])
+        self._bend()
+        self._order()
+        rows, ups, downs, widths = self.rows, self.ups, self.downs, self.widths
+        xs = _relaxed(rows, ups, downs, widths, self._bends)
+        xs = _unbent(xs, rows, ups, downs, widths, self._bends)
+        found = [_straightened(xs, rows, ups, downs, widths, self._bends)]
+        if len(widths) <= _MOST_ALIGNED:
+            xs = _coordinates(rows, ups, downs, widths, self._bends)
+            found.append(_straightened(xs, rows, ups, downs, widths, self._bends))
+        return self._drawn(min(found, key=lambda one: _sway(one, ups)))
+
+    @property
+    def _bends(self) -> int:
+        """The number of the first bend."""
+        return len(self.sizes)
+
+    def _bend(self) -> None:
+        """Give every wire that passes layers a bend in each, shared where that is no riddle."""
+        layer = self.layer
+        out: dict[int, int] = defaultdict(int)
+        into: dict[tuple[int, int], int] = defaultdict(int)
+        long = [(a, b, wire) for a, b, wire, _ in self.wires if layer[b] - layer[a] > 1]
+        for a, b, wire in long:
+            out[a] += 1
+            into[b, wire.group] += 1
+        self.widths = [size.width for size in self.sizes]
+        bends: dict[Hashable, int] = {}
+        self.ways = []
+        for a, b, wire, _ in self.wires:
+            way = [a]
+            # Together with the wires from the same box, or with those to the same joint.
+            to_joint = into[b, wire.group] > out[a]
+            for passed in range(layer[a] + 1, layer[b]):
+                key = ("to", b, wire.group, passed) if to_joint else ("from", a, passed)
+                bend = bends.get(key)
+                if bend is None:
+                    bend = bends[key] = len(self.widths)
+                    self.widths.append(0.0)
+                    layer.append(passed)
+                way.append(bend)
+            self.ways.append([*way, b])
+        ups: list[dict[int, None]] = [{} for _ in self.widths]
+        downs: list[dict[int, None]] = [{} for _ in self.widths]
+        for way in self.ways:
+            for a, b in pairwise(way):
+                downs[a][b] = None
+                ups[b][a] = None
+        self.ups, self.downs = [list(one) for one in ups], [list(one) for one in downs]
+
+    def _order(self) -> None:
+        """Order the layers so that lines cross little."""
+        self.rows = _first_order(self.layer, self.ups, self.downs)
+        links = sum(map(len, self.downs))
+        sweeps = max(4, min(24, _EFFORT // (links + len(self.widths) + 1)))
+        self.rows = _uncrossed(self.rows, self.ups, self.downs, sweeps)
+
+    def _drawn(self, xs: list[float]) -> Layout:
+        left = min(x - width / 2 for x, width in zip(xs, self.widths, strict=True))
+        right = max(x + width / 2 for x, width in zip(xs, self.widths, strict=True))
+        # A trunk at the rim is a line's width of its own.
+        left, right = min(left, min(xs) - 2), max(right, max(xs) + 2)
+        xs = [x - left for x in xs]
+        heads = [0.0] * len(self.rows)
+        heights = [0.0] * len(self.rows)
+        aside = [0.0] * len(self.rows)
+        for vertex, size in enumerate(self.sizes):
+            at = self.layer[vertex]
+            heads[at] = max(heads[at], size.head)
+            heights[at] = max(heights[at], size.height)
+        for way in self.ways:
+            for a, b in pairwise(way):
+                aside[self.layer[a]] = max(aside[self.layer[a]], abs(xs[a] - xs[b]))
+        tops, y = [], 0.0
+        for at in range(len(self.rows)):
+            tops.append(y)
+            gap = round(min(LAYER_GAP_MOST, LAYER_GAP + aside[at] / 9))
+            y += heads[at] + heights[at] + gap
+        height = tops[-1] + heads[-1] + heights[-1]
+        boxes = [
+            Point(xs[vertex], tops[self.layer[vertex]] + heads[self.layer[vertex]])
+            for vertex in range(len(self.sizes))
+        ]
+        return Layout(
+            right - left,
+            height,
+            boxes,
+            self.layer[: len(self.sizes)],
+            self._segments(xs, tops, heads, heights),
+        )
+
+    def _segments(
+        self, xs: list[float], tops: list[float], heads: list[float], heights: list[float]
+    ) -> list[Segment]:
+        """The parts of all wires, each once. A part runs through the layer it arrives in: down to
+        the box or its joint, or past the boxes of the layer."""
+        carried: dict[tuple[int, int, float], list[int]] = defaultdict(list)
+        for way, (_, _, wire, index) in zip(self.ways, self.wires, strict=True):
+            for a, b in pairwise(way):
+                carried[a, b, wire.port if b < self._bends else 0.0].append(index)
+        found = []
+        for (a, b, port), wires in carried.items():
+            upper, lower = self.layer[a], self.layer[b]
+            floor = tops[upper] + heads[upper] + heights[upper]
+            start = floor
+            if a < self._bends:
+                start += self.sizes[a].height - heights[upper]
+            if b < self._bends:
+                end = tops[lower] + heads[lower] - self.sizes[b].head
+            else:
+                end = tops[lower] + heads[lower] + heights[lower]
+            found.append(
+                Segment(
+                    Point(xs[a], start), floor, tops[lower], Point(xs[b] + port, end), tuple(wires)
+                )
+            )
+        return found
+
+
+# Layers
+
+
+def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
+    """A layer for every box: below all it waits for, and where its lines are short."""
+    ups: list[list[int]] = [[] for _ in range(size)]
+    downs: list[list[int]] = [[] for _ in range(size)]
+    for a, b in dict.fromkeys(links):
+        ups[b].append(a)
+        downs[a].append(b)
+    waits = [len(one) for one in ups]
+    order = [place for place, count in enumerate(waits) if not count]
+    layer = [0] * size
+    for place in order:
+        for down in downs[place]:
+            layer[down] = max(layer[down], layer[place] + 1)
+            waits[down] -= 1
+            if not waits[down]:
+                order.append(down)
+    if len(order) < size:
+        raise ValueError("the lines form a circle")
+    # Down to what waits for it, and up again unless more lines pull it down: what starts a branch
+    # comes near to it, and the rest near to what it waits for.
+    for _ in range(8):
+        known = list(layer)
+        for place in reversed(order):
+            if downs[place] and len(downs[place]) >= len(ups[place]):
+                layer[place] = min(layer[down] for down in downs[place]) - 1
+        for place in order:
+            if ups[place] and len(ups[place]) >= len(downs[place]):
+                layer[place] = max(layer[up] for up in ups[place]) + 1
+        if layer == known:
+            break
+    first = min(layer)
+    return _narrowed([one - first for one in layer], order, ups, downs)
+
+
+def _narrowed(
+    layer: list[int],
+    order: Sequence[int],
+    ups: Sequence[Sequence[int]],
+    downs: Sequence[Sequence[int]],
+) -> list[int]:
+    """The layers with no more boxes in one than a large graph bears: what leads on goes first."""
+    most = max(WIDEST_LAYER, ceil(1.1 * sqrt(len(layer))))
+    filled: dict[int, int] = defaultdict(int)
+    for one in layer:
+        filled[one] += 1
+    if max(filled.values()) <= most:
+        return layer
+    ahead = [0] * len(layer)
+    for place in reversed(order):
+        ahead[place] = max((ahead[down] + 1 for down in downs[place]), default=0)
+    filled.clear()
+    found = list(layer)
+    for place in sorted(order, key=lambda one: (layer[one], -ahead[one], one)):
+        wanted = max([layer[place], *(found[up] + 1 for up in ups[place])])
+        while filled[wanted] >= most:
+            wanted += 1
+        found[place] = wanted
+        filled[wanted] += 1
+    return found
+
+
+# Crossings
+
+
+def _first_order(
+    layer: Sequence[int], ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Every layer in the order in which a walk down from the first boxes comes by."""
+    rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
+    seen = [False] * len(layer)
+    roots = [vertex for vertex in range(len(layer)) if not ups[vertex]]
+    for root in roots:
+        walk = [root]
+        while walk:
+            vertex = walk.pop()
+            if seen[vertex]:
+                continue
+            seen[vertex] = True
+            rows[layer[vertex]].append(vertex)
+            walk += reversed(downs[vertex])
+    return rows
+
+
+def _uncrossed(
+    rows: list[list[int]],
+    ups: Sequence[Sequence[int]],
+    downs: Sequence[Sequence[int]],
+    sweeps: int,
+) -> list[list[int]]:
+    """The best order that sweeps down and up by medians find, neighbours swapped where it helps."""
+    best, fewest = [list(row) for row in rows], _all_crossings(rows, downs)
+    stale = 0
+    position = [0] * len(ups)
+    for row in rows:
+        _number(row, position)
+    for sweep in range(sweeps):
+        if not fewest or stale >= 6:
+            break
+        is_down = sweep % 2 == 0
+        sides = ups if is_down else downs
+        # Equal ones change places in every other pair of sweeps.
+        turn = -1 if sweep % 4 >= 2 else 1
+        for row in rows[1:] if is_down else rows[-2::-1]:
+            _by_medians(row, sides, position, turn)
+        if len(position) <= 2_500:
+            _swap(rows, ups, downs, position)
+        crossings = _all_crossings(rows, downs)
+        if crossings < fewest:
+            best, fewest, stale = [list(row) for row in rows], crossings, 0
+        else:
+            stale += 1
+    return best
+
+
+def _number(row: Sequence[int], position: list[int]) -> None:
+    for place, vertex in enumerate(row):
+        position[vertex] = place
+
+
+def _by_medians(
+    row: list[int], sides: Sequence[Sequence[int]], position: list[int], turn: int
+) -> None:
+    """Sort a layer by where the neighbours are; what has none stays where it is."""
+    keys: dict[int, tuple[float, float, int]] = {}
+    for vertex in row:
+        if sides[vertex]:
+            around = sorted(position[other] for other in sides[vertex])
+            middle = len(around) // 2
+            median = float(around[middle])
+            if len(around) % 2 == 0:
+                median = (around[middle - 1] + around[middle]) / 2
+            mean = sum(around) / len(around)
+            keys[vertex] = (median, mean, turn * position[vertex])
+    moving = iter(sorted(keys, key=lambda vertex: keys[vertex]))
+    row[:] = [next(moving) if vertex in keys else vertex for vertex in row]
+    _number(row, position)
+
+
+def _swap(
+    rows: Sequence[list[int]],
+    ups: Sequence[Sequence[int]],
+    downs: Sequence[Sequence[int]],
+    position: list[int],
+) -> None:
+    """Swap neighbours as long as lines cross less for it."""
+    for _ in range(4):
+        is_better = False
+        for row in rows:
+            near = [
+                (
+                    sorted(position[other] for other in ups[vertex]),
+                    sorted(position[other] for other in downs[vertex]),
+                )
+                for vertex in row
+            ]
+            for at in range(len(row) - 1):
+                (a_up, a_down), (b_up, b_down) = near[at], near[at + 1]
+                now = _crossings(a_up, b_up) + _crossings(a_down, b_down)
+                if not now:
+                    continue
+                then = _crossings(b_up, a_up) + _crossings(b_down, a_down)
+                if then < now:
+                    row[at], row[at + 1] = row[at + 1], row[at]
+                    near[at], near[at + 1] = near[at + 1], near[at]
+                    is_better = True
+            _number(row, position)
+        if not is_better:
+            return
+
+
+def _crossings(left: Sequence[int], right: Sequence[int]) -> int:
+    """How often the lines of two neighbours cross, by the places where these end, sorted."""
+    found = passed = 0
+    for place in left:
+        while passed < len(right) and right[passed] < place:
+            passed += 1
+        found += passed
+    return found
+
+
+def _all_crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> int:
+    found = 0
+    for upper, lower in pairwise(rows):
+        place = {vertex: at for at, vertex in enumerate(lower)}
+        seen: list[int] = []
+        for vertex in upper:
+            ends = sorted(place[other] for other in downs[vertex])
+            for end in ends:
+                found += len(seen) - bisect_left(seen, end + 1)
+            for end in ends:
+                insort(seen, end)
+    return found
+
+
+# Coordinates
+
+
+def _coordinates(
+    rows: Sequence[Sequence[int]],
+    ups: Sequence[Sequence[int]],
+    downs: Sequence[Sequence[int]],
+    widths: Sequence[float],
+    bends: int,
+) -> list[float]:
+    """The mean of the two middle ones of four alignments, each flush with the narrowest.
+
+    Each keeps boxes of a layer apart, so their middles do.
+    """
+    conflicts = _conflicts(rows, ups, bends)
+    found: list[list[float]] = []
+    for is_up in (True, False):
+        for is_left in (True, False):
+            turned = [list(row if is_left else reversed(row)) for row in rows]
+            if not is_up:
+                turned.reverse()
+            sides = ups if is_up else downs
+            xs = _compact(turned, _align(turned, sides, conflicts), widths, bends)
+            found.append(xs if is_left else [-x for x in xs])
+
+    def span(xs: Sequence[float]) -> tuple[float, float]:
+        low = min(x - width / 2 for x, width in zip(xs, widths, strict=True))
+        return low, max(x + width / 2 for x, width in zip(xs, widths, strict=True))
+
+    spans = [span(xs) for xs in found]
+    low, high = min(spans, key=lambda one: one[1] - one[0])
+    for at, (its_low, its_high) in enumerate(spans):
+        shift = low - its_low if at % 2 == 0 else high - its_high
+        found[at] = [x + shift for x in found[at]]
+    middles = (sorted(four) for four in zip(*found, strict=True))
+    return [round((four[1] + four[2]) / 2, 3) for four in middles]
+
+
+def _conflicts(
+    rows: Sequence[Sequence[int]], ups: Sequence[Sequence[int]], bends: int
+) -> set[tuple[int, int]]:
+    """Links that cross one between two bends, and give way so that trunks are straight."""
+    found = set()
+    for upper, lower in pairwise(rows):
+        place = {vertex: at for at, vertex in enumerate(upper)}
+        start, left = 0, 0
+        for at, vertex in enumerate(lower):
+            inner = None
+            if vertex >= bends:
+                inner = next((place[up] for up in ups[vertex] if up >= bends), None)
+            if inner is None and at < len(lower) - 1:
+                continue
+            right = len(upper) - 1 if inner is None else inner
+            for other in lower[start : at + 1]:
+                for up in ups[other]:
+                    is_inner = other >= bends and up >= bends
+                    if not is_inner and not left <= place[up] <= right:
+                        found.add((up, other))
+            start, left = at + 1, right
+    return found
+
+
+def _align(
+    rows: Sequence[Sequence[int]],
+    sides: Sequence[Sequence[int]],
+    conflicts: set[tuple[int, int]],
+) -> list[int]:
+    """The block of every vertex: that of its median neighbour, unless that is taken across."""
+    size = len(sides)
+    root = list(range(size))
+    place = [0] * size
+    for row in rows:
+        _number(row, place)
+    for row in rows:
+        last = -1
+        for vertex in row:
+            around = sorted(sides[vertex], key=lambda one: place[one])
+            if not around:
+                continue
+            middle = (len(around) - 1) / 2
+            for at in dict.fromkeys((int(middle), int(middle + 0.5))):
+                other = around[at]
+                if (
+                    root[vertex] == vertex
+                    and last < place[other]
+                    and (other, vertex) not in conflicts
+                    and (vertex, other) not in conflicts
+                ):
+                    root[vertex] = root[other]
+                    last = place[other]
+    return root
+
+
+def _compact(
+    rows: Sequence[Sequence[int]],
+    root: Sequence[int],
+    widths: Sequence[float],
+    bends: int,
+) -> list[float]:
+    """Push all blocks to the left as far as they go, then back to the right where there is room."""
+    after: dict[int, dict[int, float]] = defaultdict(dict)
+    before: dict[int, dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        for left, right in pairwise(row):
+            a, b = root[left], root[right]
+            apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
+            apart = max(apart, after[a].get(b, 0.0))
+            after[a][b] = before[b][a] = apart
+    order = _in_turn([vertex for vertex in range(len(root)) if root[vertex] == vertex], before)
+    x: dict[int, float] = {}
+    for block in order:
+        x[block] = max((x[one] + apart for one, apart in before[block].items()), default=0.0)
+    for block in reversed(order):
+        room = min((x[one] - apart for one, apart in after[block].items()), default=None)
+        if room is not None:
+            x[block] = max(x[block], room)
+    return [x[root[vertex]] for vertex in range(len(root))]
+
+
+def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list[int]:
+    """Every block behind those to its left."""
+    order: list[int] = []
+    seen: dict[int, bool] = {}
+    for block in blocks:
+        walk = [block]
+        while walk:
+            top = walk[-1]
+            if top not in seen:
+                seen[top] = False
+                walk += (one for one in before[top] if one not in seen)
+                continue
+            walk.pop()
+            if not seen[top]:
+                seen[top] = True
+                order.append(top)
+    return order
+
+
+def _packed(row: Sequence[int], widths: Sequence[float], bends: int) -> list[float]:
+    """The places of a layer's vertices if it begins at 0 and has no room to spare."""
+    found = [0.0]
+    for left, right in pairwise(row):
+        apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
+        found.append(found[-1] + apart)
+    return found
+
+
+def _relaxed(
+    rows: Sequence[Sequence[int]],
+    ups: Sequence[Sequence[int]],
+    downs: Sequence[Sequence[int]],
+    widths: Sequence[float],
+    bends: int,
+) -> list[float]:
+    """Places near the mean of the neighbours, lines as springs, in as little room as it takes."""
+    xs = [0.0] * len(widths)
+    packed = [_packed(row, widths, bends) for row in rows]
+    for row, places in zip(rows, packed, strict=True):
+        for vertex, place in zip(row, places, strict=True):
+            xs[vertex] = place - places[-1] / 2
+
+    def spring(a: int, b: int) -> float:
+        return (1.0, 3.0, 8.0)[(a >= bends) + (b >= bends)]
+
+    sweeps = max(8, min(_SWEEPS, 2 * _EFFORT // len(widths)))
+    for sweep in range(sweeps):
+        is_down = sweep % 2 == 0
+        # First from one side only, which spreads what belongs together; then from both.
+        sides = (ups, downs) if sweep >= sweeps // 2 else (ups,) if is_down else (downs,)
+        for at in range(len(rows)) if is_down else reversed(range(len(rows))):
+            wanted, weights = [], []
+            for vertex, place in zip(rows[at], packed[at], strict=True):
+                pull = force = 0.0
+                for side in sides:
+                    for other in side[vertex]:
+                        strength = spring(vertex, other)
+                        pull += strength * xs[other]
+                        force += strength
+                wanted.append((pull / force if force else xs[vertex]) - place)
+                weights.append(force or 0.1)
+            for vertex, place, shift in zip(
+                rows[at], packed[at], _rising(wanted, weights), strict=True
+            ):
+                xs[vertex] = place + shift
+    return xs
+
+
+def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The numbers nearest to these that never fall: neighbours that do are pooled."""
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in zip(values, weights, strict=True):
+        mean, total, count = value, weight, 1
+        while pools and pools[-1][0] > mean:
+            other, its_total, its_count = pools.pop()
+            mean = (other * its_total + mean * total) / (its_total + total)
+            total, count = total + its_total, count + its_count
+        pools.append((mean, total, count))
+    return [mean for mean, _, count in pools for _ in range(count)]
+
+
+def _unbent(
+    xs: list[float],
+    rows: Sequence[Sequence[int]],
+    ups: Sequence[Sequence[int]],
+    downs: Sequence[Sequence[int]],
+    widths: Sequence[float],
+    bends: int,
+) -> list[float]:
+    """Trunks, and rows of boxes, as straight as the room between their neighbours allows."""
+    xs = list(xs)
+    spot = {vertex: (row, at) for row in rows for at, vertex in enumerate(row)}
+
+    def room(vertex: int) -> tuple[float, float]:
+        row, at = spot[vertex]
+        low, high = float("-inf"), float("inf")
+        if at > 0:
+            left = row[at - 1]
+            low = xs[left] + (widths[left] + widths[vertex]) / 2 + _gap(left, vertex, bends)
+        if at < len(row) - 1:
+            right = row[at + 1]
+            high = xs[right] - (widths[right] + widths[vertex]) / 2 - _gap(vertex, right, bends)
+        # A rounding error is no lack of room.
+        return min(low, xs[vertex]), max(high, xs[vertex])
+
+    for chain in _chains(ups, downs, bends):
+        start = 0
+        while start < len(chain):
+            low, high = room(chain[start])
+            end = start + 1
+            while end < len(chain):
+                its_low, its_high = room(chain[end])
+                if max(low, its_low) > min(high, its_high):
+                    break
+                low, high, end = max(low, its_low), min(high, its_high), end + 1
+            mean = sum(xs[vertex] for vertex in chain[start:end]) / (end - start)
+            for vertex in chain[start:end]:
+                xs[vertex] = min(max(mean, low), high)
+            start = end
+    return xs
+
+
+def _chains(
+    ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], bends: int
+) -> list[list[int]]:
+    """Vertices with one line between each and the next, and bends of one trunk; longest first."""
+
+    def following(vertex: int) -> int | None:
+        its = downs[vertex]
+        if vertex >= bends:
+            its = [down for down in its if down >= bends] or its
+        if len(its) != 1:
+            return None
+        above = ups[its[0]]
+        if its[0] >= bends:
+            above = [up for up in above if up >= bends] or above
+        return its[0] if above == [vertex] else None
+
+    after = {vertex: down for vertex in range(len(ups)) if (down := following(vertex)) is not None}
+    found = []
+    for vertex in sorted(set(after) - set(after.values())):
+        chain = [vertex]
+        while chain[-1] in after:
+            chain.append(after[chain[-1]])
+        found.append(chain)
+    return sorted(found, key=lambda chain: (-len(chain), chain[0]))
+
+
+def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
+    """How many lines go aside, and how far, two a little rather than one a lot."""
+    found = 0.0
+    for vertex, its in enumerate(ups):
+        for up in its:
+            aside = abs(xs[vertex] - xs[up])
+            found += aside**1.5 / 10 + _BENT if aside > 0.5 else 0.0
+    return found
+
+
+def _straightened(
+    xs: list[float],
+    rows: Sequence[Sequence[int]],
+    ups: Sequence[Sequence[int]],
+    downs: Sequence[Sequence[int]],
+    widths: Sequence[float],
+    bends: int,
+) -> list[float]:
+    """Move what is almost below the middle of what it waits for right there, if there is room."""
+    xs = list(xs)
+    for row in (*rows, rows[0]):
+        for at, vertex in enumerate(row):
+            # What waits for nothing comes right above what waits for it.
+            near = sorted(xs[other] for other in ups[vertex] or downs[vertex])
+            if not near:
+                continue
+            wanted = (near[(len(near) - 1) // 2] + near[len(near) // 2]) / 2
+            if not 0 < abs(wanted - xs[vertex]) <= _NUDGE:
+                continue
+            if wanted < xs[vertex] and at > 0:
+                left = row[at - 1]
+                apart = (widths[left] + widths[vertex]) / 2 + _TIGHT * _gap(left, vertex, bends)
+                wanted = max(wanted, min(xs[left] + apart, xs[vertex]))
+            if wanted > xs[vertex] and at < len(row) - 1:
+                right = row[at + 1]
+                apart = (widths[right] + widths[vertex]) / 2 + _TIGHT * _gap(vertex, right, bends)
+                wanted = min(wanted, max(xs[right] - apart, xs[vertex]))
+            xs[vertex] = wanted
+    return xs
+
+
+def _gap(left: int, right: int, bends: int) -> float:
+    if left < bends and right < bends:
+        return BOX_GAP
+    return TRUNK_GAP if left >= bends and right >= bends else BEND_GAP

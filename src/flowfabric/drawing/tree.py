@@ -1,0 +1,160 @@
+"""A picture as a tree of lines, for a terminal or a log.
+
+A box stands under the last one that all ways to it pass; a box that waits for several says for
+which. A row of boxes is not indented, so that a long flow stays narrow:
+
+    ✔ load
+    ├─ ✔ price
+    ├─ ▶ tax
+    ◌ total  ← price, tax
+    ◌ send
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flowfabric.core.states import PublicState
+from flowfabric.drawing.folding import depths, fold, neighbours, topological, unfolded
+from flowfabric.drawing.picture import Picture, grouped, visible_joints, words
+
+SIGNS = {
+    PublicState.COMPLETED: ("✔", "+"),
+    PublicState.FAILED: ("✘", "x"),
+    PublicState.EXPIRED: ("✘", "x"),
+    PublicState.ACTIVE: ("▶", ">"),
+    PublicState.SUSPENDED: ("‖", "="),
+    PublicState.RESUMABLE: ("▷", ">"),
+    PublicState.DELAYED: ("◷", "~"),
+    PublicState.RATE_LIMITED: ("≈", "~"),
+    PublicState.WAITING: ("○", "o"),
+    PublicState.WAITING_CHILDREN: ("◌", "."),
+    PublicState.CANCELLED: ("⊘", "-"),
+    PublicState.SKIPPED: ("»", "-"),
+}
+_NO_SIGN = ("•", "*")
+_FORK, _LAST, _PAST, _GAP = 0, 1, 2, 3
+_ARMS = (("├─ ", "|- "), ("└─ ", "`- "), ("│  ", "|  "), ("   ", "   "))
+# From here on branches go no further to the right.
+_DEEPEST = 36
+_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a tree, in parts, so that whoever prints it can colour and cut them."""
+
+    indent: str
+    sign: str
+    name: str
+    state: PublicState | None
+    told: str
+    task: str
+    waits: str
+
+    def __str__(self) -> str:
+        parts = [f"{self.indent}{self.sign} {self.name}", self.told, self.task, self.waits]
+        return "  ".join(part for part in parts if part)
+
+
+def as_tree(picture: Picture, *, is_folded: bool = True, is_ascii: bool = False) -> list[Row]:
+    """The rows of a tree, without a head; what is alike is one row, unless asked otherwise."""
+    return tree_of(fold(picture) if is_folded else unfolded(picture), is_ascii=is_ascii)
+
+
+def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
+    """The rows for a picture as it is."""
+    ups, downs = neighbours(picture)
+    order = topological(ups, downs)
+    kids = _dominated(order, ups, depths(order, ups, len(picture.boxes)))
+    waits = _waits(picture, ups, is_ascii)
+    arms = [arm[is_ascii] for arm in _ARMS]
+    rows: list[Row] = []
+    # What is yet to be written: a box, what stands before it, what stands before those below it.
+    stack: list[tuple[int, str, str]] = []
+
+    def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
+        """A row of boxes and the join of branches go on where they are; others branch off."""
+        tail = None
+        if boxes and (len(boxes) == 1 or (len(ups[boxes[-1]]) > 1 and not is_root)):
+            tail = boxes[-1]
+        branches = boxes if tail is None else boxes[:-1]
+        found = []
+        for at, box in enumerate(branches):
+            is_last = tail is None and at == len(branches) - 1
+            below = rest + arms[_GAP if is_last else _PAST]
+            if len(below) > _DEEPEST:
+                below = rest
+            found.append((box, rest + arms[_LAST if is_last else _FORK], below))
+        if tail is not None:
+            found.append((tail, rest, rest))
+        stack.extend(reversed(found))
+
+    push(kids[-1], "", is_root=True)
+    while stack:
+        place, before, rest = stack.pop()
+        box = picture.boxes[place]
+        worst = box.states[0][0] if box.states else None
+        told = ", ".join(f"{grouped(count)} {words(state)}" for state, count in box.counts)
+        rows.append(
+            Row(
+                indent=before,
+                sign=(_NO_SIGN if worst is None else SIGNS[worst])[is_ascii],
+                name=box.title.replace("×", "x") if is_ascii else box.title,
+                state=worst,
+                told=told if box.is_folded else words(worst) if worst else "",
+                task="" if box.task == box.name else box.task,
+                waits=waits.get(place, ""),
+            )
+        )
+        push(kids[place], rest)
+    return rows
+
+
+def _dominated(
+    order: Sequence[int], ups: Sequence[Sequence[int]], depth: Sequence[int]
+) -> dict[int, list[int]]:
+    """The boxes below each: those to which all ways pass it, and no later one; -1 is above all."""
+    above = {-1: -1}
+    height = {-1: 0}
+    for place in order:
+        found = None
+        for up in ups[place]:
+            other = up
+            if found is None:
+                found = up
+                continue
+            while found != other:
+                if height[found] >= height[other]:
+                    found = above[found]
+                else:
+                    other = above[other]
+        above[place] = -1 if found is None else found
+        height[place] = height[above[place]] + 1
+    kids: dict[int, list[int]] = defaultdict(list)
+    for place in sorted(order, key=lambda one: (depth[one], one)):
+        kids[above[place]].append(place)
+    return kids
+
+
+def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> dict[int, str]:
+    """For which others each join waits, group by group."""
+    joints = visible_joints(picture)
+    groups: dict[int, dict[int, dict[int, None]]] = defaultdict(lambda: defaultdict(dict))
+    for line in picture.lines:
+        groups[line.downstream][line.group][line.upstream] = None
+    found = {}
+    for place, its in groups.items():
+        labelled = [joints.get((place, group)) for group in sorted(its)]
+        if len(ups[place]) < 2 and not any(labelled):
+            continue
+        told = []
+        for group, joint in zip(sorted(its), labelled, strict=True):
+            names = [picture.boxes[up].title for up in its[group]]
+            more = len(names) - _NAMES
+            text = ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+            told.append(f"{joint.label}: {text}" if joint else text)
+        found[place] = ("<- " if is_ascii else "← ") + "; ".join(told)
+    return found

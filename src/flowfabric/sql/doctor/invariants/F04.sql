@@ -1,0 +1,51 @@
+-- A graph has no cycle.
+--
+-- Members of a cycle would wait for each other for ever. Where every edge leads to a higher id, as
+-- it does when members are made in the order they are added, there is none. From every other graph
+-- the edges are taken away that nothing leads to or that lead to nothing further, until none is
+-- left; what cannot be taken away is a cycle, or lies between two.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Cancel the flow, or one member of the cycle: `flowfabric cancel <id>`.
+with recursive peeled as (
+  select d.partition_key, d.flow_id, array_agg(d.upstream_id) as upstreams,
+         array_agg(d.downstream_id) as downstreams, false as is_stuck
+  from ff."edge" d
+  where (d.partition_key, d.flow_id) in (
+    select x.partition_key, x.flow_id from ff.edge x where x.upstream_id >= x.downstream_id)
+  group by d.partition_key, d.flow_id
+  union all
+  select p.partition_key, p.flow_id, r.upstreams, r.downstreams,
+         cardinality(r.upstreams) = cardinality(p.upstreams)
+  from peeled p
+  cross join lateral (
+    select array_agg(l.upstream_id) as upstreams, array_agg(l.downstream_id) as downstreams
+    from (
+      select max(n.upstream_id::text)::uuid as upstream_id,
+             max(n.downstream_id::text)::uuid as downstream_id
+      from (
+        select b.place, b.upstream_id, b.downstream_id,
+               -- it comes from where another leads to, or leads to where another comes from
+               case when b.upstream_id is null then bool_or(b.upstream_id is not null) over w
+                    else bool_or(b.upstream_id is null) over w end as is_joined
+        from (
+          select t.place, t.upstream_id as node, t.upstream_id, null::uuid as downstream_id
+          from unnest(p.upstreams) with ordinality t(upstream_id, place)
+          union all
+          select t.place, t.downstream_id, null, t.downstream_id
+          from unnest(p.downstreams) with ordinality t(downstream_id, place)
+        ) b
+        window w as (partition by b.node)
+      ) n
+      group by n.place
+      having bool_and(n.is_joined)
+    ) l
+  ) r
+  where not p.is_stuck and r.upstreams is not null
+)
+select 'F04' as name, p.partition_key, p.downstreams[1] as execution_id,
+       format('%s edges of flow %s are a cycle or lie between cycles; one leads from %s to %s',
+              cardinality(p.upstreams), p.flow_id, p.upstreams[1], p.downstreams[1]) as problem
+from peeled p
+where p.is_stuck

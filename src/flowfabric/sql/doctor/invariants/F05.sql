@@ -1,0 +1,44 @@
+-- A group counts what its edges say.
+--
+-- Every edge is in a group of the member it leads to; `n` is how many there are, and the other
+-- counts are how many of them were resolved by a success, a skip, or another end. In a flow that
+-- has begun to be trimmed edges are missing, and the groups count what they once had.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  The member may wait for ever or go on too early: look at its edges with
+--          `flowfabric doctor --explain <id>`, then cancel it or replay it.
+select 'F05' as name, coalesce(g.partition_key, c.partition_key) as partition_key,
+       coalesce(g.downstream_id, c.downstream_id) as execution_id,
+       format('group %s counts %s edges, %s succeeded, %s failed, %s skipped; it has %s, %s, %s, '
+              '%s%s', coalesce(g.group_no, c.group_no), coalesce(g.n::text, 'nothing: no'),
+              g.succeeded, g.failed, g.skipped, coalesce(c.n, 0), coalesce(c.succeeded, 0),
+              coalesce(c.failed, 0), coalesce(c.skipped, 0),
+              case when c.flow_id <> g.flow_id then ', of another flow' end) as problem
+from ff.edge_group g
+full join (
+  select d.partition_key, d.downstream_id, d.group_no, min(d.flow_id::text)::uuid as flow_id,
+         count(*) as n,
+         count(*) filter (where d.resolution = 'satisfied') as succeeded,
+         count(*) filter (where d.resolution = 'impossible' and d.outcome <> 'skipped') as failed,
+         count(*) filter (where d.resolution = 'impossible' and d.outcome = 'skipped') as skipped
+  from ff.edge d
+  group by d.partition_key, d.downstream_id, d.group_no
+) c on c.partition_key = g.partition_key and c.downstream_id = g.downstream_id
+  and c.group_no = g.group_no
+left join ff."flow" f on f.partition_key = g.partition_key and f.flow_id = g.flow_id
+where case
+    when f.trimmed_at is null then
+      (g.n, g.succeeded, g.failed, g.skipped) is distinct from (
+        coalesce(c.n, 0), coalesce(c.succeeded, 0), coalesce(c.failed, 0), coalesce(c.skipped, 0))
+    else g.n < c.n or g.succeeded < c.succeeded or g.failed < c.failed or g.skipped < c.skipped
+  end
+   or c.flow_id <> g.flow_id
+union all
+select 'F05', g.partition_key, g.downstream_id,
+       format('group %s of flow %s is that of no member', g.group_no, g.flow_id)
+from ff.edge_group g
+where not exists (
+  select from ff."execution" e
+  where e.partition_key = g.partition_key and e.execution_id = g.downstream_id
+    and e.flow_id = g.flow_id)

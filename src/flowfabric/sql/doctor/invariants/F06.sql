@@ -1,0 +1,23 @@
+-- An edge is resolved only by an end of its upstream.
+--
+-- The upstream has ended with the outcome that the edge names, or did so before it was replayed,
+-- which its events tell. Success, and nothing else, satisfies.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  The member may have been let go, or skipped, without cause: look at what it did, then
+--          replay the upstream.
+select 'F06' as name, d.partition_key, d.downstream_id as execution_id,
+       format('edge %s is %s by %s of %s, which is %s', d.edge_id, d.resolution,
+              coalesce(d.outcome::text, 'nothing'), d.upstream_id,
+              coalesce(u.public_state::text, 'gone')) as problem
+from ff.edge d
+left join ff."execution" u
+  on u.partition_key = d.partition_key and u.execution_id = d.upstream_id
+where d.resolution in ('satisfied', 'impossible')
+  and ((d.resolution = 'satisfied') is distinct from (d.outcome = 'success')
+       or (u.outcome is distinct from d.outcome
+           and not exists (
+             select from ff."event" v
+             where v.partition_key = d.partition_key and v.execution_id = d.upstream_id
+               and v.outcome = d.outcome)))

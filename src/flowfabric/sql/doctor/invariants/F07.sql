@@ -1,0 +1,32 @@
+-- A group is decided exactly when its policy says so, and stays so.
+--
+-- all_of needs every edge, any_of one, a quorum k. It is impossible when so many have ended without
+-- success that they cannot be reached. k and n as they were at the decision are kept, since edges
+-- may be added later.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  A group that should be satisfied: cancel the member and replay it. One that was decided
+--          too early: look at what the member did.
+select 'F07' as name, g.partition_key, g.downstream_id as execution_id,
+       format('group %s, %s%s of %s, is %s with %s succeeded, %s failed, %s skipped; decided at '
+              '%s with k %s of %s', g.group_no, g.policy, ' ' || g.k, g.n, g.state, g.succeeded,
+              g.failed, g.skipped, coalesce(g.fired_at::text, 'no time'),
+              coalesce(g.fired_k::text, '-'), coalesce(g.fired_n::text, '-')) as problem
+from ff.edge_group g
+cross join lateral (
+  select coalesce(g.fired_n, g.n) as n,
+         case g.policy when 'all_of' then coalesce(g.fired_n, g.n)
+                       when 'any_of' then 1
+                       else g.k end as needed
+) p
+where num_nonnulls(g.fired_at, g.fired_k, g.fired_n)
+      <> case g.state when 'pending' then 0 else 3 end
+   or g.fired_n > g.n or g.fired_k <> p.needed
+   or case g.state
+        -- a quorum of more than there are is decided by the first end
+        when 'pending' then g.succeeded + g.failed + g.skipped > 0
+          and (g.succeeded >= p.needed or g.failed + g.skipped > p.n - p.needed)
+        when 'satisfied' then g.succeeded < p.needed or p.needed = 0
+        else g.failed + g.skipped <= p.n - p.needed
+      end

@@ -1,0 +1,19 @@
+-- No edge waits for what has ended.
+--
+-- An upstream that somebody depends on knows that its end concerns somebody. Once it has ended, its
+-- edges are resolved, or it is written down that they have to be, which C04 watches. An edge that a
+-- replay of its downstream opened again waits for a later end.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  `flowfabric replay` the upstream; or cancel the member that waits.
+select 'F10' as name, d.partition_key, d.downstream_id as execution_id,
+       format('edge %s waits for %s, which %s', d.edge_id, d.upstream_id,
+              case when u.phase = 'terminal' then 'has ended' else 'does not know' end) as problem
+from ff.edge d
+join ff."execution" u
+  on u.partition_key = d.partition_key and u.execution_id = d.upstream_id
+where d.resolution = 'unsatisfied'
+  and (not u.is_awaited
+       or (u.phase = 'terminal' and not u.wakes_pending
+           and d.reopened_version is distinct from u.version))

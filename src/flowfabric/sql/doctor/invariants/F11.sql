@@ -1,0 +1,37 @@
+-- Upstreams that are not needed any more are soon cancelled.
+--
+-- Whoever decides the group cancels them at once where it can. What is left is written down on the
+-- group and done by the reconciler edge_cancel_dispatcher of any worker, within seconds. Only a
+-- decided group has such a list, and only of its own upstreams.
+--
+-- Holds:   soon, within 35 s; an error after 350 s while a worker is alive
+-- Reads:   the database
+-- Remedy:  Start a worker, or look into the log of those that run. If they are fine, a transaction
+--          holds one of the upstreams: look for it in pg_stat_activity.
+select 'F11' as name, g.partition_key, g.downstream_id as execution_id,
+       format('group %s has yet to cancel %s upstreams since %s', g.group_no,
+              cardinality(g.cancel_members), g.cancel_enqueued_at) as problem,
+       g.cancel_enqueued_at < t.now - interval '350 s' and t.is_worked as is_stuck
+from ff.edge_group g
+cross join (
+  select n.now, exists (
+    select from ff.worker w where w.heartbeat_at + w.liveness_ttl > n.now) as is_worked
+  from (select ff.now() as now offset 0) n
+) t
+where g.cancel_pending and g.cancel_enqueued_at < t.now - interval '35 s'
+union all
+select 'F11', g.partition_key, g.downstream_id,
+       format('group %s, which is %s, lists %s to be cancelled, which is none of its upstreams',
+              g.group_no, g.state, m.upstream_id), true
+from ff.edge_group g
+cross join lateral unnest(g.cancel_members) m(upstream_id)
+where g.cancel_pending
+  and (g.state = 'pending'
+       or not exists (
+         select from ff.edge d
+         where d.partition_key = g.partition_key and d.downstream_id = g.downstream_id
+           and d.group_no = g.group_no and d.upstream_id = m.upstream_id))
+  and not exists (
+    select from ff.flow f
+    where f.partition_key = g.partition_key and f.flow_id = g.flow_id
+      and f.trimmed_at is not null)

@@ -1,0 +1,66 @@
+-- Take a member that has ended off the backlog of its cancelled flow; the backlog goes with the last
+-- one. For whoever cancels members one by one: ff.cancel_members does it by itself.
+--
+-- A member that has not ended stays on it, or nobody would ever end it. What is not there is fine.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF206 not_terminal
+-- Locks:    the backlog of the flow, waiting up to 2 s
+-- Replay:   the same answer: `acked`, and how many are left
+drop function if exists ff.ack_cancel_member;
+create function ff.ack_cancel_member(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_flow_id       uuid,
+  p_execution_id  uuid
+)
+returns table (outcome text, remaining integer)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_row record;
+begin
+  if p_flow_id is null or p_execution_id is null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', case when p_flow_id is null then 'flow_id' else 'execution_id' end,
+      'problem', 'must be the id of a flow and that of a member'));
+  end if;
+  outcome := 'acked';
+  remaining := 0;
+  -- Two that take the last two members off come one after the other, so that one sees none left.
+  perform 1 from ff.cancel_backlog b
+  where b.partition_key = p_partition_key and b.flow_id = p_flow_id
+    and case when p_namespace is null then true else exists (
+          select from ff.flow f
+          where f.partition_key = b.partition_key and f.flow_id = b.flow_id
+            and f.namespace = p_namespace) end
+  for update;
+  if found then
+    select e.public_state into v_row
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+      and case when e.flow_id = p_flow_id and e.phase <> 'terminal' then true else false end;
+    if found then
+      perform ff._refuse('WF206', 'not_terminal', jsonb_build_object(
+        'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
+        'hint', 'cancel it first'));
+    end if;
+    delete from ff.cancel_backlog_member m
+    where m.partition_key = p_partition_key and m.flow_id = p_flow_id
+      and m.execution_id = p_execution_id;
+    perform ff._drop_backlog(p_partition_key, p_flow_id);
+    remaining := (
+      select count(*) from ff.cancel_backlog_member m
+      where m.partition_key = p_partition_key and m.flow_id = p_flow_id);
+  end if;
+  return next;
+end;
+$$;

@@ -1,0 +1,124 @@
+-- Let a staged edge hold its downstream back. If the upstream has ended already, the edge is resolved
+-- at once, with all that follows.
+--
+-- The downstream has to be one that could be claimed now, or waits for others already: a delay or a
+-- pause would be lost. One that runs can be given dependencies by its own worker, which shows its
+-- lease; they hold it back when it calls wait_children. An edge of a group that is decided holds
+-- nothing back. `unsatisfied` counts the applied edges into the downstream that are not resolved.
+--
+-- Moves:    runnable eligible -> runnable blocked (T3, quiet); with an upstream that has ended, as its
+--           end does (T4, T5, T23); a lease found expired is marked so (T19)
+-- Refuses:  WF003 invalid_dependency · WF301 not_found · WF215 flow_already_terminal
+--           · WF217 not_runnable · as outcome: not_active · lease_revoked · lease_expired
+--           · stale_lease · invalid
+-- Locks:    upstream and downstream, in id order, waiting up to 2 s for each
+-- Replay:   already_applied
+drop function if exists ff.apply_dependency_to_child;
+create function ff.apply_dependency_to_child(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_flow_id       uuid,
+  p_edge_id       uuid,
+  p_upstream_id   uuid,
+  p_downstream_id uuid,
+  p_lease_id      uuid default null,
+  p_epoch         bigint default null,
+  p_attempt_id    uuid default null
+)
+returns table (outcome text, unsatisfied integer, public_state text, detail jsonb)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now        timestamptz;
+  v_flow       ff.flow;
+  v_edge       ff.edge;
+  v_state      ff.group_state;
+  v_row        ff.execution;
+  v_has_ended  boolean;
+  v_verdict    ff.verdict;
+  v_told       record;
+  v_is_pending boolean := false;
+begin
+  perform ff._lock_executions(p_partition_key, array[p_upstream_id, p_downstream_id]);
+  v_now := ff.now();
+  select g.* into v_edge
+  from ff.edge g
+  where g.partition_key = p_partition_key and g.flow_id = p_flow_id and g.edge_id = p_edge_id;
+  if v_edge.edge_id is null or v_edge.upstream_id is distinct from p_upstream_id
+     or v_edge.downstream_id is distinct from p_downstream_id then
+    perform ff._refuse('WF003', 'invalid_dependency', jsonb_build_object(
+      'field', 'edge_id', 'problem', case when v_edge.edge_id is null
+        then 'edge_not_found: the flow has no such edge' else 'leads from and to others' end));
+  end if;
+  -- held already: this waits for nothing
+  v_row := ff._lock_execution(p_partition_key, p_namespace, p_downstream_id);
+  outcome := 'already_applied';
+
+  if v_edge.applied_at is null then
+    select f.* into v_flow
+    from ff.flow f where f.partition_key = p_partition_key and f.flow_id = p_flow_id;
+    perform ff._check_open(v_flow);
+    if v_row.phase = 'active' and p_lease_id is not null then
+      v_verdict := (ff._judge_leases(
+        p_partition_key, p_namespace, 'wait_children', array[p_downstream_id], array[p_lease_id],
+        array[p_epoch], array[p_attempt_id], false))[1];
+      if v_verdict.word <> 'held' then
+        return query select v_verdict.word, null::integer, null::text, v_verdict.detail;
+        return;
+      end if;
+    elsif v_row.eligibility not in ('eligible_now', 'blocked_by_dependencies')
+          or v_row.wait_left is not null then
+      perform ff._refuse('WF217', 'not_runnable', jsonb_build_object(
+        'id', format('{fp:%s}:%s', p_partition_key, p_downstream_id), 'state', v_row.public_state,
+        'blocking_reason', v_row.blocking_reason));
+    end if;
+    v_now := greatest(v_now, v_row.transitioned_at);
+    update ff.edge g set applied_at = v_now, resolution = 'unsatisfied'
+    where g.partition_key = p_partition_key and g.flow_id = p_flow_id and g.edge_id = p_edge_id;
+    update ff.execution e set is_awaited = true
+    where e.partition_key = p_partition_key and e.execution_id = p_upstream_id
+      and case when e.is_awaited then false else true end;
+    select y.state into v_state
+    from ff.edge_group y
+    where y.partition_key = p_partition_key and y.downstream_id = p_downstream_id
+      and y.group_no = v_edge.group_no;
+    if v_row.eligibility = 'eligible_now' and v_state = 'pending' then
+      update ff.execution e set
+        eligibility = 'blocked_by_dependencies',
+        blocking_reason = 'waiting_for_children',
+        cause = 'apply_dependency',
+        transitioned_at = v_now,
+        mutated_at = greatest(v_now, e.mutated_at)
+      where e.partition_key = p_partition_key and e.execution_id = p_downstream_id;
+    end if;
+    select e.phase = 'terminal' into v_has_ended
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_upstream_id;
+    if v_has_ended then
+      v_told := ff._tell_ended(p_partition_key, array[p_upstream_id], v_now);
+      v_is_pending := cardinality(v_told.pending_ids) > 0 or v_told.has_more;
+    end if;
+    outcome := 'applied';
+  end if;
+
+  unsatisfied := (
+    select count(*) from ff.edge g
+    where g.partition_key = p_partition_key and g.downstream_id = p_downstream_id
+      and case when g.resolution = 'unsatisfied' then true else false end);
+  public_state := (
+    select e.public_state::text from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_downstream_id);
+  detail := case when v_is_pending then jsonb_build_object('wakes_pending', true) end;
+  return next;
+end;
+$$;

@@ -1,0 +1,68 @@
+-- Make an empty flow. Members are added to it and edges staged between them, one by one; a graph that
+-- is known beforehand is better stored whole, by submit_flow.
+--
+-- The id is the caller's. Of a flow that is there, the kind and the tags stay as they are.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none waited for but a flow with the same id that is being stored, up to 2 s
+-- Replay:   already_satisfied
+drop function if exists ff.create_flow;
+create function ff.create_flow(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_flow_id       uuid,
+  p_flow_kind     text,
+  p_tags          text default null,
+  p_creator       text default null
+)
+returns table (outcome text, graph_revision integer)
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_problem text[];
+  v_known   record;
+begin
+  v_problem := case
+    when p_partition_key is null or p_partition_key not between 0 and (
+           select m.value::integer - 1 from ff.meta m where m.name = 'partitions')
+      then array['partition_key', 'there is no such partition']
+    when p_namespace is null then array['namespace', 'must not be null']
+    when p_flow_id is null then array['flow_id', 'must be a uuid']
+    when p_flow_kind is null or octet_length(p_flow_kind) not between 1 and 256
+      then array['flow_kind', 'must be text of 1 to 256 bytes']
+    when ff._tags_problem(p_tags) is not null then array['tags', ff._tags_problem(p_tags)]
+    when octet_length(p_creator) > 256 then array['creator', 'must be at most 256 bytes'] end;
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+  v_now := ff.now();
+  insert into ff.flow (
+    partition_key, flow_id, namespace, flow_kind, created_at, mutated_at, tags, creator)
+  values (p_partition_key, p_flow_id, p_namespace, p_flow_kind, v_now, v_now,
+          nullif(p_tags::jsonb, '{}'), p_creator)
+  on conflict do nothing;
+  if found then
+    return query select 'created', 0;
+    return;
+  end if;
+  select f.graph_revision, f.namespace into v_known
+  from ff.flow f
+  where f.partition_key = p_partition_key and f.flow_id = p_flow_id;
+  if v_known.namespace <> p_namespace then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'flow_id', 'problem', 'is taken: make a new one'));
+  end if;
+  return query select 'already_satisfied', v_known.graph_revision;
+end;
+$$;

@@ -1,0 +1,72 @@
+-- What the upstreams of executions have for them: a row for each edge into one of them, with the result
+-- if the upstream succeeded, in the order in which they were resolved.
+--
+-- is_counted says that the edge was satisfied when its group was decided: what comes later is there to
+-- be read, but an execution that goes by is_counted sees the same in every attempt.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none
+-- Replay:   a read
+drop function if exists ff.read_inputs;
+create function ff.read_inputs(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[]
+)
+returns table (
+  execution_id    uuid,
+  upstream_id     uuid,
+  node_name       text,
+  group_no        smallint,
+  edge_id         uuid,
+  is_counted      boolean,
+  resolved_at     timestamptz,
+  result_encoding text,
+  result          bytea
+)
+language plpgsql
+stable
+security definer
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  perform ff._check_batch(cardinality(p_execution_ids), '{}');
+  return query
+  select d.execution_id, g.upstream_id, b.node_name, g.group_no, g.edge_id,
+         coalesce(g.resolution = 'satisfied' and g.resolved_at <= y.fired_at, false), g.resolved_at,
+         u.result_encoding, u.result
+  from (select distinct x.id from unnest(p_execution_ids) x(id)) i
+  cross join lateral (
+    select e.execution_id from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = i.id
+      and case when p_namespace is null then true else e.namespace = p_namespace end
+    offset 0) d
+  cross join lateral (
+    select x.upstream_id, x.group_no, x.edge_id, x.resolution, x.resolved_at from ff.edge x
+    where x.partition_key = p_partition_key and x.downstream_id = d.execution_id
+    offset 0) g
+  left join lateral (
+    select x.fired_at from ff.edge_group x
+    where x.partition_key = p_partition_key and x.downstream_id = d.execution_id
+      and x.group_no = g.group_no
+    offset 0) y on true
+  left join lateral (
+    select x.result_encoding, x.result from ff.execution x
+    where x.partition_key = p_partition_key and x.execution_id = g.upstream_id
+      and g.resolution = 'satisfied'
+    offset 0) u on true
+  left join lateral (
+    select x.node_name from ff.execution_body x
+    where x.partition_key = p_partition_key and x.execution_id = g.upstream_id
+    offset 0) b on true
+  order by d.execution_id, g.resolved_at, g.edge_id;
+end;
+$$;

@@ -1,0 +1,275 @@
+-- Store a whole flow, given as JSON: all of it or nothing. Whatever is wrong with it is answered, not
+-- raised, so that a transaction of the caller's can go on.
+--
+-- A flow is an object with flow_id, flow_kind, nodes and, if need be, edges, groups, tags, creator. A
+-- node is an object with a name, unique in the flow, and the fields of an item of submit_json but for
+-- keys and parents. An edge has from and to, the places of nodes in their list from 0 on, and may have
+-- a group and a ref; nodes come before those that wait for them. A group has the place of a node, its
+-- policy (all_of, any_of, quorum), k and on_satisfied; edges that no group is given for are all_of.
+-- Answers {"database", "flow_id", "outcome", "detail"}; p_database is as in submit_json.
+--
+-- Moves:    nothing -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
+-- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed
+-- Locks:    none waited for but a flow with the same id that is being stored, up to 2 s
+-- Replay:   duplicate
+drop function if exists ff.submit_flow;
+create function ff.submit_flow(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_flow          jsonb,
+  p_database      text default null
+)
+returns jsonb
+language plpgsql
+security definer
+set search_path = ''
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_answer   jsonb;
+  v_database text;
+  v_flow_id  uuid;
+  v_problem  text[];
+  v_known    record;
+  v_nodes    record;
+  v_edges    record;
+  v_groups   record;
+  v_given    record;
+  v_size     integer;
+  v_has_gone boolean;
+  v_waits    boolean[];
+  v_feeds    boolean[];
+  v_closed   bigint[];
+  v_lanes    text[];
+  v_verdict  record;
+  v_tag_key  text;
+  v_stem     text;
+  v_tail     text;
+  v_count    integer;
+  v_now      timestamptz;
+  v_xid      xid8;
+begin
+  select format('%s/%s', to_hex(s.system_identifier), d.oid) into v_database
+  from pg_control_system() s, pg_database d
+  where d.datname = current_database();
+  v_answer := jsonb_build_object('database', v_database, 'flow_id', p_flow ->> 'flow_id');
+  v_problem := case
+    when p_namespace is null then array['namespace', 'must not be null']
+    when p_partition_key is null or p_partition_key not between 0 and (
+           select m.value::integer - 1 from ff.meta m where m.name = 'partitions')
+      then array['partition_key', 'there is no such partition']
+    when p_database <> v_database
+      then array['database', format('this is %s, another database than the one it was meant for',
+                                    current_database())]
+    else ff._flow_problem(p_flow) end;
+  if v_problem is not null then
+    return v_answer || jsonb_build_object('outcome', 'invalid', 'detail', jsonb_build_object(
+      'field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+
+  v_flow_id := (p_flow ->> 'flow_id')::uuid;
+  v_known := ff._known_flow(
+    p_partition_key, p_namespace, v_flow_id, p_flow #>> '{nodes,0,execution_id}');
+  if v_known.outcome is not null then
+    return v_answer || jsonb_build_object('outcome', v_known.outcome, 'detail', v_known.detail);
+  end if;
+
+  v_nodes := ff._read_nodes(p_flow -> 'nodes');
+  v_problem := v_nodes.problem;
+  v_size := jsonb_array_length(p_flow -> 'nodes');
+  if v_problem is null then
+    v_edges := ff._read_edges(nullif(p_flow -> 'edges', 'null'), v_size);
+    v_problem := v_edges.problem;
+  end if;
+  if v_problem is null then
+    v_groups := ff._read_groups(nullif(p_flow -> 'groups', 'null'), v_size, v_edges.downstreams,
+                                v_edges.groups);
+    v_problem := v_groups.problem;
+  end if;
+  if v_problem is null then
+    v_given := ff._read_items(p_flow -> 'nodes', null);
+    -- one pass over nodes and edges, without a join whose size the planner cannot know
+    select array_agg(f.waits order by f.node), array_agg(f.feeds order by f.node)
+      into v_waits, v_feeds
+    from (
+      select a.node, bool_or(a.waits) as waits, bool_or(a.feeds) as feeds
+      from (
+        select s.node, false as waits, false as feeds
+        from generate_series(0, v_size - 1) s(node)
+        union all
+        select u.upstream, false, true from unnest(v_edges.upstreams) u(upstream)
+        union all
+        select u.downstream, true, false from unnest(v_edges.downstreams) u(downstream)) a
+      group by a.node) f;
+    -- what was trimmed while its events are kept has its id still
+    v_has_gone := exists (select from ff.event_trim t where t.partition_key = p_partition_key);
+    select case
+             when d.nth > 1 then array[format('nodes[%s].execution_id', d.n - 1), 'is there twice']
+             when d.is_taken
+               then array[format('nodes[%s].execution_id', d.n - 1), 'is taken: make a new one']
+             else array[format('nodes[%s].%s', d.n - 1, case when d.delay is not null
+                                                          then 'delay_ms' else 'delayed_until' end),
+                        'does not go with a node that waits for others'] end
+      into v_problem
+    from (
+      select u.n, u.delay, u.delayed_until, u.waits,
+             row_number() over (partition by u.id order by u.n) as nth,
+             exists (select from ff.execution e
+                     where e.partition_key = p_partition_key and e.execution_id = u.id)
+             or (v_has_gone and exists (
+               select from ff.event v
+               where v.partition_key = p_partition_key and v.execution_id = u.id)) as is_taken
+      from unnest(v_given.ids, v_given.delays, v_given.delayed_untils, v_waits)
+        with ordinality u(id, delay, delayed_until, waits, n)) d
+    where d.nth > 1 or d.is_taken or (d.waits and num_nonnulls(d.delay, d.delayed_until) > 0)
+    order by d.n limit 1;
+    if found then
+      -- perhaps they are taken by this very flow, stored since we looked for it
+      v_known := ff._known_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
+      if v_known.outcome = 'duplicate' then
+        return v_answer || jsonb_build_object('outcome', 'duplicate', 'detail', null);
+      end if;
+    end if;
+  end if;
+  if v_problem is not null then
+    return v_answer || jsonb_build_object('outcome', 'invalid', 'detail', jsonb_build_object(
+      'field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+
+  select array_agg(distinct l.lane) filter (where u.is_ready),
+         array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
+    into v_lanes, v_closed
+  from (select x.route_id, bool_or(not x.waits) as is_ready
+        from unnest(v_given.route_ids, v_waits) x(route_id, waits) group by x.route_id) u
+  left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+  left join ff.lane l on l.lane = r.lane;
+  select j.item, j.word, j.detail into v_verdict
+  from unnest(ff._judge_submits(
+    p_namespace, v_given.ids, v_given.route_ids, v_closed, v_given.payloads, v_given.encodings,
+    v_given.delays, v_given.delayed_untils, v_given.deadlines, v_given.deadline_ats,
+    v_given.policies, v_given.max_reclaims, v_given.tags, v_given.creators, null, null, null, null,
+    null, null, v_given.trace_contexts, v_given.task_versions)) j
+  order by j.item limit 1;
+  if found then
+    return v_answer || jsonb_build_object('outcome', v_verdict.word, 'detail',
+      v_verdict.detail || jsonb_build_object('field', concat_ws(
+        '.', format('nodes[%s]', v_verdict.item - 1),
+        coalesce(v_verdict.detail ->> 'field', 'route_id'))));
+  end if;
+  if v_given.tags is not null then
+    select m.value into v_tag_key from ff.meta m where m.name = 'instance_tag_key';
+  end if;
+
+  v_count := coalesce(cardinality(v_edges.upstreams), 0);
+  v_now := ff.now();
+  v_xid := pg_current_xact_id();
+  insert into ff.flow (
+    partition_key, flow_id, namespace, flow_kind, graph_revision, node_count, edge_count, created_at,
+    mutated_at, tags, creator)
+  values (p_partition_key, v_flow_id, p_namespace, p_flow ->> 'flow_kind', v_size + v_count, v_size,
+          v_count, v_now, v_now, nullif(nullif(p_flow -> 'tags', 'null'), '{}'),
+          p_flow ->> 'creator')
+  on conflict do nothing;
+  if not found then
+    -- it was being stored by somebody else, and is there now
+    v_known := ff._known_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
+    return v_answer || jsonb_build_object('outcome', v_known.outcome, 'detail', v_known.detail);
+  end if;
+
+  with created as (
+    insert into ff.execution (
+      partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
+      mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
+      cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
+      instance_tag, payload_encoding, payload, flow_id, is_awaited)
+    select p_partition_key, u.id, u.route_id, p_namespace,
+           9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
+           v_now, v_now, v_now, 1, 'runnable', 'unowned',
+           case when u.waits then 'blocked_by_dependencies'::ff.eligibility
+                when w.until_at is null then 'eligible_now'
+                else 'not_eligible_until_time' end,
+           case when u.waits then 'waiting_for_children'::ff.blocking_reason
+                when w.until_at is null then 'waiting_for_worker'
+                else 'waiting_for_delay' end,
+           'none', 'pending_first_attempt', 'submit', w.until_at,
+           least(w.until_at, u.deadline_at, v_now + u.deadline),
+           coalesce(u.deadline_at, v_now + u.deadline),
+           case when u.policy is not null then interval '1 millisecond'
+             * (u.policy::jsonb #>> '{timeout_policy,attempt_timeout_ms}')::double precision end,
+           case when u.policy is not null then interval '1 millisecond'
+             * (u.policy::jsonb ->> 'retention_ms')::double precision end,
+           coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::numeric, 100),
+           case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
+           u.encoding,
+           case when octet_length(u.payload) <= 256 and u.trace_context is null then u.payload end,
+           v_flow_id, u.feeds
+    from unnest(v_given.ids, v_given.route_ids, v_given.payloads, v_given.priorities,
+                v_given.encodings, v_given.delays, v_given.delayed_untils, v_given.deadlines,
+                v_given.deadline_ats, v_given.policies, v_given.max_reclaims, v_given.tags,
+                v_given.trace_contexts, v_waits, v_feeds)
+      u(id, route_id, payload, priority, encoding, delay, delayed_until, deadline, deadline_at,
+        policy, max_reclaims, tags, trace_context, waits, feeds)
+    cross join lateral (
+      select case when coalesce(u.delayed_until, v_now + u.delay) > v_now
+               then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
+    order by u.id
+    on conflict do nothing
+    returning execution_id, route_id, instance_tag
+  ),
+  logged as (
+    insert into ff.event (
+      partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
+      occurred_at)
+    select p_partition_key, v_xid, c.execution_id, 1, 'submitted', c.route_id, v_flow_id,
+           p_namespace, c.instance_tag, v_now
+    from created c
+  )
+  select count(*) into v_count from created c;
+  if v_count <> v_size then
+    raise exception using errcode = '40001',
+      message = 'an execution with one of these ids was stored at the same moment';
+  end if;
+
+  insert into ff.execution_body (
+    partition_key, execution_id, payload, policy, tags, creator, trace_context, task_version,
+    node_name)
+  select p_partition_key, u.id,
+         case when octet_length(u.payload) > 256 or u.trace_context is not null then u.payload end,
+         u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator, u.trace_context, u.task_version,
+         u.name
+  from unnest(v_given.ids, v_given.payloads, v_given.policies, v_given.tags, v_given.creators,
+              v_given.trace_contexts, v_given.task_versions, v_nodes.names)
+    u(id, payload, policy, tags, creator, trace_context, task_version, name)
+  order by u.id;
+
+  -- The id of an edge tells its flow and its place: a repeat would make the same.
+  v_stem := left(v_flow_id::text, 14);
+  v_tail := right(v_flow_id::text, 13);
+  insert into ff.edge (
+    partition_key, flow_id, edge_id, upstream_id, downstream_id, group_no, data_passing_ref,
+    created_at, applied_at, resolution)
+  select p_partition_key, v_flow_id,
+         (v_stem || '8' || lpad(to_hex((u.n - 1) >> 12), 3, '0')
+          || '-8' || lpad(to_hex((u.n - 1) & 4095), 3, '0') || v_tail)::uuid,
+         v_given.ids[u.upstream + 1], v_given.ids[u.downstream + 1], u.grp, u.ref, v_now, v_now,
+         'unsatisfied'
+  from unnest(v_edges.upstreams, v_edges.downstreams, v_edges.groups, v_edges.refs)
+    with ordinality u(upstream, downstream, grp, ref, n);
+  insert into ff.edge_group (
+    partition_key, downstream_id, group_no, flow_id, policy, k, on_satisfied, n)
+  select p_partition_key, v_given.ids[u.downstream + 1], u.grp, v_flow_id, u.policy, u.k,
+         u.on_satisfied, u.size
+  from unnest(v_groups.downstreams, v_groups.group_nos, v_groups.sizes, v_groups.policies,
+              v_groups.ks, v_groups.on_satisfied)
+    u(downstream, grp, size, policy, k, on_satisfied);
+
+  perform pg_notify('ff_ready', p_partition_key || ':' || l.lane) from unnest(v_lanes) l(lane)
+  where l.lane is not null;
+  return v_answer || jsonb_build_object('outcome', 'created', 'detail', null);
+end;
+$$;

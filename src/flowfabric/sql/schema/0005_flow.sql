@@ -1,0 +1,168 @@
+-- Flows: graphs of executions that are stored before anything runs.
+--
+-- A member of a flow is an execution with a flow_id. An edge says that one member waits for another;
+-- the edges into a member are in groups, and it may run when all its groups are satisfied. A group
+-- and its edges are written only by whoever holds the row lock of the member they lead to: nothing
+-- else has to be locked, and two ends that concern one member come one after the other.
+
+create type ff.flow_cancel_policy as enum ('cancel_all', 'cancel_pending', 'flow_only');
+
+create table ff.flow (
+  partition_key  smallint    not null,
+  flow_id        uuid        not null,
+  namespace      text        not null,
+  flow_kind      text        not null,
+  -- how often the graph changed: whoever adds an edge says which graph it saw
+  graph_revision integer     not null default 0,
+  node_count     integer     not null default 0,
+  edge_count     integer     not null default 0,
+  created_at     timestamptz not null,
+  mutated_at     timestamptz not null,
+  cancelled_at   timestamptz,
+  cancel_policy  ff.flow_cancel_policy,
+  cancel_reason  text,
+  cancelled_by   text,
+  -- the call that cancelled it: a repeat of it gets its answer
+  cancel_call_id uuid,
+  -- since when members are missing because their time was over
+  trimmed_at     timestamptz,
+  tags           jsonb,
+  creator        text,
+  primary key (partition_key, flow_id),
+  constraint flow_counts check (graph_revision >= 0 and node_count >= 0 and edge_count >= 0),
+  constraint cancelled_by_a_policy check (
+    (cancelled_at is null) = (cancel_policy is null)
+    and (cancelled_at is not null or num_nonnulls(cancel_reason, cancelled_by, cancel_call_id) = 0))
+) with (fillfactor = 80);
+
+create type ff.dependency_kind as enum ('success_only');
+
+create type ff.resolution as enum ('unsatisfied', 'satisfied', 'impossible');
+
+-- One dependency. It counts in its group from staging on, and holds its downstream back from being
+-- applied on. Its resolution is what makes telling of an end twice harmless.
+create table ff.edge (
+  partition_key    smallint           not null,
+  flow_id          uuid               not null,
+  edge_id          uuid               not null,
+  upstream_id      uuid               not null,
+  downstream_id    uuid               not null,
+  group_no         smallint           not null default 0,
+  kind             ff.dependency_kind not null default 'success_only',
+  data_passing_ref text,
+  created_at       timestamptz        not null,
+  created_by       text               not null default 'engine',
+  applied_at       timestamptz,
+  resolution       ff.resolution,
+  -- how the upstream ended
+  outcome          ff.outcome,
+  resolved_at      timestamptz,
+  -- the upstream had ended without success at this version when the edge was opened again by a
+  -- replay of its downstream: only a later end of it counts
+  reopened_version integer,
+  primary key (partition_key, flow_id, edge_id),
+  constraint not_to_itself check (upstream_id <> downstream_id),
+  constraint resolution_iff_applied check ((resolution is null) = (applied_at is null)),
+  constraint resolved_by_an_outcome check (
+    case resolution
+      when 'satisfied' then resolved_at is not null and outcome = 'success'
+      when 'impossible' then resolved_at is not null
+                             and outcome in ('failed', 'cancelled', 'expired', 'skipped')
+      else num_nonnulls(resolved_at, outcome) = 0 end),
+  constraint edge_limits check (group_no >= 0 and octet_length(data_passing_ref) <= 256)
+) with (fillfactor = 80);
+
+-- What the end of an execution has yet to resolve.
+create index edge_open on ff.edge (partition_key, upstream_id, downstream_id)
+  where resolution = 'unsatisfied';
+
+create index edge_upstream on ff.edge (partition_key, upstream_id);
+
+create index edge_downstream on ff.edge (partition_key, downstream_id, group_no);
+
+create type ff.group_policy as enum ('all_of', 'any_of', 'quorum');
+
+create type ff.on_satisfied as enum ('cancel_remaining', 'let_run');
+
+create type ff.group_state as enum ('pending', 'satisfied', 'impossible');
+
+-- Edges into one member that are judged together. `n` counts the staged ones. Decided once, its state
+-- stays; only a replay opens it again.
+create table ff.edge_group (
+  partition_key      smallint        not null,
+  downstream_id      uuid            not null,
+  group_no           smallint        not null default 0,
+  flow_id            uuid            not null,
+  policy             ff.group_policy not null default 'all_of',
+  k                  integer,
+  on_satisfied       ff.on_satisfied,
+  n                  integer         not null default 0,
+  succeeded          integer         not null default 0,
+  failed             integer         not null default 0,
+  skipped            integer         not null default 0,
+  state              ff.group_state  not null default 'pending',
+  fired_at           timestamptz,
+  -- what k and n were when it was decided
+  fired_k            integer,
+  fired_n            integer,
+  -- upstreams that are not needed any more and have yet to be cancelled
+  cancel_pending     boolean         not null default false,
+  cancel_members     uuid[]          not null default '{}',
+  cancel_reason      text,
+  cancel_enqueued_at timestamptz,
+  primary key (partition_key, downstream_id, group_no),
+  constraint policy_is_whole check (
+    (policy = 'quorum') = (k is not null) and (policy = 'all_of') = (on_satisfied is null)
+    and (k is null or k >= 1)),
+  constraint group_counts check (
+    succeeded >= 0 and failed >= 0 and skipped >= 0 and succeeded + failed + skipped <= n),
+  constraint fired_iff_decided check (
+    num_nonnulls(fired_at, fired_k, fired_n) = case when state = 'pending' then 0 else 3 end),
+  constraint cancels_only_when_decided check (
+    (not cancel_pending or state <> 'pending') and (cancel_pending or cancel_members = '{}')
+    and (cancel_pending = (cancel_enqueued_at is not null)))
+) with (fillfactor = 70);
+
+create index edge_group_flow on ff.edge_group (partition_key, flow_id, downstream_id, group_no);
+
+create index edge_group_cancel on ff.edge_group (partition_key, cancel_enqueued_at)
+  where cancel_pending;
+
+-- The members that a cancelled flow has yet to end: one row for the flow, one for each member.
+create table ff.cancel_backlog (
+  partition_key smallint              not null,
+  flow_id       uuid                  not null,
+  policy        ff.flow_cancel_policy not null,
+  requested_at  timestamptz           not null,
+  requested_by  text,
+  reason        text,
+  -- from when on a reconciler does it
+  due_at        timestamptz           not null,
+  primary key (partition_key, flow_id),
+  constraint flow_only_leaves_no_backlog check (policy <> 'flow_only')
+);
+
+create index cancel_backlog_due on ff.cancel_backlog (partition_key, due_at);
+
+create table ff.cancel_backlog_member (
+  partition_key smallint not null,
+  flow_id       uuid     not null,
+  execution_id  uuid     not null,
+  primary key (partition_key, flow_id, execution_id)
+);
+
+create index execution_flow on ff.execution (partition_key, flow_id, execution_id)
+  where flow_id is not null;
+
+-- Whether a flow has a member that has not ended, without looking at all that have.
+create index execution_unfinished on ff.execution (partition_key, flow_id)
+  where flow_id is not null and phase <> 'terminal';
+
+alter table ff.execution_body
+  -- what its flow calls it
+  add column node_name text;
+
+-- A member that waits for others is stored as waiting.
+insert into ff.transition values
+  ('T3', 'submit', null, null, null, null,
+   'runnable', 'unowned', 'blocked_by_dependencies', 'pending_first_attempt', 'submitted');

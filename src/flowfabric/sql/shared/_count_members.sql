@@ -1,0 +1,41 @@
+-- How far a flow is: its members by public state, and what they make of it. All ended: failed if one
+-- failed, was cancelled or expired, else completed. Otherwise running if one is active, blocked if one
+-- waits for something other than a worker, else open. A cancelled flow is cancelled.
+drop function if exists ff._count_members;
+create function ff._count_members(
+  p_partition_key smallint,
+  p_flow_id       uuid,
+  p_is_cancelled  boolean,
+  out state       text,
+  out total       integer,
+  out counts      jsonb
+)
+returns record
+language plpgsql
+stable
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+begin
+  select case
+           when p_is_cancelled then 'cancelled'
+           when count(*) = 0 then 'open'
+           when bool_and(s.is_terminal) then
+             case when bool_or(s.state in ('failed', 'cancelled', 'expired')) then 'failed'
+                  else 'completed' end
+           when bool_or(s.state = 'active') then 'running'
+           when bool_or(s.state in ('suspended', 'delayed', 'rate_limited', 'waiting_children'))
+             then 'blocked'
+           else 'open' end,
+         coalesce(sum(s.size), 0), coalesce(jsonb_object_agg(s.state, s.size), '{}')
+    into state, total, counts
+  from (
+    select e.public_state as state, e.phase = 'terminal' as is_terminal, count(*)::integer as size
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.flow_id = p_flow_id
+    group by e.public_state, e.phase = 'terminal') s;
+end;
+$$;

@@ -1,0 +1,25 @@
+-- Judge a group of edges by its counts: p_lost are those whose upstream ended without success. What is
+-- satisfied cannot be impossible. The answer depends on the counts alone, not on their order.
+drop function if exists ff._evaluate_group;
+create function ff._evaluate_group(
+  p_policy    ff.group_policy,
+  p_k         integer,
+  p_n         integer,
+  p_succeeded integer,
+  p_lost      integer
+)
+returns ff.group_state
+language plpgsql
+immutable
+set search_path = ''
+as $$
+declare
+  v_needed constant integer := case p_policy when 'all_of' then p_n when 'any_of' then 1 else p_k end;
+begin
+  return case
+    when p_n = 0 then 'pending'
+    when p_succeeded >= v_needed then 'satisfied'
+    when p_lost > p_n - v_needed then 'impossible'
+    else 'pending' end;
+end;
+$$;

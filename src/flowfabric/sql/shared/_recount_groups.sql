@@ -1,0 +1,69 @@
+-- Count groups anew from the records of their edges, after some of these were opened again. The caller
+-- holds the row locks of the members they lead to.
+--
+-- What was satisfied stays so. What was impossible and is not any more is pending, and nobody has to be
+-- cancelled for it.
+drop function if exists ff._recount_groups;
+create function ff._recount_groups(
+  p_partition_key  smallint,
+  p_downstream_ids uuid[],
+  p_group_nos      smallint[]
+)
+returns void
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+begin
+  with counted as materialized (
+    select distinct p_partition_key as pk, u.downstream_id, u.group_no, c.succeeded, c.failed,
+           c.skipped
+    from unnest(p_downstream_ids, p_group_nos) u(downstream_id, group_no)
+    cross join lateral (
+      select count(*) filter (where g.resolution = 'satisfied')::integer as succeeded,
+             count(*) filter (where g.resolution = 'impossible'
+                                and g.outcome <> 'skipped')::integer as failed,
+             count(*) filter (where g.resolution = 'impossible'
+                                and g.outcome = 'skipped')::integer as skipped
+      from ff.edge g
+      where g.partition_key = p_partition_key and g.downstream_id = u.downstream_id
+        and g.group_no = u.group_no
+    ) c
+    offset 0
+  ),
+  judged as materialized (
+    select c.pk, c.downstream_id, c.group_no, c.succeeded, c.failed, c.skipped,
+           case when y.state <> 'impossible' then y.state
+                -- a group of more than it has edges is decided by the first end, not before
+                when c.succeeded + c.failed + c.skipped = 0 then 'pending'
+                else ff._evaluate_group(y.policy, y.k, y.n, c.succeeded, c.failed + c.skipped)
+           end as state
+    from counted c
+    cross join lateral (
+      select z.state, z.policy, z.k, z.n from ff.edge_group z
+      where z.partition_key = c.pk and z.downstream_id = c.downstream_id
+        and z.group_no = c.group_no
+      offset 0) y
+    offset 0
+  )
+  update ff.edge_group y set
+    succeeded = j.succeeded,
+    failed = j.failed,
+    skipped = j.skipped,
+    state = j.state,
+    fired_at = case when j.state <> 'pending' then y.fired_at end,
+    fired_k = case when j.state <> 'pending' then y.fired_k end,
+    fired_n = case when j.state <> 'pending' then y.fired_n end,
+    cancel_pending = y.cancel_pending and j.state <> 'pending',
+    cancel_members = case when j.state <> 'pending' then y.cancel_members else '{}' end,
+    cancel_reason = case when j.state <> 'pending' then y.cancel_reason end,
+    cancel_enqueued_at = case when j.state <> 'pending' then y.cancel_enqueued_at end
+  from judged j
+  where y.partition_key = j.pk and y.downstream_id = j.downstream_id and y.group_no = j.group_no;
+end;
+$$;

@@ -1,0 +1,150 @@
+"""Whether the type of a result fits a parameter, told by the hints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Annotated, Any, Literal, NewType, Optional, Protocol, TypedDict, TypeVar
+
+import pytest
+
+from flowfabric.worker.fitting import accepts_none, element_of, fits, shown, value_of
+
+UserId = NewType("UserId", int)
+T = TypeVar("T")
+
+
+class Colour(IntEnum):
+    RED = 1
+
+
+class Animal: ...
+
+
+class Dog(Animal): ...
+
+
+class Named(Protocol):
+    name: str
+
+
+class Point(TypedDict):
+    x: int
+
+
+FITTING = [
+    (int, int),
+    (int, float),
+    (bool, int),
+    (Colour, int),
+    (Dog, Animal),
+    (Dog, Named),
+    (int, Any),
+    (Any, int),
+    (int, object),
+    (int, T),
+    (None, None),
+    (None, int | None),
+    (int, int | None),
+    (int | str, str | int | None),
+    (int | None, Optional[int]),  # noqa: UP045
+    (UserId, int),
+    (Annotated[int, "a note"], int),
+    (int, Annotated[int, "a note"]),
+    (Literal["a"], str),
+    (Literal["a"], Literal["a", "b"]),
+    (list[int], list[int]),
+    (list[int], Sequence[float]),
+    (list[int], Iterable[int]),
+    (list[Dog], list[Animal]),
+    (list, list[int]),
+    (list[int], list),
+    (tuple[int, int], tuple[int, ...]),
+    (tuple[int, str], tuple[int, str]),
+    (tuple[int, int], Sequence[int]),
+    (dict[str, int], Mapping[str, int]),
+    (dict[str, int], Iterable[str]),
+    (Point, dict[str, Any]),
+]
+MISFITTING = [
+    (int, str),
+    (str, int),
+    (float, int),
+    (Colour, float),
+    (int, bool),
+    (Animal, Dog),
+    (None, int),
+    (int | None, int),
+    (int | str, int),
+    (str, Literal["a"]),
+    (Literal["c"], Literal["a", "b"]),
+    (Literal[1], Literal[True]),
+    (list[int], list[str]),
+    (list[int | None], list[int]),
+    (set[int], list[int]),
+    (Sequence[int], list[int]),
+    (tuple[int, str], tuple[int, int]),
+    (tuple[int, int], tuple[int]),
+    (tuple[int, ...], tuple[int, int]),
+    (tuple[int, str], Sequence[int]),
+    (dict[str, int], dict[str, str]),
+    (dict[str, int], list[str]),
+    (dict[str, int], Point),
+]
+
+
+@pytest.mark.parametrize(("source", "target"), FITTING, ids=str)
+def test_what_fits(source, target):
+    assert fits(source, target)
+
+
+@pytest.mark.parametrize(("source", "target"), MISFITTING, ids=str)
+def test_what_does_not(source, target):
+    assert not fits(source, target)
+
+
+def test_a_hint_need_not_be_hashable():
+    assert fits(Annotated[int, []], int)
+    assert not fits(Annotated[int, []], str)
+
+
+def test_who_takes_none():
+    assert accepts_none(int | None)
+    assert accepts_none(Any)
+    assert not accepts_none(int)
+
+
+@pytest.mark.parametrize(
+    ("hint", "takes"),
+    [
+        (list[int], int),
+        (Sequence[int], int),
+        (set[int], int),
+        (tuple[str, int], int),
+        (tuple[int, ...], int),
+        (list, Any),
+        (Any, Any),
+        (tuple[int], None),
+        (str, None),
+        (int, None),
+        (dict[str, int], None),
+    ],
+    ids=str,
+)
+def test_what_a_place_takes(hint, takes):
+    assert element_of(hint, 1, 2) == takes
+
+
+def test_what_a_key_takes():
+    assert value_of(dict[str, int], "x") is int
+    assert value_of(Mapping[str, int], "x") is int
+    assert value_of(Point, "x") is int
+    assert value_of(Point, "y") is None
+    assert value_of(list[int], "x") is None
+
+
+def test_types_are_shown_as_they_are_written():
+    assert shown(int | None) == "int | None"
+    assert shown(Optional[list[int]]) == "list[int] | None"  # noqa: UP045
+    assert shown(Mapping[str, Any]) == "Mapping[str, Any]"
+    assert shown(Dog) == "Dog"
