@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Context, ExecutionFailed, Fixed, Retry, first_of, gather
-from steps.stage import journal, until
+from flowfabric import Context, ExecutionFailed, Fixed, PublicState, Retry, first_of, gather
+from steps.stage import journal, skip, until
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -63,7 +63,10 @@ async def test_waiting_for_a_flow_frees_the_slot(app, db, add, kind):
     assert await flows(db) == 1
     assert await kinds(db, run) == ["submitted", "claimed", "waiting", "resumed", "completed"]
     assert list(await journal(db, run)) == [("ff.flow sums", 0)]
-    assert await db.fetchval("select creator from ff.flow") == str(run.id)
+    assert {row[0] for row in await db.fetch("select parent_id from ff.execution")} == {
+        None,
+        run.id.uuid,
+    }
 
 
 async def test_all_results_are_waited_for_once(app, db, add):
@@ -266,3 +269,31 @@ async def test_a_handler_that_waits_for_a_flow_goes_on_in_another_worker(app, ma
     async with working(app):
         assert await run.result(timeout=20) == 4
     assert await flows(db) == 1
+
+
+async def test_a_flow_stays_as_long_as_the_handler_that_stored_it_goes_on(app, db, clock, add):
+    """Else a later run of the handler would not find what it stored."""
+
+    @app.task
+    async def parent(ctx: Context) -> int:
+        async with ctx.flow(app.flow("sums")) as f:
+            f.add(add, 1, 2)
+        await ctx.sleep(timedelta(days=60))
+        return await f.run.result()
+
+    trim = "select handled from ff.trim_retention(0::smallint)"
+    async with working(app):
+        run = await parent.submit()
+        await until(run, PublicState.DELAYED)
+        await eventually(lambda: ended(db, 1), within=20)
+        await clock.advance(days=60, seconds=-1)
+        assert await db.fetchval(trim) == 0
+        await skip(app, clock, timedelta(seconds=2))
+        assert await run.result(timeout=20) == 3
+        await clock.advance(days=31)
+        assert await db.fetchval(trim) + await db.fetchval(trim) == 2
+    assert await flows(db) == 0
+
+
+async def ended(db, number: int) -> bool:
+    return await db.fetchval("select count(*) from ff.execution where phase = 'terminal'") == number

@@ -608,7 +608,7 @@ class Flow:
             edges=edges,
             groups=groups,
             tags=self._tags,
-            creator=None if self._context is None else str(self._context.execution_id),
+            parent_id=None if self._context is None else self._context.execution_id,
         ).in_order()
 
     async def _store_once(self, place: Unrepeated) -> None:

@@ -60,6 +60,8 @@ class Place:
             flow["tags"] = dict(graph.tags)
         if graph.creator is not None:
             flow["creator"] = graph.creator
+        if graph.parent_id is not None:
+            flow["parent_id"] = str(graph.parent_id.uuid)
         return (
             graph.id.partition_key,
             graph.namespace,

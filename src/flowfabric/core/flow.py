@@ -172,6 +172,7 @@ class Graph:
     groups: Sequence[Group] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     creator: str | None = None
+    parent_id: ExecutionId | None = None
 
     @property
     def namespace(self) -> str:

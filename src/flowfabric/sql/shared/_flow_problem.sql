@@ -15,7 +15,8 @@ begin
     return array['flow', 'must be an object'];
   end if;
   select f.key into v_field from jsonb_object_keys(p_flow) f(key)
-  where f.key not in ('flow_id', 'flow_kind', 'tags', 'creator', 'nodes', 'edges', 'groups')
+  where f.key not in ('flow_id', 'flow_kind', 'tags', 'creator', 'parent_id', 'nodes', 'edges',
+                      'groups')
   limit 1;
   if found then
     return array[v_field, 'is not a field of a flow'];
@@ -35,6 +36,10 @@ begin
   if p_flow ->> 'creator' is not null and (jsonb_typeof(p_flow -> 'creator') <> 'string'
                                            or octet_length(p_flow ->> 'creator') > 256) then
     return array['creator', 'must be text of at most 256 bytes'];
+  end if;
+  if p_flow ->> 'parent_id' is not null
+     and p_flow ->> 'parent_id' !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' then
+    return array['parent_id', 'must be a uuid'];
   end if;
   if jsonb_typeof(p_flow -> 'nodes') is distinct from 'array'
      or jsonb_array_length(p_flow -> 'nodes') not between 1 and 10000 then

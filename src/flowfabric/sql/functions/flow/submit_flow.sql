@@ -1,8 +1,8 @@
 -- Store a whole flow, given as JSON: all of it or nothing. Whatever is wrong with it is answered, not
 -- raised, so that a transaction of the caller's can go on.
 --
--- A flow is an object with flow_id, flow_kind, nodes and, if need be, edges, groups, tags, creator. A
--- node is an object with a name, unique in the flow, and the fields of an item of submit_json but for
+-- A flow is an object with flow_id, flow_kind, nodes and, if need be, edges, groups, tags, creator,
+-- parent_id (the execution whose handler stores it: its members stay as long as that goes on). A node is an object with a name, unique in the flow, and the fields of an item of submit_json but for
 -- keys and parents. An edge has from and to, the places of nodes in their list from 0 on, and may have
 -- a group and a ref; nodes come before those that wait for them. A group has the place of a node, its
 -- policy (all_of, any_of, quorum), k and on_satisfied; edges that no group is given for are all_of.
@@ -186,7 +186,7 @@ begin
       partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
       mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
       cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
-      instance_tag, payload_encoding, payload, flow_id, is_awaited)
+      instance_tag, payload_encoding, payload, flow_id, is_awaited, parent_id)
     select p_partition_key, u.id, u.route_id, p_namespace,
            9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
            v_now, v_now, v_now, 1, 'runnable', 'unowned',
@@ -207,7 +207,7 @@ begin
            case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
            u.encoding,
            case when octet_length(u.payload) <= 256 and u.trace_context is null then u.payload end,
-           v_flow_id, u.feeds
+           v_flow_id, u.feeds, (p_flow ->> 'parent_id')::uuid
     from unnest(v_given.ids, v_given.route_ids, v_given.payloads, v_given.priorities,
                 v_given.encodings, v_given.delays, v_given.delayed_untils, v_given.deadlines,
                 v_given.deadline_ats, v_given.policies, v_given.max_reclaims, v_given.tags,
