@@ -263,7 +263,7 @@ async def test_a_million_executions(bare, plain, working, capsys):
         assert tag.split()[-1] != "0", statement
         planted[name] = f"{{fp:0}}:{id}"
     for number, (name, corruption) in enumerate(FLOW_CORRUPTIONS.items(), start=1):
-        f = number * 1_001
+        f = number * 1_000 + 1
         ids = await plain.fetchrow(
             f"select {FLOW_ID} as flow, (select {ID} from (select $1 * {FLOW_SIZE} as n) x) as "
             f"member, (select {ID} from (select ($1 - 1) * {FLOW_SIZE} + 2 as n) x) as first "
