@@ -29,8 +29,12 @@ begin
       select distinct w.waiter_id
       from unnest(p_ended_ids) u(id)
       cross join lateral (
-        select x.waiter_id from ff.run_wait x
-        where x.partition_key = p_partition_key and x.target_id = u.id and x.ended_at is null
+        -- `offset 0`: else a plan of a small table finds them in this order, among all waits
+        select x.waiter_id
+        from (
+          select y.waiter_id from ff.run_wait y
+          where y.partition_key = p_partition_key and y.target_id = u.id and y.ended_at is null
+          offset 0) x
         order by x.waiter_id limit p_limit) w
       order by w.waiter_id
     ) a
