@@ -224,6 +224,36 @@ async def test_what_is_skipped_is_no_failure_but_what_caused_it_is(engine, graph
     assert row["state"] == state
 
 
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        ({"a": "success"}, "completed"),  # b and c were cancelled as not needed
+        ({"a": "failed", "b": "success"}, "completed"),
+        ({"a": "failed", "b": "failed", "c": "failed"}, "failed"),
+    ],
+)
+async def test_a_flow_has_not_failed_by_what_it_could_do_without(engine, graphs, ends, state):
+    flow = await make_flow(
+        engine,
+        nodes=["a", "b", "c", "d"],
+        edges=[("a", "d"), ("b", "d"), ("c", "d")],
+        groups=[Group("d", "any_of", on_satisfied="cancel_remaining")],
+    )
+    for name, end in ends.items():
+        await flow.end(name, end)
+    if state == "completed":
+        await flow.complete("d")
+    row = await graphs.one("summarise_flow", flow_id=flow.id)
+    assert row["state"] == state
+
+
+async def test_a_last_node_that_failed_fails_its_flow(engine, graphs):
+    flow = await make_flow(engine, nodes=["a", "b"])
+    await flow.complete("a")
+    await flow.fail("b")
+    assert (await graphs.one("summarise_flow", flow_id=flow.id))["state"] == "failed"
+
+
 async def test_a_skipped_member_alone_does_not_fail_its_flow(db, engine, graphs):
     """Its upstream was trimmed, or is of no flow: what is left is completed and skipped."""
     flow = await make_flow(engine, nodes=["a", "b", "c"], edges=[("a", "b")])

@@ -1,6 +1,7 @@
 -- How far a flow is: its members by public state, and what they make of it. All ended: failed if one
--- failed, was cancelled or expired, else completed. Otherwise running if one is active, blocked if one
--- waits for something other than a worker, else open. A cancelled flow is cancelled.
+-- failed, was cancelled or expired, else completed; one that all who wait for it could do without does
+-- not count. Otherwise running if one is active, blocked if one waits for something other than a worker,
+-- else open. A cancelled flow is cancelled.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,
@@ -24,8 +25,8 @@ begin
            when p_is_cancelled then 'cancelled'
            when count(*) = 0 then 'open'
            when bool_and(s.is_terminal) then
-             case when bool_or(s.state in ('failed', 'cancelled', 'expired')) then 'failed'
-                  else 'completed' end
+             case when not bool_or(s.state in ('failed', 'cancelled', 'expired')) then 'completed'
+                  else 'failed' end
            when bool_or(s.state = 'active') then 'running'
            when bool_or(s.state in ('suspended', 'delayed', 'rate_limited', 'waiting_children'))
              then 'blocked'
@@ -37,5 +38,19 @@ begin
     from ff.execution e
     where e.partition_key = p_partition_key and e.flow_id = p_flow_id
     group by e.public_state, e.phase = 'terminal') s;
+  if state = 'failed' and not exists (
+       select from ff.execution e
+       where e.partition_key = p_partition_key and e.flow_id = p_flow_id
+         and case when e.outcome in ('failed', 'cancelled', 'expired') then true else false end
+         and (select coalesce(bool_or(y.state <> 'satisfied'), true)
+              from ff.edge g
+              cross join lateral (
+                select z.state from ff.edge_group z
+                where z.partition_key = p_partition_key and z.downstream_id = g.downstream_id
+                  and z.group_no = g.group_no
+                offset 0) y
+              where g.partition_key = p_partition_key and g.upstream_id = e.execution_id)) then
+    state := 'completed';
+  end if;
 end;
 $$;
