@@ -6,9 +6,11 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from flowfabric import (
     App,
@@ -29,6 +31,10 @@ FAST = timedelta(seconds=1)
 @dataclass
 class Order:
     id: int
+
+
+class Size(Enum):
+    SMALL = "s"
 
 
 class Tasks:
@@ -160,6 +166,31 @@ class TestEdges:
                 {"at": ["rest", 0], "of": "a"},
                 {"at": ["named", "k"], "of": "a"},
             ],
+        }
+
+    def test_results_stand_under_keys_that_are_no_text(self, f, app, tasks):
+        @app.task
+        async def sized(by_id: dict[int, int], by_size: dict[Size, int]) -> None: ...
+
+        a = f.add(tasks.number, name="a")
+        f.add(sized, {7: a.result, 8: 1}, {Size.SMALL: a.result})
+        assert payload(f.graph(), "sized") == {
+            "arguments": {"by_id": {"7": None, "8": 1}, "by_size": {"s": None}},
+            "inputs": [{"at": ["by_id", "7"], "of": "a"}, {"at": ["by_size", "s"], "of": "a"}],
+        }
+        with pytest.raises(InvalidInput, match="sized-2: by_id"):
+            f.add(sized, {"seven": a.result}, {})
+
+    def test_results_stand_in_a_type_that_holds_itself(self, f, app, tasks):
+        @app.task
+        async def keep(value: JsonValue) -> None: ...
+
+        a = f.add(tasks.number, name="a")
+        f.add(keep, {"x": [a.result, 1, {"y": a.result}]})
+        assert payload(f.graph(), "keep") == {
+            "arguments": {"value": {"x": [None, 1, {"y": None}]}},
+            "inputs": [{"at": ["value", "x", n], "of": "a"} for n in (0,)]
+            + [{"at": ["value", "x", 2, "y"], "of": "a"}],
         }
 
     def test_joins_are_groups_behind_that_of_the_needed(self, f, tasks):
@@ -325,6 +356,28 @@ class TestRefused:
                 f.add(tasks.number.using(**{option: value}))
             assert caught.value.field == option
 
+    def test_what_is_given_where_nodes_are_meant_is_told(self, f, tasks):
+        a = f.add(tasks.number, name="a")
+        for wrong in (lambda: any_of(a.result), lambda: f.add(tasks.number, after=[a.result])):
+            with pytest.raises(InvalidInput, match="must be nodes, not results, such as <the res"):
+                wrong()
+        with pytest.raises(InvalidInput, match="not list: give them one by one, as "):
+            any_of([a])  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match=r"not str: what .* returned, or f\.nodes\['a'\]"):
+            f.add(tasks.number, after="a")  # type: ignore[call-overload]
+
+    def test_a_task_that_was_called(self, f, tasks):
+        with pytest.raises(InvalidInput, match="do not call it, its arguments come behind it"):
+            f.add(tasks.number(3))
+
+    def test_a_result_as_a_key(self, f, app, tasks):
+        @app.task
+        async def by_number(found: dict[int, int]) -> None: ...
+
+        a = f.add(tasks.number, name="a")
+        with pytest.raises(InvalidInput, match="the result of a is a key here"):
+            f.add(by_number, {a.result: 1})
+
     def test_a_delay_of_a_node_that_waits_for_others(self, f, tasks):
         a = f.add(tasks.number)
         f.add(tasks.number.using(delay=FAST), a.result)
@@ -385,7 +438,7 @@ class TestTheBlock:
                 raise ZeroDivisionError
         with pytest.raises(RuntimeError, match="begin another flow"):
             f.add(tasks.number)
-        with pytest.raises(RuntimeError, match="its run is there behind the block"):
+        with pytest.raises(RuntimeError, match="was not stored: its block raised"):
             _ = f.run
         with pytest.raises(RuntimeError, match="no id before"):
             _ = a.id

@@ -424,9 +424,24 @@ class TestStoring:
             await eventually(is_active)
             await f.run.cancel("no longer wanted", actor="ada", wait=20)
             assert await states(f.run) == {"gate": "cancelled", "add": "cancelled"}
-            with pytest.raises(ExecutionCancelled, match="no longer wanted"):
+            with pytest.raises(ExecutionCancelled, match=r"no longer wanted\. In a cancelled flow"):
                 await f.run.result()
             assert await f.run.state() is FlowState.CANCELLED
+
+    async def test_a_node_of_another_flow_of_the_same_name(self, app, add):
+        async with app.flow("one") as f:
+            f.add(add, 1)
+        async with app.flow("two") as g:
+            mine = g.add(add, 1)
+        with pytest.raises(InvalidInput, match="add is a node of another flow, two, not of one"):
+            await f.run.result(mine)
+
+    async def test_a_graph_as_text_cannot_steer_the_terminal(self, app, add):
+        async with app.flow("one\x1b[2J\ntwo") as f:
+            f.add(add, 1, name="a\x1b[31m\nb")
+        lines = str(await f.run.graph()).splitlines()
+        assert len(lines) == 2
+        assert "\x1b" not in "".join(lines)
 
 
 class TestSynchronously:

@@ -130,6 +130,77 @@ async def test_a_crash_between_storing_it_and_recording_that_stores_it_once(app,
     assert await db.fetchval("select count(*) from ff.execution") == 2
 
 
+@pytest.mark.parametrize("way", ["flow", "results", "submit", "many", "gather"])
+async def test_what_is_submitted_past_the_context_is_waited_for_in_place(app, db, way):
+    @app.task
+    async def short() -> int:
+        await asyncio.sleep(0.5)
+        return 5
+
+    @app.task
+    async def parent(ctx: Context) -> int:
+        if way in ("flow", "results"):
+            async with app.flow("another in every run") as f:
+                f.add(short)
+            return (await f.run.results())["short"] if way == "results" else await f.run.result()
+        if way == "submit":
+            return await (await short.submit()).result()
+        runs = await short.submit_many([()])
+        return (await gather(runs))[0] if way == "gather" else await runs[0].result()
+
+    run = await parent.submit()
+    async with working(app):
+        assert await run.result(timeout=20) == 5
+    assert await db.fetchval("select count(*) from ff.execution") == 2
+    assert await kinds(db, run) == ["submitted", "claimed", "completed"]
+
+
+async def test_waiting_for_a_plain_submit_in_a_thread_ends(app, db):
+    @app.task
+    async def short() -> int:
+        await asyncio.sleep(0.5)
+        return 5
+
+    @app.task
+    def parent() -> int:
+        with app.flow("another in every run") as f:
+            f.add(short)
+        return f.run.result_sync() + short.submit_sync().result_sync()
+
+    run = await parent.submit()
+    async with working(app):
+        assert await run.result(timeout=20) == 10
+    assert await db.fetchval("select count(*) from ff.execution") == 3
+
+
+async def test_a_run_that_a_key_leads_to_again_frees_the_slot(app, db):
+    @app.task
+    async def short() -> int:
+        await asyncio.sleep(0.5)
+        return 5
+
+    @app.task
+    async def parent() -> int:
+        return await (await short.submit(key="once")).result()
+
+    run = await parent.submit()
+    async with working(app):
+        assert await run.result(timeout=20) == 5
+    assert await db.fetchval("select count(*) from ff.execution") == 2
+    assert "waiting" in await kinds(db, run)
+
+
+async def test_a_name_where_a_flow_is_meant(app):
+    @app.task
+    async def parent(ctx: Context) -> None:
+        ctx.flow("report")  # type: ignore[type-var]
+
+    run = await parent.submit()
+    async with working(app):
+        with pytest.raises(ExecutionFailed, match=r"must be a flow, not str: ctx\.flow\(app\.flow"):
+            await run.result(timeout=20)
+
+
 async def test_two_of_one_name_are_two(app, db, add):
     @app.task
     async def parent(ctx: Context) -> list[int]:

@@ -106,6 +106,15 @@ async def test_a_flow_that_is_not_there_exits_with_3(ff, db, verb):
 
 
 @pytest.mark.parametrize("verb", ["show", "graph", "cancel", "retry-failed"])
+async def test_the_id_of_a_node_is_told_from_that_of_a_flow(ff, flow, verb):
+    options = ["--yes"] if verb == "cancel" else []
+    node = flow.ids["tax"]
+    found = await ff("flow", verb, str(node), "-o", "table", *options)
+    assert found.code == 3
+    assert f"is an execution, a node of the flow {full(flow.id)}" in found.err
+
+
+@pytest.mark.parametrize("verb", ["show", "graph", "cancel", "retry-failed"])
 async def test_what_is_no_id_is_wrong_usage(ff, db, verb):
     found = await ff("flow", verb, "nonsense", *(["--yes"] if verb == "cancel" else []))
     assert found.code == 2

@@ -584,7 +584,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a sibling is cancelled though another group waits for it",
         "shared/_cancel_siblings.sql",
         f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
-        ("x.phase <> 'terminal' and not x.is_needed", "x.phase <> 'terminal'"),
+        ("not x.has_ended and not x.is_needed", "not x.has_ended"),
     ),
     _mutant(
         "a locked sibling is not cancelled later",

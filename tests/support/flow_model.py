@@ -304,6 +304,9 @@ class Flows:
                 counts["already_terminal"] += 1
             elif id_ in self.locked:
                 left.append(id_)
+            elif not self._is_awaited_by(group, id_):
+                # it has ended since it was listed, and was replayed
+                counts["already_terminal"] += 1
             elif self._is_needed(e, group):
                 counts["retained"] += 1
             else:
@@ -803,6 +806,7 @@ class Flows:
                 if edge.upstream_id == one.execution_id and edge.resolution == "impossible"
             ]
             self._recount(opened)
+            self._unlist(opened, left)
             left = [
                 self.executions[id_]
                 for id_ in sorted({group.downstream_id for group in opened})
@@ -865,6 +869,22 @@ class Flows:
                 group.fired_at = group.fired_k = group.fired_n = None
                 group.cancel_pending, group.cancel_members = False, []
                 group.cancel_reason = group.cancel_enqueued_at = None
+
+    def _unlist(self, groups: Iterable[Group], replayed: Sequence[Execution]) -> None:
+        """Whoever has ended and is to run again is not cancelled for what was decided before."""
+        ids = {e.execution_id for e in replayed}
+        for group in groups:
+            group.cancel_members = [id_ for id_ in group.cancel_members if id_ not in ids]
+            if not group.cancel_members:
+                group.cancel_pending, group.cancel_enqueued_at = False, None
+
+    def _is_awaited_by(self, group: Group, id_: UUID) -> bool:
+        return any(
+            edge.upstream_id == id_
+            and (edge.downstream_id, edge.group_no) == (group.downstream_id, group.group_no)
+            and edge.resolution == "unsatisfied"
+            for edge in self.edges.values()
+        )
 
     # Retention
 

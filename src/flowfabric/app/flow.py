@@ -13,6 +13,7 @@ and nothing at all if it raises.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
@@ -39,7 +40,7 @@ from flowfabric.core.flow import MAX_KIND_BYTES, Edge, FlowSubmitted, Graph, Gro
 from flowfabric.core.flow import Node as GraphNode
 from flowfabric.core.ids import ExecutionId, FlowId, mint_flow, mint_in
 from flowfabric.core.states import GroupPolicy, OnSatisfied
-from flowfabric.worker.context import Context
+from flowfabric.worker.context import Context, running
 from flowfabric.worker.course import Unrepeated
 from flowfabric.worker.fitting import accepts_none, shown
 from flowfabric.worker.inputs import ENCODING, Placeholder, Woven, leaves, weave
@@ -142,9 +143,7 @@ class Join:
         seen: set[str] = set()
         for node in nodes:
             if not isinstance(node, Node):
-                raise InvalidInput(
-                    field="nodes", problem=f"must be nodes of the flow, not {type(node).__name__}"
-                )
+                raise InvalidInput(field="nodes", problem=_no_node(node))
             if node.name in seen and node.flow is nodes[0].flow:
                 raise InvalidInput(field="nodes", problem=f"{node.name} is given twice")
             seen.add(node.name)
@@ -289,7 +288,11 @@ class Flow:
     def run(self) -> FlowRun:
         """The flow that was stored; it is there behind the block."""
         if self._run is None:
-            raise RuntimeError(f"{self._name} is not stored yet: its run is there behind the block")
+            raise RuntimeError(
+                f"{self._name} was not stored: its block raised, or storing it did"
+                if self._is_closed
+                else f"{self._name} is not stored yet: its run is there behind the block"
+            )
         return self._run
 
     @property
@@ -481,9 +484,12 @@ class Flow:
 
     def _check_task(self, task: Any) -> None:
         if not isinstance(task, Task):
+            instead = "decorate it with @app.task"
+            if inspect.iscoroutine(task):
+                task.close()
+                instead = "do not call it, its arguments come behind it, as in f.add(task, ...)"
             raise InvalidInput(
-                field="task",
-                problem=f"must be a task, not {type(task).__name__}: decorate it with @app.task",
+                field="task", problem=f"must be a task, not {type(task).__name__}: {instead}"
             )
         if task.app is not self._app:
             raise InvalidInput(field="task", problem=f"{task.name} is a task of another app")
@@ -523,24 +529,16 @@ class Flow:
 
     def _check_node(self, field: str, node: Any) -> None:
         if not isinstance(node, Node):
-            raise InvalidInput(
-                field=field, problem=f"must be nodes of the flow, not {type(node).__name__}"
-            )
+            raise InvalidInput(field=field, problem=_no_node(node))
         if node.flow is not self:
             raise InvalidInput(
                 field=field, problem=f"{node.name} is a node of another flow, {node.flow.name}"
             )
 
     def _joins(self, node: Node[Any], after: After) -> list[Join]:
-        if isinstance(after, Placeholder):
-            raise InvalidInput(
-                field="after", problem=f"must be nodes, not results, such as {after!r}"
-            )
         several = [after] if isinstance(after, Node | Join) else after
-        if isinstance(several, str) or not isinstance(several, Iterable):
-            raise InvalidInput(
-                field="after", problem=f"must be nodes of the flow, not {type(after).__name__}"
-            )
+        if isinstance(several, str | Placeholder) or not isinstance(several, Iterable):
+            raise InvalidInput(field="after", problem=_no_node(after))
         found = []
         for one in several:
             join = one if isinstance(one, Join) else None
@@ -631,6 +629,8 @@ class Flow:
         return await client.joining.place([node.submission for node in graph.nodes])
 
     def _stored(self, graph: Graph, answer: FlowSubmitted) -> FlowRun:
+        if self._context is None and (context := running.get()) is not None:
+            context.loosen([node.id for node in self._nodes])
         waited_for = {graph.nodes[edge.upstream].name for edge in graph.edges}
         self._run = FlowRun(
             self._app,
@@ -686,6 +686,17 @@ def _explained(problem: str, task: Task[..., Any, Any], kwargs: dict[str, Any]) 
             hint = f"{option} is a parameter of {task.name}; the option is f.using({option}=...)"
             return f"{problem} ({hint})"
     return problem
+
+
+def _no_node(given: Any) -> str:
+    if isinstance(given, Placeholder):
+        return f"must be nodes, not results, such as {given!r}"
+    text = f"must be nodes of the flow, not {type(given).__name__}"
+    if isinstance(given, str):
+        return f"{text}: what f.add(...) returned, or f.nodes[{given!r}]"
+    if isinstance(given, Iterable):
+        return f"{text}: give them one by one, as *nodes"
+    return text
 
 
 def _union(hints: tuple[Any, ...]) -> Any:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
+from unicodedata import category
 
 from flowfabric.app.joins import endings_of
 from flowfabric.app.run import Run, seconds_of
@@ -70,7 +71,8 @@ class FlowGraph:
 
     def __str__(self) -> str:
         rows = as_tree(self._picture())
-        return "\n".join([f"{self.info.flow_kind}  {self.summary.state}", *map(str, rows)])
+        lines = [f"{self.info.flow_kind}  {self.summary.state}", *map(str, rows)]
+        return "\n".join(map(_printable, lines))
 
     def svg(self) -> str:
         """A drawing of the flow, as an SVG document."""
@@ -341,7 +343,12 @@ class FlowRun:
     def _name_of(self, members: Mapping[str, Member], node: Node[Any] | str) -> str:
         name = node if isinstance(node, str) else node.name
         member = members.get(name)
-        if member is None or (not isinstance(node, str) and node.id != member.id):
+        if not isinstance(node, str) and (member is None or node.id != member.id):
+            raise InvalidInput(
+                field="node",
+                problem=f"{name} is a node of another flow, {node.flow.name}, not of {self.name}",
+            )
+        if member is None:
             raise InvalidInput(
                 field="node",
                 problem=f"{name!r} is not a node of {self.name}; there are: {_some(list(members))}",
@@ -368,10 +375,11 @@ class FlowRun:
 
     async def _raise(self, name: str, skipped: str) -> Any:
         try:
-            return await self._result(name, 0)
+            await self._result(name, 0)
         except FlowFabricError as error:
             error.add_note(f"{skipped} was skipped because of it.")
             raise
+        return await self._result(skipped)  # it was replayed just now, and so was the other
 
     async def _cause(self, id: ExecutionId) -> str | None:
         """The node because of which another was skipped, directly or not: the first of them to
@@ -459,6 +467,11 @@ class FlowRun:
             "that submitted it was rolled back or has not committed yet."
         )
         return FlowNotFound(text, flow_id=self.id)
+
+
+def _printable(line: str) -> str:
+    """On one line, and without what could steer a terminal."""
+    return "".join("?" if category(ch) in ("Cc", "Cf", "Cs") else ch for ch in line)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -268,8 +268,13 @@ class Run(Generic[T]):
         actor = actors[-1] if actors else None
         who = actor or _SOURCES.get(source or "", source)
         text = f"{self.task} was cancelled{f' by {who}' if who else ''}"
+        again = self._again()
+        if info is not None and info.flow_id is not None:
+            flow = await client.flows.describe(info.flow_id)
+            if flow is not None and flow.cancelled_at is not None:
+                again = "In a cancelled flow nothing is run again: submit a new one."
         return ExecutionCancelled(
-            f"{text}{f': {reason}' if reason else ''}. {self._again()}",
+            f"{text}{f': {reason}' if reason else ''}. {again}",
             execution_id=self.id,
             cancelled_by=source,
             actor=actor,

@@ -171,7 +171,7 @@ class Task(Generic[P, R, T]):
         task = self.taking(kwargs) if kwargs else self
         submission = task.submission(args, kwargs)
         (answer,) = await task._store([submission])
-        return task._run(answer)
+        return task._loose([answer])[0]
 
     @overload
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
@@ -192,16 +192,16 @@ class Task(Generic[P, R, T]):
         """`submit` for synchronous code; an error inside a running event loop."""
         task = self.taking(kwargs) if kwargs else self
         (answer,) = task._store_sync([task.submission(args, kwargs)], "submit")
-        return task._run(answer)
+        return task._loose([answer])[0]
 
     async def submit_many(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
         """Store an execution for each tuple of arguments, many in one transaction."""
-        return [self._run(answer) for answer in await self._store(self._submissions(calls))]
+        return self._loose(await self._store(self._submissions(calls)))
 
     def submit_many_sync(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
         """`submit_many` for synchronous code."""
         answers = self._store_sync(self._submissions(calls), "submit_many")
-        return [self._run(answer) for answer in answers]
+        return self._loose(answers)
 
     def taking(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
         """This task with the options that are among keyword arguments; they are taken out."""
@@ -358,6 +358,13 @@ class Task(Generic[P, R, T]):
             route.check()
             self._routes[namespace, lane] = route
         return route
+
+    def _loose(self, answers: Sequence[Submitted]) -> list[Run[T]]:
+        """The runs of a plain submit. In a handler the next run of it has others, unless a key
+        leads to them again."""
+        if self._options.key is None and (context := running.get()) is not None:
+            context.loosen([answer.id for answer in answers])
+        return [self._run(answer) for answer in answers]
 
     def _run(self, answer: Submitted) -> Run[T]:
         return Run(

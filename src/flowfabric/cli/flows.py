@@ -328,17 +328,27 @@ def _each(
                     if isinstance(error, InvalidInput | Unavailable):
                         raise
                     codes.add(exit_code(error))
-                    _refused(id, error, space, verb if as_json else None)
+                    if isinstance(error, FlowNotFound):
+                        error = FlowNotFound(await _sought(client, id, space), flow_id=id)
+                    _refused(id, error, verb if as_json else None)
 
         _run(act, database_url, space)
         if code := max(codes):
             raise typer.Exit(code)
 
 
-def _refused(id: FlowId, error: FlowFabricError, namespace: str | None, verb: str | None) -> None:
+async def _sought(client: FlowFabric, id: FlowId, namespace: str | None) -> str:
+    """Why a flow is not there; perhaps the id is that of one of its nodes."""
+    info = await client.executions.describe(ExecutionId.of(id.partition_key, id.uuid))
+    if info is None:
+        return missing(id, namespace)
+    if info.flow_id is None:
+        return f"{id}: is an execution, and not in a flow; see: flowfabric show"
+    return f"{id}: is an execution, a node of the flow {info.flow_id}"
+
+
+def _refused(id: FlowId, error: FlowFabricError, verb: str | None) -> None:
     told = str(error) if id in str(error) else f"{id}: {error}"
-    if isinstance(error, FlowNotFound):
-        told = missing(id, namespace)
     if verb is not None:
         name = error.name or type(error).__name__
         say(json_line({"id": id, "action": verb, "outcome": name, "error": told}))

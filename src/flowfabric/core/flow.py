@@ -246,7 +246,8 @@ class Graph:
                     if getattr(one, name) is not None:
                         raise InvalidInput(
                             field=f"{at}.{name}",
-                            problem="does not go with a node that waits for others",
+                            problem="does not go with a node that waits for others, as "
+                            f"{node.name!r} does",
                         )
             try:
                 one.check()

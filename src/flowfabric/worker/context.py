@@ -10,7 +10,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -269,6 +269,11 @@ class Context:
         `await f.run.result()` leaves the worker free until the flow has ended. A `def` handler says
         `with` instead.
         """
+        if not hasattr(flow, "within"):
+            raise InvalidInput(
+                field="flow",
+                problem=f"must be a flow, not {type(flow).__name__}: ctx.flow(app.flow(name))",
+            )
         self._durable(f"flow {flow.name!r}")
         flow.within(self)
         return flow
@@ -427,6 +432,12 @@ class Context:
     def know(self, ids: Sequence[ExecutionId]) -> None:
         """These runs exist."""
         self._made().know(ids)
+
+    def loosen(self, ids: Iterable[ExecutionId]) -> None:
+        """These runs were submitted by the handler, but not with its context: every run of it
+        submits others, so it waits for them where it is."""
+        if self._host is not None and not self._cancelled and in_step.get() is None:
+            self._made().loosen(ids)
 
     def end(self) -> None:
         """The handler has ended; nothing more can be done with its context."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -130,6 +130,8 @@ class Course:
         self._failed: list[Failed] = []
         # Runs of which it is known that they exist.
         self._known: set[UUID] = set()
+        # Runs that this run of the handler submitted by itself: a later one has others.
+        self._loose: set[UUID] = set()
         self._asked: dict[UUID, asyncio.Future[Ending | None]] = {}
         # The database's time was at least this, at a moment of our own clock.
         self._seen = (claimed.lease_expires_at - host.lease_ttl, monotonic())
@@ -300,6 +302,7 @@ class Course:
             id.partition_key == self._claimed.partition_key
             and in_step.get() is None
             and not self.is_over
+            and id.uuid not in self._loose
         )
 
     async def ending(self, id: ExecutionId, *, is_own: bool) -> Ending:
@@ -391,6 +394,11 @@ class Course:
     def know(self, ids: Sequence[ExecutionId]) -> None:
         """These runs exist."""
         self._known.update(id.uuid for id in ids)
+
+    def loosen(self, ids: Iterable[ExecutionId]) -> None:
+        """These runs were submitted past the context: to leave for one of them would end in
+        another run of the handler, which submits another."""
+        self._loose.update(id.uuid for id in ids)
 
     async def _see_whether_there(self, ids: Sequence[ExecutionId]) -> bool:
         """Refuse runs that do not exist. True: some have ended just now."""

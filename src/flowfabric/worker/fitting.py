@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import (
     Annotated,
     Any,
+    ForwardRef,
     Literal,
     NewType,
     TypeVar,
@@ -58,6 +59,8 @@ def plain(hint: Any) -> Any:
             hint = hint.__value__
         elif hint is None:
             return type(None)
+        elif isinstance(hint, str | ForwardRef):
+            return Any  # a type that holds itself, as pydantic's JsonValue
         else:
             return hint
 
@@ -69,13 +72,19 @@ def element_of(hint: Any, at: int, length: int) -> Any | None:
     origin, args = _split(hint)
     if origin is tuple and args:
         if len(args) == 2 and args[1] is Ellipsis:
-            return args[0]
-        return args[at] if len(args) == length else None
+            return _resolved(args[0])
+        return _resolved(args[at]) if len(args) == length else None
     if not isinstance(origin, type) or issubclass(origin, str | bytes | Mapping):
         return None
     if not any(issubclass(one, origin) for one in (list, tuple, set, frozenset)):
         return None
-    return args[0] if args else Any
+    return _resolved(args[0]) if args else Any
+
+
+def key_of(hint: Any) -> Any:
+    """What the keys of a mapping of this type are."""
+    args = get_args(hint)
+    return _resolved(args[0]) if len(args) == 2 else Any
 
 
 def value_of(hint: Any, key: str) -> Any | None:
@@ -87,7 +96,7 @@ def value_of(hint: Any, key: str) -> Any | None:
     origin, args = _split(hint)
     if not isinstance(origin, type) or not issubclass(dict, origin):
         return None
-    return args[1] if len(args) == 2 else Any
+    return _resolved(args[1]) if len(args) == 2 else Any
 
 
 def shown(hint: Any) -> str:
@@ -174,6 +183,10 @@ def _base(kind: type) -> type:
     if issubclass(kind, bool | int) and not issubclass(kind, Enum):
         return int
     return float if issubclass(kind, float) else kind
+
+
+def _resolved(hint: Any) -> Any:
+    return Any if isinstance(hint, str | ForwardRef) else hint
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:

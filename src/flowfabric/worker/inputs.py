@@ -23,7 +23,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId
-from flowfabric.worker.fitting import element_of, fits, members, shown, value_of
+from flowfabric.worker.fitting import element_of, fits, key_of, members, shown, value_of
 from flowfabric.worker.task import AS_JSON, TaskSpec
 
 ENCODING = "json+inputs"
@@ -92,7 +92,9 @@ def leaves(value: Any) -> Iterator[Any]:
         for one in value:
             yield from leaves(one)
     elif isinstance(value, dict):
-        for one in value.values():
+        for key, one in value.items():
+            if isinstance(key, Placeholder):
+                yield key
             yield from leaves(one)
     else:
         yield value
@@ -148,10 +150,11 @@ class _Weaver:
         if isinstance(value, dict):
             woven = {}
             for key, one in value.items():
-                inner = value_of(hint, key) if isinstance(key, str) else None
+                name = self._key(key, hint, at)
+                inner = value_of(hint, name)
                 if inner is None:
-                    raise self._misplaced(hint, (*at, key))
-                woven[key] = self.weave(one, inner, (*at, key), gaps)
+                    raise self._misplaced(hint, (*at, name))
+                woven[name] = self.weave(one, inner, (*at, name), gaps)
             return woven
         several = []
         for index, one in enumerate(value):
@@ -160,6 +163,18 @@ class _Weaver:
                 raise self._misplaced(hint, at)
             several.append(self.weave(one, inner, (*at, index), gaps))
         return several
+
+    def _key(self, key: Any, hint: Any, at: Path) -> str:
+        """A key as JSON has it."""
+        if isinstance(key, Placeholder):
+            raise InvalidInput(
+                field=_told(at), problem=f"{key.giver} is a key here; it can be a value only"
+            )
+        taken = key_of(hint)
+        if type(key) is str and (taken is str or taken is Any):
+            return key
+        (name,) = self._written({key: None}, dict[taken, None], at)  # type: ignore[valid-type]
+        return str(name)
 
     def _misplaced(self, hint: Any, at: Path) -> InvalidInput:
         return InvalidInput(

@@ -322,6 +322,39 @@ async def test_a_member_that_had_what_it_needs_runs_at_once(db: Database) -> Non
     assert (lease.attempt_type, lease.attempt_index) == ("replay", 1)
 
 
+async def test_a_result_that_came_when_the_member_had_ended_is_its_payload_when_it_runs(
+    db: Database,
+) -> None:
+    flow = await make_flow(db, nodes=["a", "z"], edges=[Edge("a", "z", ref="payload")])
+    await flow.cancel("z")
+    await flow.complete("a", b"42")
+    assert (await flow.engine.replay(flow["z"])).public_state == "waiting"
+    assert (await flow.take("z")).payload == b"42"
+
+
+async def test_a_result_that_came_when_the_member_was_skipped_is_its_payload_when_it_runs(
+    db: Database,
+) -> None:
+    flow = await make_flow(
+        db, nodes=["a", "b", "z"], edges=[Edge("a", "z"), Edge("b", "z", 1, ref="payload")]
+    )
+    await flow.fail("a")
+    await flow.complete("b", b"42")
+    await flow.engine.replay(flow["a"])
+    await flow.complete("a", b"1")
+    assert (await flow.take("z")).payload == b"42"
+
+
+async def test_a_payload_that_a_member_ran_with_stays_when_it_is_replayed(db: Database) -> None:
+    flow = await make_flow(db, nodes=["a", "z"], edges=[Edge("a", "z", ref="payload")])
+    await flow.complete("a", b"42")
+    await flow.complete("z")
+    await flow.engine.replay(flow["a"])
+    await flow.complete("a", b"43")
+    await flow.engine.replay(flow["z"])
+    assert (await flow.take("z")).payload == b"42"
+
+
 async def test_d59_b10_an_operator_may_replay_a_member_it_cancelled(db: Database) -> None:
     flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
     lease = await flow.take("a")

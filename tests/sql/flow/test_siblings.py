@@ -348,6 +348,27 @@ async def test_a_listed_sibling_is_retained_if_another_group_needs_it_by_then(db
     assert await left(flow) == []
 
 
+@pytest.mark.parametrize("outcome", ["success", "failed"])
+async def test_a_listed_sibling_that_ended_and_was_replayed_is_let_run(db, outcome):
+    """As if the dispatcher had come before the replay."""
+    flow = await race(db, "abc")
+    lease, held = await flow.take("a"), await flow.take("b")
+    holders = [await locked(db, flow["b"]), await locked(db, flow["c"])]
+    await flow.engine.complete(lease)
+    for holder in holders:
+        await holder.rollback()
+    assert await left(flow) == ["b", "c"]
+    if outcome == "success":
+        await flow.engine.complete(held)
+    else:
+        await flow.engine.fail(held, "permanent")
+    assert (await flow.engine.replay(flow["b"])).word == "replayed"
+    answer = await dispatch(db)
+    assert (answer["cancelled"], answer["due_in"]) == (1, None)
+    assert await flow.states("abc") == {"a": "completed", "b": "waiting", "c": "cancelled"}
+    assert await left(flow) == []
+
+
 async def test_a_member_that_is_locked_keeps_its_list(db):
     """The group is written under the lock of its member, also by the dispatcher."""
     flow = await race(db)

@@ -356,6 +356,7 @@ BAD = [
     (_drop(["flow_kind"]), "flow_kind", "must be text"),
     (_set(["tags"], {"Bad": "x"}), "tags", "team.field"),
     (_set(["tags"], [1]), "tags", "must be an object"),
+    (_set(["tags"], '{"team.field": "x"}'), "tags", "must be an object"),
     (_set(["creator"], "x" * 257), "creator", "at most 256 bytes"),
     (_set(["colour"], "red"), "colour", "is not a field of a flow"),
     (_set(["nodes"], []), "nodes", "1 to 10000"),

@@ -3,7 +3,8 @@
 --
 -- One that another group still waits for is retained, and nobody asks for its end any more. Whether it
 -- is so is looked at under its own lock: of two groups that are decided at once one sees the other.
--- One that is locked, or over the limit, is left.
+-- One that is locked, or over the limit, is left. One whose edge is resolved has ended since it was
+-- listed; if it runs, somebody replayed it, and it is let run.
 drop function if exists ff._cancel_siblings;
 create function ff._cancel_siblings(
   p_partition_key   smallint,
@@ -55,12 +56,17 @@ begin
     select u.id from unnest(v_open) with ordinality u(id, n)
     where u.id <> all (v_locked) order by u.n);
 
-  select coalesce(array_agg(u.id) filter (where x.phase <> 'terminal' and not x.is_needed), '{}'),
-         coalesce(array_agg(u.id) filter (where x.phase = 'terminal'), '{}')
+  select coalesce(array_agg(u.id) filter (where not x.has_ended and not x.is_needed), '{}'),
+         coalesce(array_agg(u.id) filter (where x.has_ended), '{}')
     into cancelled_ids, v_ended
   from unnest(v_locked) u(id)
   cross join lateral (
-    select e.phase, exists (
+    select e.phase = 'terminal' or not exists (
+             select from ff.edge o
+             where o.partition_key = p_partition_key and o.upstream_id = u.id
+               and o.downstream_id = p_downstream_id and o.resolution = 'unsatisfied'
+               and case when o.group_no = p_group_no then true else false end) as has_ended,
+           exists (
              select from ff.edge g
              join ff.edge_group y
                on y.partition_key = g.partition_key and y.downstream_id = g.downstream_id

@@ -29,7 +29,8 @@ begin
      or octet_length(p_flow ->> 'flow_kind') not between 1 and 256 then
     return array['flow_kind', 'must be text of 1 to 256 bytes'];
   end if;
-  v_problem := ff._tags_problem(p_flow ->> 'tags');
+  -- as JSON: text that holds an object is no object
+  v_problem := ff._tags_problem(nullif(p_flow -> 'tags', 'null')::text);
   if v_problem is not null then
     return array['tags', v_problem];
   end if;

@@ -2,12 +2,14 @@
 -- holds the row locks of the members they lead to.
 --
 -- What was satisfied stays so. What was impossible and is not any more is pending, and nobody has to be
--- cancelled for it.
+-- cancelled for it. Of a group that stays decided, those that have ended and are to run again
+-- (p_replayed_ids) are not to be cancelled any more: whoever lets them run wants that.
 drop function if exists ff._recount_groups;
 create function ff._recount_groups(
   p_partition_key  smallint,
   p_downstream_ids uuid[],
-  p_group_nos      smallint[]
+  p_group_nos      smallint[],
+  p_replayed_ids   uuid[]
 )
 returns void
 language plpgsql
@@ -42,10 +44,12 @@ begin
                 -- a group of more than it has edges is decided by the first end, not before
                 when c.succeeded + c.failed + c.skipped = 0 then 'pending'
                 else ff._evaluate_group(y.policy, y.k, y.n, c.succeeded, c.failed + c.skipped)
-           end as state
+           end as state,
+           array(select m.id from unnest(y.cancel_members) with ordinality m(id, nth)
+                 where m.id <> all (p_replayed_ids) order by m.nth) as cancel_members
     from counted c
     cross join lateral (
-      select z.state, z.policy, z.k, z.n from ff.edge_group z
+      select z.state, z.policy, z.k, z.n, z.cancel_members from ff.edge_group z
       where z.partition_key = c.pk and z.downstream_id = c.downstream_id
         and z.group_no = c.group_no
       offset 0) y
@@ -59,10 +63,11 @@ begin
     fired_at = case when j.state <> 'pending' then y.fired_at end,
     fired_k = case when j.state <> 'pending' then y.fired_k end,
     fired_n = case when j.state <> 'pending' then y.fired_n end,
-    cancel_pending = y.cancel_pending and j.state <> 'pending',
-    cancel_members = case when j.state <> 'pending' then y.cancel_members else '{}' end,
+    cancel_pending = j.state <> 'pending' and j.cancel_members <> '{}',
+    cancel_members = case when j.state <> 'pending' then j.cancel_members else '{}' end,
     cancel_reason = case when j.state <> 'pending' then y.cancel_reason end,
-    cancel_enqueued_at = case when j.state <> 'pending' then y.cancel_enqueued_at end
+    cancel_enqueued_at = case when j.state <> 'pending' and j.cancel_members <> '{}'
+                           then y.cancel_enqueued_at end
   from judged j
   where y.partition_key = j.pk and y.downstream_id = j.downstream_id and y.group_no = j.group_no;
 end;

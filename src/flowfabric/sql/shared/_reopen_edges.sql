@@ -92,7 +92,7 @@ begin
     select array_agg(d.downstream_id), array_agg(d.group_no) into v_ids, v_groups
     from (select distinct o.downstream_id, o.group_no from opened o) d;
     exit when v_ids is null;
-    perform ff._recount_groups(p_partition_key, v_ids, v_groups);
+    perform ff._recount_groups(p_partition_key, v_ids, v_groups, v_next);
     groups_reset := groups_reset + cardinality(v_ids);
     v_next := array(
       select distinct u.id
@@ -105,7 +105,8 @@ begin
         and not exists (
           select from ff.edge_group y
           where y.partition_key = p_partition_key and y.downstream_id = u.id
-            and case when y.state = 'impossible' then true else false end));
+            and case when y.state = 'impossible' then true else false end
+          offset 0));
     member_ids := member_ids || v_next;
   end loop;
 
@@ -140,7 +141,7 @@ begin
   select array_agg(d.downstream_id), array_agg(d.group_no) into v_ids, v_groups
   from (select distinct o.downstream_id, o.group_no from opened o) d;
   if v_ids is not null then
-    perform ff._recount_groups(p_partition_key, v_ids, v_groups);
+    perform ff._recount_groups(p_partition_key, v_ids, v_groups, '{}');
     groups_reset := groups_reset + cardinality(v_ids);
   end if;
   if exists (

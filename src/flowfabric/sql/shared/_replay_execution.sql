@@ -2,8 +2,9 @@
 -- row read. Whom the end concerned is told before it is undone.
 --
 -- A member of a flow opens again what its end had decided, and those that were skipped because of it
--- are replayed with it, which does not count towards their limit. In a flow that is cancelled, or
--- that misses members already, nothing is replayed. Returns the public state it has now.
+-- are replayed with it, which does not count towards their limit. Results that came for them when they
+-- had ended are handed on now. In a flow that is cancelled, or that misses members already, nothing is
+-- replayed. Returns the public state it has now.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
   p_partition_key smallint,
@@ -29,6 +30,8 @@ declare
   v_most   integer;
   v_flow   ff.flow;
   v_open   record;
+  v_ids    uuid[];
+  v_groups smallint[];
   v_wakes  record;
   v_state  text;
 begin
@@ -52,6 +55,18 @@ begin
   v_now := greatest(v_now, p_row.transitioned_at);
   if p_row.flow_id is not null then
     v_open := ff._reopen_edges(p_partition_key, p_row.execution_id, v_now);
+    select array_agg(y.downstream_id), array_agg(y.group_no) into v_ids, v_groups
+    from unnest(v_open.member_ids || p_row.execution_id) u(id)
+    cross join lateral (
+      select e.terminal_at from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.id
+      offset 0) x
+    cross join lateral (
+      select z.downstream_id, z.group_no from ff.edge_group z
+      where z.partition_key = p_partition_key and z.downstream_id = u.id
+        and case when z.state = 'satisfied' and z.fired_at >= x.terminal_at
+              then true else false end
+      offset 0) y;
     if cardinality(v_open.member_ids) > 0 then
       perform ff._write_replays(
         p_partition_key, v_open.member_ids, false, v_now, p_actor,
@@ -70,6 +85,9 @@ begin
   end if;
   perform ff._write_replays(
     p_partition_key, array[p_row.execution_id], true, v_now, p_actor, v_detail || p_detail);
+  if v_ids is not null then
+    perform ff._pass_results(p_partition_key, v_ids, v_groups, v_now);
+  end if;
   select e.public_state into v_state from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id;
   return v_state;

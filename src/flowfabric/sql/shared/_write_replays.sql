@@ -36,7 +36,8 @@ begin
                  and y.group_no = g.group_no
              where g.partition_key = p_partition_key and g.downstream_id = u.execution_id
                and case when g.applied_at is not null and y.state <> 'satisfied'
-                     then true else false end) as is_blocked
+                     then true else false end
+             offset 0) as is_blocked
     from unnest(p_execution_ids) u(execution_id)
     offset 0
   ),

@@ -59,7 +59,6 @@ begin
       p_reason => 'its deadline has passed',
       p_detail => jsonb_build_object('category', 'execution_deadline'));
   end if;
-  v_count := coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_late), 0);
   -- One by one: it is rare, and each has the reason of its flow.
   for v_row in
     select u.id, x.flow_id
@@ -89,6 +88,7 @@ begin
         offset 0) x
       where x.phase = 'active');
   end if;
+  v_count := coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_late), 0);
 
   if cardinality(v_late) > 0 then
     v_xid := pg_current_xact_id();
