@@ -198,6 +198,7 @@ async def test_a_flow_is_cancelled_with_its_members(ff, flow):
         await ff("flow", "cancel", str(flow.id), "--wait", "--yes", "-r", "wrong", "--actor", "ann")
     ).line
     assert (line["id"], line["outcome"], line["reason"]) == (full(flow.id), "cancelled", "wrong")
+    assert line["members"] == 3, "the one that had completed is not among them"
     assert await flow.states() == {
         "load": "completed",
         "price": "cancelled",

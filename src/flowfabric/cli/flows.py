@@ -682,7 +682,7 @@ def _cancelled(answer: FlowCancellation, as_json: bool) -> int:
             "outcome": answer.outcome,
             "policy": answer.policy,
             "reason": answer.reason,
-            "members": answer.member_count,
+            "members": answer.open_count,
             "failed": answer.failed or None,
         }
         say(json_line(facts))
@@ -695,14 +695,14 @@ def _cancelled(answer: FlowCancellation, as_json: bool) -> int:
             return EXIT_CONFLICT
         case FlowCancelOutcome.PARTIALLY_CANCELLED:
             if not as_json:
-                say(f"{answer.id}  partially cancelled  {_number(answer.member_count)}")
+                say(f"{answer.id}  partially cancelled  {_number(answer.open_count)}")
                 for member in answer.failed:
                     complain(f"{member}: somebody holds it; it ends as soon as that is over")
             return EXIT_UNREACHABLE
         case outcome:
             if not as_json:
                 word = outcome.replace("_", " ")
-                say(f"{answer.id}  {word}  {_number(answer.member_count)}")
+                say(f"{answer.id}  {word}  {_number(answer.open_count)}")
             return 0
 
 

@@ -77,8 +77,8 @@ class FlowCancelling:
         """
         if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):
             raise InvalidInput(field="wait", problem="must be a timedelta, from nothing on")
-        answer, open_count = await self._header(id, policy, reason, actor, grace)
-        if open_count == 0:
+        answer = await self._header(id, policy, reason, actor, grace)
+        if answer.open_count == 0:
             return answer
         if wait is None:
             task = asyncio.create_task(self._end_behind(id))
@@ -134,8 +134,8 @@ class FlowCancelling:
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
         """Cancel a flow and write down whom it has yet to end, for others to do it."""
-        answer, open_count = await self._header(id, policy, reason, actor, grace)
-        if open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
+        answer = await self._header(id, policy, reason, actor, grace)
+        if answer.open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
             return replace(answer, outcome=FlowCancelOutcome.SCHEDULED)
         return answer
 
@@ -184,7 +184,7 @@ class FlowCancelling:
         reason: str | None,
         actor: str | None,
         grace: timedelta,
-    ) -> tuple[FlowCancellation, int]:
+    ) -> FlowCancellation:
         partition, uuid = flow_place(id)
         check_words(reason=reason, actor=actor)
         if not isinstance(grace, timedelta):
@@ -202,7 +202,7 @@ class FlowCancelling:
                 uuid4(),
             )
         )[0]
-        return _read(id, row), row["open_count"]
+        return _read(id, row)
 
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
         """End the members until none is left; returns those that somebody holds for good."""
@@ -261,6 +261,7 @@ def _read(id: FlowId, row: Any) -> FlowCancellation:
         policy=FlowCancelPolicy(row["policy"]),
         reason=row["reason"],
         member_count=row["member_count"],
+        open_count=row["open_count"],
         members=[ExecutionId.of(id.partition_key, one) for one in row["members"]],
         failed=[],
     )

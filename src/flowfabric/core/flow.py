@@ -571,6 +571,8 @@ class FlowCancellation:
     policy: FlowCancelPolicy
     reason: str | None
     member_count: int
+    # how many of them had not ended
+    open_count: int
     members: list[ExecutionId]
     # those that could not be ended, because somebody holds them
     failed: list[ExecutionId]
