@@ -71,6 +71,15 @@ async def _unneeded(engine: Engine, clock: Clock) -> None:
     await flow.complete("n0")
 
 
+async def _flow_cancelled(engine: Engine, clock: Clock) -> None:
+    """Whoever cancelled the flow died behind the header."""
+    flow = await make_flow(engine, nodes=[f"n{number}" for number in range(N)])
+    await engine.connection.execute(
+        "select outcome from ff.cancel_flow_header(0::smallint, $1, $2)", engine.namespace, flow.id
+    )
+    await clock.advance(HOUR)
+
+
 async def _all_ended(engine: Engine, clock: Clock) -> None:
     """N groups list a sibling that has ended without their being told."""
     for _ in range(N):
@@ -148,6 +157,10 @@ WORK: dict[str, tuple[Prepare, str]] = {
     "edge_cancel_reconciler": (
         _all_ended,
         "select count(*) from ff.edge_group where not cancel_pending",
+    ),
+    "cancel_backlog": (
+        _flow_cancelled,
+        "select count(*) from ff.event where kind = 'cancelled'",
     ),
     "grant_reaper": (_granted, f"select {N} - count(*) from ff.grant"),
     "retention_trimmer": (_ended_long_ago, f"select {N} - count(*) from ff.execution"),
