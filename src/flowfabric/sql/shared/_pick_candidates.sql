@@ -1,8 +1,9 @@
 -- One round of a claim: the next window of candidates behind a position, locked in claim order.
 --
 -- As many as are needed are locked in their order, skipping what others hold. One that was taken and
--- committed by somebody since it was read is locked in vain, and so is a member of a cancelled flow. Executions over their limit of reclaims
--- are capped, not picked. The position returned is that of the last row tried.
+-- committed by somebody since it was read is locked in vain, and so is a member of a cancelled flow.
+-- Executions over their limit of reclaims are capped, not picked. The position returned is that of the
+-- last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,

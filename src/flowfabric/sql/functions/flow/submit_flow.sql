@@ -2,9 +2,10 @@
 -- raised, so that a transaction of the caller's can go on.
 --
 -- A flow is an object with flow_id, flow_kind, nodes and, if need be, edges, groups, tags, creator,
--- parent_id (the execution whose handler stores it: its members stay as long as that goes on). A node is an object with a name, unique in the flow, and the fields of an item of submit_json but for
--- keys and parents. An edge has from and to, the places of nodes in their list from 0 on, and may have
--- a group and a ref; nodes come before those that wait for them. A group has the place of a node, its
+-- parent_id (the execution whose handler stores it: its members stay as long as that goes on). A node
+-- is an object with a name, unique in the flow, and the fields of an item of submit_json but for keys
+-- and parents. An edge has from and to, the places of nodes in their list from 0 on, and may have a
+-- group and a ref; nodes come before those that wait for them. A group has the place of a node, its
 -- policy (all_of, any_of, quorum), k and on_satisfied; edges that no group is given for are all_of.
 -- Answers {"database", "flow_id", "outcome", "detail"}; p_database is as in submit_json.
 --
