@@ -26,13 +26,14 @@ FINISHED = 100_000
 
 FILL = """
 insert into ff.execution (
-  partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at, mutated_at,
+  partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
+  mutated_at,
   version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause,
   total_attempt_count, attempt_id, attempt_type, attempt_started_at, attempt_ended_at,
   attempt_ended_as, started_at, terminal_at)
 select 0, (lpad(to_hex((extract(epoch from t.at) * 1000)::bigint), 12, '0') || '7000'
            || '8000' || lpad(to_hex(n), 12, '0'))::uuid,
-       $2, 'default', 9000, t.at, t.at, t.at, 3, 'terminal', 'unowned', 'not_applicable', 'none',
+       $2, 'default', 9000, t.at, t.at, t.at, t.at, 3, 'terminal', 'unowned', 'not_applicable', 'none',
        'success', 'attempt_terminal', 'complete', 1, gen_random_uuid(), 'initial', t.at, t.at,
        'ended_success', t.at, t.at
 from generate_series(1, $1::bigint) n

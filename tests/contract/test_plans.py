@@ -48,11 +48,12 @@ EXECUTION_INDEXES = {
 
 GROW = """
 insert into ff.execution (
-  partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at, mutated_at,
+  partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
+  mutated_at,
   version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause)
 select 0, ('0190' || lpad(to_hex($1::bigint + n), 12, '0') || lpad(to_hex(n), 16, '0'))::uuid,
        ($3::bigint[])[1 + n % cardinality($3::bigint[])], 'test', (9000 - n % 3)::smallint,
-       t.at, t.at, t.at, 1, 'runnable', 'unowned', 'eligible_now', 'waiting_for_worker', 'none',
+       t.at, t.at, t.at, t.at, 1, 'runnable', 'unowned', 'eligible_now', 'waiting_for_worker', 'none',
        'pending_first_attempt', 'submit'
 from generate_series(1, $2::bigint) n
 cross join lateral (

@@ -30,13 +30,14 @@ LOOKS = 2500
 # thousand one is running.
 GROW = """
 insert into ff.execution (
-  partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at, mutated_at,
+  partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
+  mutated_at,
   version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause,
   total_attempt_count, attempt_id, terminal_at, delayed_until, due_at, lease_id, lease_expires_at,
   worker_id, worker_instance_id, cancelled_by)
 select 0, ('0190' || lpad(to_hex(n), 12, '0') || lpad(to_hex(n), 16, '0'))::uuid,
        ($2::bigint[])[1 + n % cardinality($2::bigint[])], 'test', (9000 - n % 3)::smallint,
-       t.at, t.at, t.at, 1, k.phase, k.ownership, k.eligibility, k.reason, k.outcome,
+       t.at, t.at, t.at, t.at, 1, k.phase, k.ownership, k.eligibility, k.reason, k.outcome,
        k.attempt_state, 'submit', k.attempts,
        case when k.attempts > 0 then gen_random_uuid() end,
        case when k.phase = 'terminal' then t.at end,

@@ -77,4 +77,4 @@ async def fill(engine: Engine, items: Sequence[Item]) -> list[UUID]:
 
 def position(lease: Lease) -> tuple[Any, ...]:
     """Where a lease stands in the order of claims: priority, age, id."""
-    return (lease.rank, lease.created_at, lease.execution_id)
+    return (lease.rank, lease.order_at, lease.execution_id)

@@ -247,6 +247,7 @@ async def test_a_new_row_starts_as_a_submit_does(conn, engine, changes, message)
         "route_id": str(route),
         "namespace": "'test'",
         "created_at": "ff.now()",
+        "order_at": "ff.now()",
         "transitioned_at": "ff.now()",
         "mutated_at": "ff.now()",
         "version": "1",

@@ -133,7 +133,7 @@ class Lease:
     lane: str
     task: str
     rank: int
-    created_at: datetime
+    order_at: datetime
     retry_count: int
     payload_encoding: str | None
     payload: bytes | None
@@ -372,7 +372,7 @@ class Engine:
             ttl,
             first_lane,
             floor.rank if floor else None,
-            floor.created_at if floor else None,
+            floor.order_at if floor else None,
             floor.execution_id if floor else None,
         )
         return [Lease(lease_id=claim_id, **row) for row in rows]

@@ -175,7 +175,7 @@ class Claimed:
     task: str
     claim_kind: str
     rank: int
-    created_at: datetime
+    order_at: datetime
     epoch: int
     attempt_index: int
     attempt_id: UUID

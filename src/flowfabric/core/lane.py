@@ -13,6 +13,7 @@ class LaneTraffic:
     What came and went is counted over the last `seconds`.
     """
 
+    namespace: str
     lane: str
     state: str
     resumes_at: datetime | None

@@ -72,7 +72,7 @@ CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
     "lease_ttl first_lane floor_rank floor_at floor_id",
-    "execution_id namespace lane task claim_kind rank created_at epoch attempt_index attempt_id "
+    "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
     "payload replay_count trace_context",
 )
@@ -260,15 +260,15 @@ LIST_WORKERS = _function(
 READ_TRAFFIC = _function(
     "read_traffic",
     "partition_key namespace window limit",
-    "lane state resumes_at waiting is_more_waiting waiting_since delayed active is_more_timed "
+    "namespace lane state resumes_at waiting is_more_waiting waiting_since delayed active is_more_timed "
     "submitted completed retried failed seconds workers running",
 )
 SWEEP_WORKERS = _function("sweep_workers", "limit", "handled due_in")
 
 SET_LANE = _function(
     "set_lane",
-    "lane state resumes_at retention clear_retention reason actor",
-    "outcome lane state resumes_at retention reason changed_by changed_at",
+    "namespace lane state resumes_at retention clear_retention reason actor",
+    "outcome namespace lane state resumes_at retention reason changed_by changed_at",
 )
 
 DECLARE_SCHEDULES = _function(
@@ -340,7 +340,7 @@ EXPLAIN_EXECUTION = _function(
 SERVER_TIME = _function("server_time", "", "server_time")
 
 _CLAIM = (
-    "execution_id namespace lane task claim_kind rank created_at epoch attempt_index attempt_id "
+    "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
     "payload replay_count trace_context"
 )

@@ -19,7 +19,7 @@ LIBRARY = 1
 # Shared helpers first, because the default of a parameter is resolved when its function is made.
 FOLDERS = ("shared", "functions", "views")
 
-_STEP_FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_STEP = re.compile(r"(\d{4})_([a-z0-9_]+)(?:\.sql)?")
 _MARKER = re.compile(r"--\s*(breaking|no-transaction)\s*(?::.*)?")
 _DEFINITION = re.compile(
     r"^\s*create\s+(or\s+replace\s+)?(function|procedure|view)\s+ff\.(\w+)",
@@ -40,7 +40,8 @@ _STATEMENT_PART = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One numbered change of types, tables and indexes: applied once, never edited afterwards."""
+    """One numbered change of types, tables and indexes, in a file or in a folder with a file for
+    each noun: applied once, never edited after its release."""
 
     number: int
     name: str
@@ -99,8 +100,9 @@ class Source:
         """The schema steps in order: numbered from 1 without a gap, released ones unedited."""
         folder = self.folder / "schema"
         released = _released(folder / "CHECKSUMS")
+        entries = [entry for entry in folder.iterdir() if _is_step(entry)]
         steps = tuple(
-            _read_step(file, released) for name, file in _sql_files(folder) if "/" not in name
+            _read_step(entry, released) for entry in sorted(entries, key=lambda entry: entry.name)
         )
         for expected, step in enumerate(steps, start=1):
             if step.number != expected:
@@ -148,10 +150,17 @@ def defined_names(texts: Iterable[str]) -> DefinedNames:
     )
 
 
+def _is_step(entry: Traversable) -> bool:
+    return entry.is_dir() or entry.name.endswith(".sql")
+
+
 def _read_step(file: Traversable, released: dict[str, str]) -> Step:
-    if not (match := _STEP_FILE.fullmatch(file.name)):
-        raise ValueError(f"schema/{file.name} is not named like 0001_execution.sql.")
-    text = _text(file)
+    if not (match := _STEP.fullmatch(file.name)):
+        raise ValueError(f"schema/{file.name} is not named like 0001_baseline or 0002_color.sql.")
+    if file.is_dir():
+        text = "\n".join(f"-- {path}\n{_text(part)}" for path, part in _sql_files(file))
+    else:
+        text = _text(file)
     checksum = _digest(text)
     if released.get(file.name, checksum) != checksum:
         raise StepEdited(

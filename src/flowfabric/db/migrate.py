@@ -734,7 +734,7 @@ def _step_status(number: int, ours: Step | None, applied: asyncpg.Record | None)
 
 
 def _edited(step: StepStatus) -> StepEdited:
-    file = f"schema/{step.number:04}_{step.name}.sql"
+    file = f"schema/{step.number:04}_{step.name}"
     if step.is_released:
         return StepEdited(
             f"{file} was edited after its release: the database was migrated with another text. "

@@ -66,7 +66,7 @@ class Hints:
                 if sleeper.is_idle:
                     sleeper.wake()
             return
-        self._wake_one(payload.partition(":")[2])
+        self._wake_one(payload)
 
     def _wake_one(self, lane: str | None) -> None:
         for position, sleeper in enumerate(self._sleepers):

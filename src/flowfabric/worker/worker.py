@@ -340,7 +340,7 @@ class Worker:
                     if floor is None:
                         floor_since = monotonic()
                     last = claimed[-1]
-                    floor = (last.rank, last.created_at, last.execution_id)
+                    floor = (last.rank, last.order_at, last.execution_id)
             elif floor is not None:
                 floor = None
             elif not self._hints.is_listening:

@@ -11,7 +11,7 @@ from (
   select 2, 'route', 0, to_jsonb(r) || jsonb_build_object('lane_state', l.state)
   from ff.execution e
   join ff.route r on r.route_id = e.route_id
-  left join ff.lane l on l.lane = r.lane
+  left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
   where e.partition_key = $1::smallint and e.execution_id = $2::uuid
   union all
   select 3, 'body', 0, to_jsonb(b) - 'payload' || jsonb_build_object(

@@ -3,7 +3,6 @@ drop function if exists ff._awaited;
 create function ff._awaited(p_partition_key smallint, p_execution_ids uuid[])
 returns uuid[]
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

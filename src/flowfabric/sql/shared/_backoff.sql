@@ -4,7 +4,6 @@ create function ff._backoff(p_backoff jsonb, p_retry_count integer, p_chance dou
 returns interval
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_initial double precision := coalesce((p_backoff ->> 'initial_delay_ms')::double precision, 1000);

@@ -17,9 +17,8 @@ create function ff._candidates(
   p_worker_id     text,
   p_now           timestamptz
 )
-returns table (rank smallint, turn smallint, created_at timestamptz, execution_id uuid)
+returns table (rank smallint, turn smallint, order_at timestamptz, execution_id uuid)
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -45,85 +44,85 @@ begin
     offset 0
   ),
   head as materialized (
-    select r.pk, r.route_id, r.turn, h.rank, h.created_at, h.execution_id, h.nth
+    select r.pk, r.route_id, r.turn, h.rank, h.order_at, h.execution_id, h.nth
     from route r
     cross join lateral (
-      select e.rank, e.created_at, e.execution_id, row_number() over () as nth
+      select e.rank, e.order_at, e.execution_id, row_number() over () as nth
       from (
-        select x.rank, x.created_at, x.execution_id
+        select x.rank, x.order_at, x.execution_id
         from ff.execution x
         where x.partition_key = r.pk and x.route_id = r.route_id
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
-          and (x.rank, x.created_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
+          and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
           and case when p_worker_id is null then true else not exists (
                 select from ff.grant g
                 where g.partition_key = x.partition_key and g.execution_id = x.execution_id
                   and case when g.expires_at > p_now and g.worker_id <> p_worker_id
                         then true else false end) end
-        order by x.rank, x.created_at, x.execution_id
+        order by x.rank, x.order_at, x.execution_id
         limit v_share
       ) e
     ) h
   ),
   -- Where the window ends, if the heads fill it: nothing behind this position is in it.
   bound as materialized (
-    select h.rank, h.turn, h.created_at, h.execution_id
+    select h.rank, h.turn, h.order_at, h.execution_id
     from head h
-    order by h.rank, h.turn, h.created_at, h.execution_id
+    order by h.rank, h.turn, h.order_at, h.execution_id
     offset p_window - 1 limit 1
   )
-  select c.rank, c.turn, c.created_at, c.execution_id
+  select c.rank, c.turn, c.order_at, c.execution_id
   from (
-    select h.rank, h.turn, h.created_at, h.execution_id from head h
+    select h.rank, h.turn, h.order_at, h.execution_id from head h
     union all
     -- A route whose heads all lie before the end may have more there.
-    select m.rank, h.turn, m.created_at, m.execution_id
+    select m.rank, h.turn, m.order_at, m.execution_id
     from head h
     left join bound b on true
     cross join lateral (
-      select e.rank, e.created_at, e.execution_id
+      select e.rank, e.order_at, e.execution_id
       from ff.execution e
       where e.partition_key = h.pk and e.route_id = h.route_id
         and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-        and (e.rank, e.created_at, e.execution_id) > (h.rank, h.created_at, h.execution_id)
-        and (e.rank, e.created_at, e.execution_id) <= (
+        and (e.rank, e.order_at, e.execution_id) > (h.rank, h.order_at, h.execution_id)
+        and (e.rank, e.order_at, e.execution_id) <= (
               coalesce(b.rank, 9001::smallint),
               case when b.turn is null or h.turn < b.turn then 'infinity'::timestamptz
                    when h.turn > b.turn then '-infinity'::timestamptz
-                   else b.created_at end,
+                   else b.order_at end,
               coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
               where g.partition_key = e.partition_key and g.execution_id = e.execution_id
                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
                       then true else false end) end
-      order by e.rank, e.created_at, e.execution_id
+      order by e.rank, e.order_at, e.execution_id
       limit p_window
     ) m
     where h.nth = v_share and cardinality(p_routes) > 1
-      and (b.rank is null or (h.rank, h.turn, h.created_at, h.execution_id)
-                             < (b.rank, b.turn, b.created_at, b.execution_id))
+      and (b.rank is null or (h.rank, h.turn, h.order_at, h.execution_id)
+                             < (b.rank, b.turn, b.order_at, b.execution_id))
     union all
-    select m.rank, r.turn, m.created_at, m.execution_id
+    select m.rank, r.turn, m.order_at, m.execution_id
     from route r
     cross join lateral (
-      select e.rank, e.created_at, e.execution_id
+      select e.rank, e.order_at, e.execution_id
       from ff.execution e
       where e.partition_key = r.pk and e.route_id = r.route_id
         and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
         and e.reclaim_at is null
-        and (e.rank, e.created_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
               where g.partition_key = e.partition_key and g.execution_id = e.execution_id
                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
                       then true else false end) end
-      order by e.rank, e.created_at, e.execution_id
+      order by e.rank, e.order_at, e.execution_id
       limit p_window
     ) m
     where p_reclaiming
   ) c
-  order by c.rank, c.turn, c.created_at, c.execution_id
+  order by c.rank, c.turn, c.order_at, c.execution_id
   limit p_window;
 end;
 $$;

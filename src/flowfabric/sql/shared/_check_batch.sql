@@ -4,7 +4,6 @@ create function ff._check_batch(p_size integer, p_sizes integer[], p_wait boolea
 returns void
 language plpgsql
 immutable
-set search_path = ''
 as $$
 begin
   if p_size is null or p_size not between 1 and 1000 then

@@ -11,7 +11,6 @@ create function ff._check_claim(
 returns void
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_field   text;

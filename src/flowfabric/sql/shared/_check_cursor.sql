@@ -6,7 +6,6 @@ drop function if exists ff._check_cursor;
 create function ff._check_cursor(p_partition_key smallint, p_cursor text)
 returns text[]
 language plpgsql
-set search_path = ''
 as $$
 declare
   v_parts      text[] := string_to_array(p_cursor, ':');

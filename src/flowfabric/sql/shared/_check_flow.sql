@@ -4,7 +4,6 @@ create function ff._check_flow(p_partition_key smallint, p_flow_id uuid)
 returns void
 language plpgsql
 stable
-set search_path = ''
 as $$
 begin
   if ff._is_flow_cancelled(p_partition_key, p_flow_id) then

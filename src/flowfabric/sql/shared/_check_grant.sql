@@ -8,7 +8,6 @@ create function ff._check_grant(
 returns void
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_field   text;

@@ -4,14 +4,13 @@ create function ff._check_lane(p_route_id bigint, p_now timestamptz)
 returns void
 language plpgsql
 stable
-set search_path = ''
 as $$
 declare
   v_lane ff.lane;
 begin
   select l.* into v_lane
   from ff.route r
-  join ff.lane l on l.lane = r.lane
+  join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
   where r.route_id = p_route_id
     and not (l.state in ('active', 'draining') or coalesce(l.resumes_at <= p_now, false));
   if found then

@@ -4,7 +4,6 @@ create function ff._check_limit(p_limit integer)
 returns void
 language plpgsql
 immutable
-set search_path = ''
 as $$
 begin
   if p_limit is null or p_limit not between 1 and 10000 then

@@ -4,7 +4,6 @@ create function ff._check_member(p_partition_key smallint, p_flow_id uuid, p_exe
 returns void
 language plpgsql
 stable
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

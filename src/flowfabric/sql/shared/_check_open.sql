@@ -4,7 +4,6 @@ create function ff._check_open(p_flow ff.flow)
 returns void
 language plpgsql
 immutable
-set search_path = ''
 as $$
 begin
   if p_flow.cancelled_at is not null or p_flow.trimmed_at is not null then

@@ -4,7 +4,6 @@ create function ff._check_words(p_actor text, p_reason text)
 returns void
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_field constant text := case

@@ -12,7 +12,6 @@ create function ff._check_worker(
 returns void
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_field   text;

@@ -8,7 +8,7 @@ returns table (
   task                text,
   claim_kind          text,
   rank                smallint,
-  created_at          timestamptz,
+  order_at            timestamptz,
   epoch               bigint,
   attempt_index       integer,
   attempt_id          uuid,
@@ -23,7 +23,6 @@ returns table (
   trace_context       text
 )
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -36,7 +35,7 @@ begin
   return query
   select e.execution_id, e.namespace, r.lane, r.task,
          case e.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
-         e.rank, e.created_at, e.epoch, e.attempt_index, e.attempt_id, e.attempt_type::text,
+         e.rank, e.order_at, e.epoch, e.attempt_index, e.attempt_id, e.attempt_type::text,
          e.lease_expires_at, e.attempt_deadline_at, e.deadline_at, e.retry_count,
          e.payload_encoding, coalesce(e.payload, b.payload), e.replay_count, b.trace_context
   from unnest(p_execution_ids) with ordinality i(execution_id, n)

@@ -3,7 +3,6 @@ drop function if exists ff._drop_backlog;
 create function ff._drop_backlog(p_partition_key smallint, p_flow_id uuid)
 returns void
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -25,7 +25,6 @@ create function ff._end_executions(
 )
 returns boolean
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

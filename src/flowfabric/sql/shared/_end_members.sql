@@ -16,7 +16,6 @@ create function ff._end_members(
 )
 returns record
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -11,7 +11,6 @@ create function ff._evaluate_group(
 returns ff.group_state
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_needed constant integer := case p_policy when 'all_of' then p_n when 'any_of' then 1 else p_k end;

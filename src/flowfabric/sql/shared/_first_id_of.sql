@@ -4,7 +4,6 @@ create function ff._first_id_of(p_at timestamptz)
 returns uuid
 language plpgsql
 immutable
-set search_path = ''
 as $$
 begin
   return (lpad(to_hex(greatest((extract(epoch from p_at) * 1000)::bigint, 0)), 12, '0')

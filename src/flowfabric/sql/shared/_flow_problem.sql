@@ -5,7 +5,6 @@ create function ff._flow_problem(p_flow jsonb)
 returns text[]
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_field   text;

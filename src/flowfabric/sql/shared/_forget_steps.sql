@@ -10,7 +10,6 @@ create function ff._forget_steps(
 )
 returns jsonb
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off

@@ -4,7 +4,6 @@ drop function if exists ff._hint_lost;
 create function ff._hint_lost(p_partition_key smallint, p_execution_ids uuid[])
 returns void
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -20,7 +20,6 @@ create function ff._interrupt_executions(
 )
 returns void
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

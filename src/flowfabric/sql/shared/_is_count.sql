@@ -4,7 +4,6 @@ create function ff._is_count(p_value jsonb)
 returns boolean
 language plpgsql
 immutable
-set search_path = ''
 as $$
 begin
   if jsonb_typeof(p_value) is distinct from 'number' then

@@ -5,7 +5,6 @@ create function ff._is_flow_cancelled(p_partition_key smallint, p_flow_id uuid)
 returns boolean
 language plpgsql
 stable
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -4,7 +4,6 @@ create function ff._is_milliseconds(p_value jsonb, p_least numeric default 1)
 returns boolean
 language plpgsql
 immutable
-set search_path = ''
 as $$
 begin
   if jsonb_typeof(p_value) is distinct from 'number' then

@@ -5,7 +5,6 @@ create function ff._item_problem(p_item jsonb)
 returns text[]
 language plpgsql
 stable
-set search_path = ''
 as $$
 declare
   v_field   text;

@@ -12,7 +12,6 @@ create function ff._judge_reclaim(
 )
 returns text
 language plpgsql
-set search_path = ''
 as $$
 declare
   v_is_expired constant boolean := p_row.ownership = 'leased' and p_row.lease_expires_at <= p_now;

@@ -28,7 +28,6 @@ create function ff._judge_submits(
 returns ff.verdict[]
 language plpgsql
 stable
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -96,7 +95,7 @@ begin
       cross join lateral (select w.words[1] as field, w.words[2] as problem) p
       left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
         and p_closed_routes is not null
-      left join ff.lane l on l.lane = r.lane
+      left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
       where p.field is not null or u.route_id = any (p_closed_routes)
          or u.route_id is null
     ) j), '{}');

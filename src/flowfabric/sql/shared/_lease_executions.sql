@@ -20,7 +20,7 @@ returns table (
   task                text,
   claim_kind          text,
   rank                smallint,
-  created_at          timestamptz,
+  order_at            timestamptz,
   epoch               bigint,
   attempt_index       integer,
   attempt_id          uuid,
@@ -35,7 +35,6 @@ returns table (
   trace_context       text
 )
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -83,7 +82,7 @@ begin
       from item i
       where e.partition_key = i.pk and e.execution_id = i.execution_id
       returning e.execution_id, e.version, e.attempt_type, e.epoch, e.route_id, e.rank,
-                e.created_at, e.lease_expires_at, e.attempt_deadline_at, e.deadline_at,
+                e.order_at, e.lease_expires_at, e.attempt_deadline_at, e.deadline_at,
                 e.retry_count, e.replay_count, e.payload_encoding, e.payload, e.namespace, e.flow_id,
                 e.instance_tag, e.transitioned_at, i.n
     ),
@@ -96,7 +95,7 @@ begin
              l.transitioned_at
       from leased l
     )
-    select l.execution_id, l.namespace, r.lane, r.task, 'fresh', l.rank, l.created_at, l.epoch, 0,
+    select l.execution_id, l.namespace, r.lane, r.task, 'fresh', l.rank, l.order_at, l.epoch, 0,
            p_claim_id, l.attempt_type::text, l.lease_expires_at, l.attempt_deadline_at,
            l.deadline_at, l.retry_count, l.payload_encoding, coalesce(l.payload, b.payload),
            l.replay_count, b.trace_context
@@ -213,7 +212,7 @@ begin
     from item i
     where e.partition_key = i.pk and e.execution_id = i.execution_id
     returning e.execution_id, e.version, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
-              e.route_id, e.rank, e.created_at, e.lease_expires_at, e.attempt_deadline_at,
+              e.route_id, e.rank, e.order_at, e.lease_expires_at, e.attempt_deadline_at,
               e.deadline_at, e.retry_count, e.replay_count, e.payload_encoding, e.payload, e.cause, e.namespace,
               e.flow_id, e.instance_tag, e.transitioned_at, i.n
   ),
@@ -230,7 +229,7 @@ begin
   )
   select l.execution_id, l.namespace, r.lane, r.task,
          case l.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
-         l.rank, l.created_at, l.epoch, l.attempt_index, l.attempt_id, l.attempt_type::text,
+         l.rank, l.order_at, l.epoch, l.attempt_index, l.attempt_id, l.attempt_type::text,
          l.lease_expires_at, l.attempt_deadline_at, l.deadline_at, l.retry_count,
          l.payload_encoding, coalesce(l.payload, b.payload), l.replay_count, b.trace_context
   from leased l

@@ -3,7 +3,6 @@ drop function if exists ff._lock_candidate;
 create function ff._lock_candidate(p_partition_key smallint, p_execution_id uuid)
 returns ff.candidate
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

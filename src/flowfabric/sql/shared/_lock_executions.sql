@@ -4,7 +4,6 @@ drop function if exists ff._lock_executions;
 create function ff._lock_executions(p_partition_key smallint, p_execution_ids uuid[])
 returns void
 language plpgsql
-set search_path = ''
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

@@ -4,7 +4,6 @@ drop function if exists ff._lock_flow;
 create function ff._lock_flow(p_partition_key smallint, p_namespace text, p_flow_id uuid)
 returns ff.flow
 language plpgsql
-set search_path = ''
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

@@ -12,7 +12,6 @@ create function ff._lock_for_replay(
 )
 returns ff.execution
 language plpgsql
-set search_path = ''
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

@@ -4,7 +4,6 @@ create function ff._missing_capabilities(p_route_id bigint, p_capabilities text[
 returns text
 language plpgsql
 stable
-set search_path = ''
 as $$
 begin
   return (

@@ -28,11 +28,10 @@ returns table (
   is_cut       boolean,
   rank         smallint,
   turn         smallint,
-  created_at   timestamptz,
+  order_at     timestamptz,
   execution_id uuid
 )
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -44,12 +43,12 @@ as $$
 begin
   return query
   with candidate as materialized (
-    select p_partition_key as pk, c.rank, c.turn, c.created_at, c.execution_id
+    select p_partition_key as pk, c.rank, c.turn, c.order_at, c.execution_id
     from ff._candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
                         p_from_at, p_from_id, p_window, p_worker_id, p_now) c
   ),
   taken as materialized (
-    select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.created_at
+    select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.order_at
     from candidate c
     cross join lateral (
       select e.execution_id,
@@ -69,7 +68,7 @@ begin
     limit p_need
   )
   select coalesce(t.picked, '{}'), coalesce(t.capped, '{}'), coalesce(t.has_past, false),
-         t.vain, z.seen, t.tried = p_need, y.rank, y.turn, y.created_at, y.execution_id
+         t.vain, z.seen, t.tried = p_need, y.rank, y.turn, y.order_at, y.execution_id
   from (select array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
                array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
                bool_or(x.has_past) as has_past,
@@ -79,13 +78,13 @@ begin
   cross join (select count(*)::integer as seen from candidate) z
   -- The last row tried: the last one taken if that was enough, else the last of the window.
   left join lateral (
-    select w.rank, w.turn, w.created_at, w.execution_id
-    from (select x.rank, x.turn, x.created_at, x.execution_id from taken x
+    select w.rank, w.turn, w.order_at, w.execution_id
+    from (select x.rank, x.turn, x.order_at, x.execution_id from taken x
           where t.tried = p_need
           union all
-          select c.rank, c.turn, c.created_at, c.execution_id from candidate c
+          select c.rank, c.turn, c.order_at, c.execution_id from candidate c
           where t.tried < p_need) w
-    order by w.rank desc, w.turn desc, w.created_at desc, w.execution_id desc
+    order by w.rank desc, w.turn desc, w.order_at desc, w.execution_id desc
     limit 1) y on true;
 end;
 $$;

@@ -28,11 +28,10 @@ returns table (
   is_cut       boolean,
   rank         smallint,
   turn         smallint,
-  created_at   timestamptz,
+  order_at     timestamptz,
   execution_id uuid
 )
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -47,7 +46,7 @@ declare
 begin
   picked := '{}'; capped := '{}'; has_past := false; vain := 0; seen := 0; is_cut := false;
   for v_candidate in
-    select c.rank, c.turn, c.created_at, c.execution_id
+    select c.rank, c.turn, c.order_at, c.execution_id
     from ff._candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
                         p_from_at, p_from_id, p_window, p_worker_id, p_now) c
   loop
@@ -58,7 +57,7 @@ begin
     seen := seen + 1;
     rank := v_candidate.rank;
     turn := v_candidate.turn;
-    created_at := v_candidate.created_at;
+    order_at := v_candidate.order_at;
     execution_id := v_candidate.execution_id;
     -- Most of what others took meanwhile shows without a lock.
     continue when not exists (

@@ -4,7 +4,6 @@ create function ff._policy_problem(p_policy text)
 returns text
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_policy  jsonb;

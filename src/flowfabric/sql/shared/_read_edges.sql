@@ -14,7 +14,6 @@ create function ff._read_edges(
 returns record
 language plpgsql
 stable
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$

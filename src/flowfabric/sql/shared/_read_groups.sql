@@ -17,7 +17,6 @@ create function ff._read_groups(
 returns record
 language plpgsql
 stable
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$

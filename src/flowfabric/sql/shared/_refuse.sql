@@ -3,7 +3,6 @@ drop function if exists ff._refuse;
 create function ff._refuse(p_code text, p_name text, p_detail jsonb default '{}')
 returns void
 language plpgsql
-set search_path = ''
 as $$
 begin
   raise exception using

@@ -19,7 +19,6 @@ create function ff._reopen_edges(
 )
 returns record
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -5,7 +5,6 @@ create function ff._reopened_by(p_partition_key smallint, p_execution_id uuid)
 returns uuid[]
 language plpgsql
 stable
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

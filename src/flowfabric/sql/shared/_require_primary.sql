@@ -4,7 +4,6 @@ create function ff._require_primary()
 returns void
 language plpgsql
 stable
-set search_path = ''
 as $$
 begin
   if pg_is_in_recovery() then

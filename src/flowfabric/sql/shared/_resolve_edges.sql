@@ -24,7 +24,6 @@ create function ff._resolve_edges(
 )
 returns record
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -13,7 +13,6 @@ create function ff._retry_wait(
 returns interval
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_retry constant jsonb := p_policy -> 'retry_policy';

@@ -22,7 +22,6 @@ create function ff._scan_executions(
 returns table (execution_ids uuid[], next_id uuid)
 language plpgsql
 stable
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

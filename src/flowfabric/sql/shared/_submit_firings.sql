@@ -11,7 +11,6 @@ create function ff._submit_firings(
 )
 returns void
 language plpgsql
-set search_path = ''
 as $$
 declare
   v_size    constant integer[] := array[cardinality(p_fire_ats)];

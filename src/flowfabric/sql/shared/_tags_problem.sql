@@ -4,7 +4,6 @@ create function ff._tags_problem(p_tags text)
 returns text
 language plpgsql
 immutable
-set search_path = ''
 as $$
 declare
   v_tags jsonb;

@@ -17,7 +17,6 @@ create function ff._take_keys(
 )
 returns ff.verdict[]
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$

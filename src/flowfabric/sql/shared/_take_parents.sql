@@ -14,7 +14,6 @@ create function ff._take_parents(
 )
 returns ff.verdict[]
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

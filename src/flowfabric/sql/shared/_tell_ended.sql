@@ -18,7 +18,6 @@ create function ff._tell_ended(
 )
 returns record
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

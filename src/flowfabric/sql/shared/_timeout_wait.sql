@@ -4,7 +4,6 @@ drop function if exists ff._timeout_wait;
 create function ff._timeout_wait(p_partition_key smallint, p_execution_id uuid)
 returns interval
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

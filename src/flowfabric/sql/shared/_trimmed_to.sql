@@ -5,7 +5,6 @@ drop function if exists ff._trimmed_to;
 create function ff._trimmed_to(p_partition_key smallint, p_xid xid8)
 returns void
 language plpgsql
-set search_path = ''
 as $$
 begin
   if p_xid is not null then

@@ -15,7 +15,6 @@ create function ff._walk_ended(
 )
 returns record
 language plpgsql
-set search_path = ''
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -60,7 +59,7 @@ begin
       from seen s
       left join lateral (
         select x.retention
-        from ff.route r join ff.lane x on x.lane = r.lane
+        from ff.route r join ff.lane x on x.namespace = r.namespace and x.lane = r.lane
         where r.route_id = s.route_id
         offset 0
       ) l on true

@@ -16,7 +16,6 @@ create function ff._write_cursor(
 )
 returns text
 language plpgsql
-set search_path = ''
 as $$
 declare
   v_last bigint := coalesce(p_last_xid::text::bigint, 0);

@@ -13,7 +13,6 @@ create function ff._write_grant(
 )
 returns void
 language plpgsql
-set search_path = ''
 as $$
 begin
   insert into ff.grant (

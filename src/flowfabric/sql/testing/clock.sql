@@ -14,7 +14,7 @@ returns timestamptz
 language plpgsql
 volatile
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return (select coalesce(c.frozen_at, clock_timestamp() + c.shift) from ff_test.clock c);

@@ -1,10 +1,10 @@
 -- Lanes, and how much waits in each: exact up to 10 000, then 10 001 stands for "more".
 create or replace view ff.lane_depth as
-select l.lane, l.state::text, l.resumes_at, l.registered_at,
+select l.namespace, l.lane, l.state::text, l.resumes_at, l.registered_at,
        coalesce(least(sum(d.waiting), 10001), 0)::integer as waiting,
        l.retention, l.reason, l.changed_by, l.changed_at
 from ff.lane l
-left join ff.route r on r.lane = l.lane
+left join ff.route r on r.namespace = l.namespace and r.lane = l.lane
 left join lateral (
   select count(*) as waiting
   from (
@@ -14,5 +14,5 @@ left join lateral (
     limit 10001
   ) w
 ) d on true
-group by l.lane, l.state, l.resumes_at, l.registered_at, l.retention, l.reason, l.changed_by,
+group by l.namespace, l.lane, l.state, l.resumes_at, l.registered_at, l.retention, l.reason, l.changed_by,
          l.changed_at;

@@ -13,7 +13,8 @@ select 'L10' as name, e.partition_key, e.execution_id,
 from ff.execution e
 cross join (select ff.now() as now offset 0) t
 join ff.route r on r.route_id = e.route_id
-join ff.lane l on l.lane = r.lane and l.state = 'active'
+join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
+  and l.state = 'active'
 cross join lateral (
   select x.worker_instance_id from ff.worker x
   where x.heartbeat_at + x.liveness_ttl > t.now

@@ -12,7 +12,8 @@ select 'P02' as name, null::smallint as partition_key, null::uuid as execution_i
 from ff.schedule s
 cross join (select ff.now() as now offset 0) t
 join ff.route r on r.route_id = s.route_id
-join ff.lane l on l.lane = r.lane and l.state not in ('draining', 'disabled')
+join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
+  and l.state not in ('draining', 'disabled')
 left join lateral (
   select x.worker_instance_id from ff.worker x
   where x.heartbeat_at + x.liveness_ttl > t.now

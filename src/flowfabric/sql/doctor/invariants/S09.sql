@@ -27,5 +27,5 @@ union all
 select 'S09', e.partition_key, e.execution_id, 'its route or lane is unknown in its namespace'
 from ff.execution e
 where not exists (
-  select from ff.route r join ff.lane l on l.lane = r.lane
+  select from ff.route r join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
   where r.route_id = e.route_id and r.namespace = e.namespace)

@@ -12,7 +12,7 @@ create function ff.open_cursor(p_partition_key smallint, p_since timestamptz def
 returns text
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
 as $$

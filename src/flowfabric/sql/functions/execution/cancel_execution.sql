@@ -30,7 +30,7 @@ create function ff.cancel_execution(
 returns table (outcome text, public_state text, version integer, detail jsonb)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

@@ -2,7 +2,7 @@
 --
 -- A worker covers the routes of its tasks (null: any) on its lanes (null: any) in its namespace
 -- (null: any) whose capabilities it has, as long as the lane is being worked. Order is exactly
--- priority, created_at, id; a lane named in p_first_lane goes first among equal priorities, so that
+-- priority, order_at, id; a lane named in p_first_lane goes first among equal priorities, so that
 -- a worker of several lanes can let them take turns. A floor lets a worker that drains a backlog
 -- start where its last full batch ended instead of walking the dead entries in front of it. What is
 -- granted to another worker is passed over; what is claimed loses its grant.
@@ -38,7 +38,7 @@ returns table (
   task                text,
   claim_kind          text,
   rank                smallint,
-  created_at          timestamptz,
+  order_at            timestamptz,
   epoch               bigint,
   attempt_index       integer,
   attempt_id          uuid,
@@ -54,7 +54,7 @@ returns table (
 )
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -113,7 +113,7 @@ begin
     select x.route_id, x.lane, x.namespace, x.capabilities
     from ff.route x where p_tasks is null
   ) r
-  join ff.lane l on l.lane = r.lane
+  join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
   where (p_lanes is null or r.lane = any (p_lanes))
     and (p_namespace is null or r.namespace = p_namespace)
     and r.capabilities <@ p_capabilities
@@ -139,14 +139,14 @@ begin
     v_need := p_limit - cardinality(v_picked);
     if v_vain + v_need <= p_limit then
       select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
-             r.created_at, r.execution_id
+             r.order_at, r.execution_id
         into v_round
       from ff._pick_candidates(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, case when v_granted then p_worker_id end, v_now) r;
     else
       select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
-             r.created_at, r.execution_id
+             r.order_at, r.execution_id
         into v_round
       from ff._pick_singly(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
@@ -177,7 +177,7 @@ begin
                      else greatest(p_limit - cardinality(v_picked), 20) end;
     v_from_rank := v_round.rank;
     v_from_turn := v_round.turn;
-    v_from_at := v_round.created_at;
+    v_from_at := v_round.order_at;
     v_from_id := v_round.execution_id;
   end loop;
 

@@ -25,7 +25,7 @@ returns table (counted integer, next_cursor text)
 language plpgsql
 stable
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin

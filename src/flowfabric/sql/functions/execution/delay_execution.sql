@@ -23,7 +23,7 @@ create function ff.delay_execution(
 returns table (outcome text, delayed_until timestamptz, detail jsonb)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

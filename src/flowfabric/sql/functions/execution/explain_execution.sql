@@ -19,7 +19,7 @@ returns table (dimension text, code text, evidence jsonb, changes_at timestamptz
 language plpgsql
 stable
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -56,7 +56,8 @@ begin
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id)));
   end if;
   select r.* into v_route from ff.route r where r.route_id = v_row.route_id;
-  select l.* into v_lane from ff.lane l where l.lane = v_route.lane;
+  select l.* into v_lane
+  from ff.lane l where l.namespace = v_route.namespace and l.lane = v_route.lane;
   select b.policy into v_policy
   from ff.execution_body b
   where b.partition_key = p_partition_key and b.execution_id = p_execution_id;
@@ -397,8 +398,8 @@ begin
           select from ff.execution e
           where e.partition_key = p_partition_key and e.route_id = r.route_id
             and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-            and (e.rank, e.created_at, e.execution_id)
-              < (v_row.rank, v_row.created_at, v_row.execution_id)
+            and (e.rank, e.order_at, e.execution_id)
+              < (v_row.rank, v_row.order_at, v_row.execution_id)
           limit 1001) e
         limit 1001) a;
       return query select 'queue', 'in_line',

@@ -11,7 +11,7 @@ create function ff.promote_delayed(p_partition_key smallint, p_limit integer def
 returns table (handled integer, due_in interval)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

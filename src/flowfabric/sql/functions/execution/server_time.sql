@@ -10,7 +10,7 @@ returns timestamptz
 language plpgsql
 stable
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now constant timestamptz := ff.now();

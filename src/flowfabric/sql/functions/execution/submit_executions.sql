@@ -44,7 +44,7 @@ create function ff.submit_executions(
 returns table (item integer, outcome text, execution_id uuid, detail jsonb)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -90,7 +90,7 @@ begin
     into v_lanes, v_closed
   from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
   left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
-  left join ff.lane l on l.lane = r.lane;
+  left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
   -- The closer look at every item is for calls that have something to look at.
   select coalesce(bool_or(u.id is null or octet_length(u.payload) > 1048576
@@ -139,13 +139,13 @@ begin
 
   with created as (
     insert into ff.execution (
-      partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
+      partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
       mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
       cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
       instance_tag, payload_encoding, payload, parent_id, ends_with_parent)
     select p_partition_key, u.id, u.route_id, p_namespace,
            9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
-           v_now, v_now, v_now, 1, 'runnable', 'unowned',
+           v_now, v_now, v_now, v_now, 1, 'runnable', 'unowned',
            case when w.until_at is null then 'eligible_now'::ff.eligibility
                 else 'not_eligible_until_time' end,
            case when w.until_at is null then 'waiting_for_worker'::ff.blocking_reason
@@ -212,7 +212,8 @@ begin
   end if;
 
   if p_hint and v_created is not null then
-    perform pg_notify('ff_ready', p_partition_key || ':' || l.lane) from unnest(v_lanes) l(lane)
+    perform pg_notify('ff_ready', concat_ws(' ', p_partition_key, p_namespace, l.lane))
+    from unnest(v_lanes) l(lane)
     where l.lane is not null;
   end if;
   if cardinality(v_created) = cardinality(p_execution_ids) then

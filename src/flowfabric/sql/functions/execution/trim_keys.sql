@@ -12,7 +12,7 @@ create function ff.trim_keys(p_partition_key smallint, p_limit integer default 5
 returns table (handled integer, due_in interval)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -24,7 +24,7 @@ create function ff.trim_retention(
 returns table (handled integer, due_in interval)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

@@ -26,7 +26,7 @@ create function ff.wait_for_runs(
 returns table (outcome text, open integer, detail jsonb)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

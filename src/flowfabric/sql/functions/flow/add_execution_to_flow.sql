@@ -19,7 +19,7 @@ create function ff.add_execution_to_flow(
 returns table (outcome text, node_count integer, graph_revision integer)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

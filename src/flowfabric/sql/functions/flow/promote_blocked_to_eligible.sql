@@ -15,7 +15,7 @@ create function ff.promote_blocked_to_eligible(
 returns table (outcome text, public_state text, version integer, detail jsonb)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

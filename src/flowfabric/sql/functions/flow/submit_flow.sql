@@ -23,7 +23,7 @@ create function ff.submit_flow(
 returns jsonb
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -148,7 +148,7 @@ begin
   from (select x.route_id, bool_or(not x.waits) as is_ready
         from unnest(v_given.route_ids, v_waits) x(route_id, waits) group by x.route_id) u
   left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
-  left join ff.lane l on l.lane = r.lane;
+  left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
   select j.item, j.word, j.detail into v_verdict
   from unnest(ff._judge_submits(
     p_namespace, v_given.ids, v_given.route_ids, v_closed, v_given.payloads, v_given.encodings,
@@ -184,13 +184,13 @@ begin
 
   with created as (
     insert into ff.execution (
-      partition_key, execution_id, route_id, namespace, rank, created_at, transitioned_at,
+      partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
       mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
       cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
       instance_tag, payload_encoding, payload, flow_id, is_awaited, parent_id)
     select p_partition_key, u.id, u.route_id, p_namespace,
            9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
-           v_now, v_now, v_now, 1, 'runnable', 'unowned',
+           v_now, v_now, v_now, v_now, 1, 'runnable', 'unowned',
            case when u.waits then 'blocked_by_dependencies'::ff.eligibility
                 when w.until_at is null then 'eligible_now'
                 else 'not_eligible_until_time' end,
@@ -269,7 +269,8 @@ begin
               v_groups.ks, v_groups.on_satisfied)
     u(downstream, grp, size, policy, k, on_satisfied);
 
-  perform pg_notify('ff_ready', p_partition_key || ':' || l.lane) from unnest(v_lanes) l(lane)
+  perform pg_notify('ff_ready', concat_ws(' ', p_partition_key, p_namespace, l.lane))
+  from unnest(v_lanes) l(lane)
   where l.lane is not null;
   return v_answer || jsonb_build_object('outcome', 'created', 'detail', null);
 end;

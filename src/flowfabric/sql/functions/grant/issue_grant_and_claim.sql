@@ -25,7 +25,7 @@ returns table (
   task                text,
   claim_kind          text,
   rank                smallint,
-  created_at          timestamptz,
+  order_at            timestamptz,
   epoch               bigint,
   attempt_index       integer,
   attempt_id          uuid,
@@ -41,7 +41,7 @@ returns table (
 )
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

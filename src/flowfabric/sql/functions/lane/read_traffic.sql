@@ -19,6 +19,7 @@ create function ff.read_traffic(
   p_limit         integer default 1000
 )
 returns table (
+  namespace       text,
   lane            text,
   state           text,
   resumes_at      timestamptz,
@@ -38,7 +39,7 @@ returns table (
 )
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -59,12 +60,12 @@ begin
     select count(*) from ff.route r where p_namespace is null or r.namespace = p_namespace)));
   return query
   with recursive route as materialized (
-    select r.route_id, r.lane
+    select r.route_id, r.namespace, r.lane
     from ff.route r
     where p_namespace is null or r.namespace = p_namespace
   ),
   line as materialized (
-    select r.lane, sum(least(w.number, v_share))::integer as waiting,
+    select r.namespace, r.lane, sum(least(w.number, v_share))::integer as waiting,
            bool_or(w.number > v_share) as is_more
     from route r
     cross join lateral (
@@ -74,32 +75,33 @@ begin
         where e.partition_key = p_partition_key and e.route_id = r.route_id
           and e.phase = 'runnable' and e.eligibility = 'eligible_now'
         limit v_share + 1) c) w
-    group by r.lane
+    group by r.namespace, r.lane
   ),
   first as (
-    select r.lane, r.route_id, h.rank, h.transitioned_at, 1 as depth
+    select r.namespace, r.lane, r.route_id, h.rank, h.transitioned_at, 1 as depth
     from route r
     cross join lateral (
       select e.rank, e.transitioned_at
       from ff.execution e
       where e.partition_key = p_partition_key and e.route_id = r.route_id
         and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-      order by e.rank, e.created_at, e.execution_id
+      order by e.rank, e.order_at, e.execution_id
       limit 1) h
     union all
-    select f.lane, f.route_id, h.rank, h.transitioned_at, f.depth + 1
+    select f.namespace, f.lane, f.route_id, h.rank, h.transitioned_at, f.depth + 1
     from first f
     cross join lateral (
       select e.rank, e.transitioned_at
       from ff.execution e
       where e.partition_key = p_partition_key and e.route_id = f.route_id
         and e.phase = 'runnable' and e.eligibility = 'eligible_now' and e.rank > f.rank
-      order by e.rank, e.created_at, e.execution_id
+      order by e.rank, e.order_at, e.execution_id
       limit 1) h
     where f.depth < 10
   ),
   oldest as (
-    select f.lane, min(f.transitioned_at) as since from first f group by f.lane
+    select f.namespace, f.lane, min(f.transitioned_at) as since from first f
+    group by f.namespace, f.lane
   ),
   due as materialized (
     select e.execution_id, e.route_id, e.phase, e.eligibility,
@@ -122,25 +124,25 @@ begin
     where not exists (select from due d where d.execution_id = c.execution_id)
   ),
   held as (
-    select r.lane, t.worker_instance_id as worker, count(*)::integer as number
+    select r.namespace, r.lane, t.worker_instance_id as worker, count(*)::integer as number
     from timed t
     join route r on r.route_id = t.route_id
     where t.phase = 'active'
-    group by r.lane, t.worker_instance_id
+    group by r.namespace, r.lane, t.worker_instance_id
   ),
   activity as (
-    select h.lane, sum(h.number)::integer as active,
+    select h.namespace, h.lane, sum(h.number)::integer as active,
            array_agg(h.worker order by h.worker) filter (where h.worker is not null) as workers,
            array_agg(h.number order by h.worker) filter (where h.worker is not null) as running
     from held h
-    group by h.lane
+    group by h.namespace, h.lane
   ),
   later as (
-    select r.lane, count(*)::integer as delayed
+    select r.namespace, r.lane, count(*)::integer as delayed
     from timed t
     join route r on r.route_id = t.route_id
     where t.eligibility = 'not_eligible_until_time'
-    group by r.lane
+    group by r.namespace, r.lane
   ),
   tail as materialized (
     select v.route_id, v.kind, v.occurred_at
@@ -155,7 +157,7 @@ begin
     from tail t
   ),
   traffic as (
-    select r.lane,
+    select r.namespace, r.lane,
            (count(*) filter (where t.kind = 'submitted'))::integer as submitted,
            (count(*) filter (where t.kind = 'completed'))::integer as completed,
            (count(*) filter (where t.kind = 'retry_scheduled'))::integer as retried,
@@ -163,22 +165,22 @@ begin
     from tail t
     join route r on r.route_id = t.route_id
     where t.occurred_at > v_now - p_window
-    group by r.lane
+    group by r.namespace, r.lane
   )
-  select l.lane, l.state::text, l.resumes_at, coalesce(n.waiting, 0), coalesce(n.is_more, false),
-         o.since, coalesce(d.delayed, 0), coalesce(a.active, 0),
+  select l.namespace, l.lane, l.state::text, l.resumes_at, coalesce(n.waiting, 0),
+         coalesce(n.is_more, false), o.since, coalesce(d.delayed, 0), coalesce(a.active, 0),
          (select count(*) from due) >= p_limit,
          coalesce(t.submitted, 0), coalesce(t.completed, 0), coalesce(t.retried, 0),
          coalesce(t.failed, 0), extract(epoch from s.length)::double precision,
          coalesce(a.workers, '{}'), coalesce(a.running, '{}')
   from ff.lane l
   cross join span s
-  left join line n on n.lane = l.lane
-  left join oldest o on o.lane = l.lane
-  left join activity a on a.lane = l.lane
-  left join later d on d.lane = l.lane
-  left join traffic t on t.lane = l.lane
-  where p_namespace is null or n.lane is not null
-  order by l.lane collate "C";
+  left join line n on n.namespace = l.namespace and n.lane = l.lane
+  left join oldest o on o.namespace = l.namespace and o.lane = l.lane
+  left join activity a on a.namespace = l.namespace and a.lane = l.lane
+  left join later d on d.namespace = l.namespace and d.lane = l.lane
+  left join traffic t on t.namespace = l.namespace and t.lane = l.lane
+  where p_namespace is null or l.namespace = p_namespace
+  order by l.lane collate "C", l.namespace collate "C";
 end;
 $$;

@@ -19,7 +19,7 @@ create function ff.register_routes(
 returns table (item integer, route_id bigint, outcome text, detail jsonb)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
@@ -79,8 +79,8 @@ begin
               concat_ws(E'\x01', v_asked.namespace, v_asked.lane, v_asked.task,
                         array_to_string(v_tokens, ',')), 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint
             & 9223372036854775807;
-    insert into ff.lane (lane, registered_at, registered_by)
-    values (v_asked.lane, v_now, p_registered_by)
+    insert into ff.lane (namespace, lane, registered_at, registered_by)
+    values (v_asked.namespace, v_asked.lane, v_now, p_registered_by)
     on conflict do nothing;
     insert into ff.route (route_id, namespace, lane, task, capabilities, registered_at)
     values (v_id, v_asked.namespace, v_asked.lane, v_asked.task, v_tokens, v_now)

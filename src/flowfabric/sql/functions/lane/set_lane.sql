@@ -11,6 +11,7 @@
 -- Replay:   `unchanged`, and the lane as it is
 drop function if exists ff.set_lane;
 create function ff.set_lane(
+  p_namespace       text,
   p_lane            text,
   p_state           text default null,
   p_resumes_at      timestamptz default null,
@@ -21,6 +22,7 @@ create function ff.set_lane(
 )
 returns table (
   outcome    text,
+  namespace  text,
   lane       text,
   state      text,
   resumes_at timestamptz,
@@ -31,7 +33,7 @@ returns table (
 )
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
@@ -42,7 +44,9 @@ declare
   v_changed boolean;
 begin
   perform ff._check_words(p_actor, p_reason);
-  if p_lane is null then
+  if p_namespace is null then
+    v_field := 'namespace'; v_problem := 'must be given: a lane belongs to one';
+  elsif p_lane is null then
     v_field := 'lane'; v_problem := 'must be given';
   elsif p_state not in ('active', 'paused', 'draining', 'disabled') then
     v_field := 'state'; v_problem := 'must be active, paused, draining or disabled';
@@ -62,7 +66,7 @@ begin
     -- A repeat may come after the pause that it asks for is over.
     if p_resumes_at <= v_now and not exists (
          select from ff.lane l
-         where l.lane = p_lane and l.state = 'paused' and l.resumes_at = p_resumes_at) then
+         where l.namespace = p_namespace and l.lane = p_lane and l.state = 'paused' and l.resumes_at = p_resumes_at) then
       v_field := 'resumes_at'; v_problem := 'must be in the future';
     end if;
   end if;
@@ -79,7 +83,7 @@ begin
     reason = case when p_state is null then coalesce(p_reason, l.reason) else p_reason end,
     changed_by = p_actor,
     changed_at = greatest(v_now, l.changed_at)
-  where l.lane = p_lane
+  where l.namespace = p_namespace and l.lane = p_lane
     and (l.state, l.resumes_at, l.retention, l.reason, l.changed_by) is distinct from (
       coalesce(p_state::ff.lane_state, l.state),
       case when p_state is null then l.resumes_at else p_resumes_at end,
@@ -87,14 +91,14 @@ begin
       case when p_state is null then coalesce(p_reason, l.reason) else p_reason end, p_actor);
   v_changed := found;
   return query
-  select case when v_changed then 'changed' else 'unchanged' end, l.lane, l.state::text,
+  select case when v_changed then 'changed' else 'unchanged' end, l.namespace, l.lane, l.state::text,
          l.resumes_at, l.retention, l.reason, l.changed_by, l.changed_at
-  from ff.lane l where l.lane = p_lane;
+  from ff.lane l where l.namespace = p_namespace and l.lane = p_lane;
   if not found then
     perform ff._refuse('WF303', 'lane_not_found', jsonb_build_object('lane', p_lane));
   end if;
   if v_changed and p_state in ('active', 'draining') then
-    perform pg_notify('ff_ready', p.partition_key || ':' || p_lane)
+    perform pg_notify('ff_ready', concat_ws(' ', p.partition_key, p_namespace, p_lane))
     from (select generate_series(0, m.value::integer - 1) as partition_key
           from ff.meta m where m.name = 'partitions') p;
   end if;

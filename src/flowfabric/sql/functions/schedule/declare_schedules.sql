@@ -40,7 +40,7 @@ create function ff.declare_schedules(
 returns table (outcome text, generation bigint, version integer[], orphaned text[])
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

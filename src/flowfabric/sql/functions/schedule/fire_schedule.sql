@@ -25,7 +25,7 @@ create function ff.fire_schedule(
 returns table (outcome text, fired integer, next_at timestamptz)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

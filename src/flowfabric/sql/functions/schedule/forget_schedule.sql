@@ -11,7 +11,7 @@ create function ff.forget_schedule(p_namespace text, p_app text, p_name text)
 returns table (outcome text)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin

@@ -19,7 +19,7 @@ create function ff.run_schedule(
 returns table (outcome text, execution_id uuid)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now      constant timestamptz := ff.now();

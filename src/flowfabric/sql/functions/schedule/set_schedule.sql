@@ -22,7 +22,7 @@ create function ff.set_schedule(
 returns table (outcome text, state text, next_at timestamptz)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

@@ -12,7 +12,7 @@ create function ff.heartbeat_workers(p_namespaces text[], p_worker_instance_ids 
 returns table (namespace text, worker_instance_id text)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off
 set enable_mergejoin = off

@@ -16,7 +16,7 @@ create function ff.mark_worker_dead(
 returns table (outcome text)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

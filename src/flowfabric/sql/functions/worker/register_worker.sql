@@ -21,7 +21,7 @@ create function ff.register_worker(
 returns table (outcome text, expires_at timestamptz)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

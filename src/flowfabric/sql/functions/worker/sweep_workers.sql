@@ -11,7 +11,7 @@ create function ff.sweep_workers(p_limit integer default 500)
 returns table (handled integer, due_in interval)
 language plpgsql
 security definer
-set search_path = ''
+set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$

@@ -1,5 +1,23 @@
--- The rows of ff.transition, written from the state model before any function was.
--- Numbers are those of the state model; a range of states on the left is spelled out row by row.
+-- Every legal move, as data. A null event_kind marks a quiet move. Tests refuse any other.
+create table ff.transition (
+  number             text             not null,
+  cause              ff.cause         not null,
+  from_phase         ff.phase,
+  from_ownership     ff.ownership,
+  from_eligibility   ff.eligibility,
+  from_attempt_state ff.attempt_state,
+  to_phase           ff.phase         not null,
+  to_ownership       ff.ownership     not null,
+  to_eligibility     ff.eligibility   not null,
+  to_attempt_state   ff.attempt_state not null,
+  event_kind         ff.event_kind,
+  constraint transition_once unique nulls not distinct (
+    cause, from_phase, from_ownership, from_eligibility, from_attempt_state,
+    to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind)
+);
+
+-- Its rows. Numbers are those of the state model; a range of states on the left is spelled out row by
+-- row.
 
 -- The states an unfinished execution can be in.
 create temporary table open_state on commit drop as
@@ -25,7 +43,10 @@ values
   ('T1', 'submit', null, null, null, null,
    'runnable', 'unowned', 'eligible_now', 'pending_first_attempt', 'submitted'),
   ('T2', 'submit', null, null, null, null,
-   'runnable', 'unowned', 'not_eligible_until_time', 'pending_first_attempt', 'submitted');
+   'runnable', 'unowned', 'not_eligible_until_time', 'pending_first_attempt', 'submitted'),
+  -- a member of a flow that waits for others
+  ('T3', 'submit', null, null, null, null,
+   'runnable', 'unowned', 'blocked_by_dependencies', 'pending_first_attempt', 'submitted');
 
 -- Moves of an execution that waits: the attempt state is kept, it routes the next claim.
 insert into ff.transition

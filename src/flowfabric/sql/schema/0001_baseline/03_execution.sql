@@ -27,65 +27,6 @@
 -- Sizes: payload and result are opaque bytes with an encoding. A small payload rides on the hot
 -- row; a large one, and everything rarely read (policy, tags, creator), sits in execution_body.
 
-create type ff.phase as enum ('submitted', 'runnable', 'active', 'suspended', 'terminal');
-
-create type ff.ownership as enum (
-  'unowned', 'leased', 'lease_expired_reclaimable', 'lease_revoked');
-
-create type ff.eligibility as enum (
-  'eligible_now', 'not_eligible_until_time', 'blocked_by_dependencies', 'blocked_by_budget',
-  'blocked_by_quota', 'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator',
-  'not_applicable');
-
-create type ff.blocking_reason as enum (
-  'none', 'waiting_for_worker', 'waiting_for_retry_backoff', 'waiting_for_resume_delay',
-  'waiting_for_delay', 'waiting_for_signal', 'waiting_for_approval', 'waiting_for_callback',
-  'waiting_for_tool_result', 'waiting_for_children', 'waiting_for_budget', 'waiting_for_quota',
-  'waiting_for_capable_worker', 'waiting_for_locality_match', 'paused_by_operator',
-  'paused_by_policy', 'paused_by_flow_cancel');
-
-create type ff.outcome as enum ('none', 'success', 'failed', 'cancelled', 'expired', 'skipped');
-
-create type ff.attempt_state as enum (
-  'none', 'pending_first_attempt', 'running_attempt', 'attempt_interrupted',
-  'pending_retry_attempt', 'pending_replay_attempt', 'attempt_terminal');
-
-create type ff.public_state as enum (
-  'waiting', 'delayed', 'rate_limited', 'waiting_children', 'active', 'suspended', 'resumable',
-  'completed', 'failed', 'cancelled', 'expired', 'skipped');
-
-create type ff.attempt_type as enum ('initial', 'retry', 'reclaim', 'replay', 'fallback');
-
-create type ff.attempt_lifecycle as enum (
-  'created', 'started', 'suspended', 'ended_success', 'ended_failure', 'ended_cancelled',
-  'interrupted_reclaimed');
-
-create type ff.failure_class as enum (
-  'transient', 'permanent', 'infra_crash', 'timeout', 'cancelled');
-
--- Why a row is in its present state: the operation that moved it there last.
-create type ff.cause as enum (
-  'submit', 'apply_dependency', 'satisfy_dependencies', 'skip', 'block', 'unblock', 'promote',
-  'claim', 'resume', 'change_priority', 'complete', 'schedule_retry', 'fail', 'delay', 'release',
-  'wait_children', 'wait_for_runs', 'suspend', 'wake', 'expire_lease', 'revoke_lease', 'reclaim',
-  'exceed_reclaims', 'cancel', 'expire', 'time_out', 'time_out_suspension', 'escalate', 'replay',
-  'hold');
-
--- How a lease ended, kept beside its id so that a repeated call gets the first answer.
-create type ff.lease_end as enum (
-  'complete', 'fail', 'release', 'delay', 'wait_children', 'wait_for_runs', 'suspend', 'hold',
-  'cancel', 'skip', 'expire', 'time_out', 'expire_lease', 'revoke_lease');
-
-create type ff.event_kind as enum (
-  'submitted', 'claimed', 'resumed', 'reclaimed', 'released', 'lease_expired', 'lease_revoked',
-  'completed', 'failed', 'retry_scheduled', 'delayed', 'waiting', 'suspended', 'woken',
-  'escalated', 'held', 'cancelled', 'expired', 'skipped', 'priority_changed', 'replayed',
-  'flow_cancel_requested', 'blocked', 'unblocked', 'promoted');
-
-create type ff.lane_state as enum ('active', 'paused', 'draining', 'disabled');
-
-create type ff.key_scope as enum ('window', 'unfinished');
-
 -- What ff._judge_leases says of one item of a fenced batch.
 create type ff.verdict as (
   item          integer,
@@ -99,30 +40,6 @@ create type ff.verdict as (
 -- What a claim learns about an execution when it locks it.
 create type ff.candidate as (is_open boolean, is_over boolean, has_past boolean);
 
-create table ff.lane (
-  lane          text          primary key,
-  state         ff.lane_state not null default 'active',
-  resumes_at  timestamptz,
-  registered_at timestamptz   not null,
-  registered_by text          not null,
-  constraint lane_is_short_printable_ascii check (lane ~ '^[ -~]{1,64}$'),
-  constraint resumes_only_when_paused check (state = 'paused' or resumes_at is null)
-);
-
-create table ff.route (
-  route_id      bigint      primary key,
-  namespace     text        not null,
-  lane          text        not null,
-  task          text        not null,
-  capabilities  text[]      not null,
-  registered_at timestamptz not null,
-  constraint route_id_is_63_bits check (route_id >= 0)
-);
-
--- A worker knows its tasks; a claim finds its routes through them.
-create index route_task on ff.route (task, lane);
-create index route_lane on ff.route (lane);
-
 create table ff.execution (
   partition_key        smallint           not null,
   rank                 smallint           not null,  -- 9000 - priority: claim order ascends
@@ -131,6 +48,8 @@ create table ff.execution (
   route_id             bigint             not null,
   epoch                bigint             not null default 0,
   created_at           timestamptz        not null,
+  -- the place among equal priorities: created_at, unless the lane is shared fairly
+  order_at             timestamptz        not null,
   transitioned_at      timestamptz        not null,
   mutated_at           timestamptz        not null,
   version              integer            not null,
@@ -139,6 +58,13 @@ create table ff.execution (
   replay_count         integer            not null default 0,
   reclaim_count        integer            not null default 0,
   max_reclaims         integer            not null default 100,
+  -- how many waits for runs there were
+  wait_no              integer            not null default 0,
+  ends_with_parent     boolean            not null default false,
+  -- its end concerns another execution: one that waits for it, or a child that ends with it
+  is_awaited           boolean            not null default false,
+  -- it has ended, and an execution that waits for it has not been told yet
+  wakes_pending        boolean            not null default false,
   phase                ff.phase           not null,
   ownership            ff.ownership       not null,
   eligibility          ff.eligibility     not null,
@@ -178,6 +104,9 @@ create table ff.execution (
   started_at           timestamptz,
   terminal_at          timestamptz,
   attempt_timeout      interval,
+  -- how long it stays after its end, if it says so itself, and until when
+  retention            interval,
+  trim_at              timestamptz,
 
   -- the current lease
   lease_id             uuid,
@@ -210,8 +139,23 @@ create table ff.execution (
   failure_detail          bytea,
 
   flow_id              uuid,
+  -- the execution whose handler submitted this one
+  parent_id            uuid,
+  -- how many runs have yet to end in the present wait
+  wait_left            integer,
+  suspension_id        uuid,
+  -- the limits it is subject to, sorted; and the one in whose line it stands
+  quota_ids            bigint[],
+  budget_ids           bigint[],
+  line_id              bigint,
   instance_tag         text,
   blocking_detail      text,
+  blocked_at           timestamptz,
+  cancellation_reason  text,
+  cancelled_by         text,
+  progress_percent     smallint,
+  progress_message     text,
+  progressed_at        timestamptz,
   payload_encoding     text,
   payload              bytea,
   result_encoding      text,
@@ -241,6 +185,14 @@ create table ff.execution (
     or phase = 'suspended'),
   constraint reclaim_wait_only_when_reclaimable check (
     reclaim_at is null or ownership in ('lease_expired_reclaimable', 'lease_revoked')),
+  constraint cancelled_iff_by_somebody check (
+    (cancelled_by is not null) = (outcome = 'cancelled')),
+  constraint trimmed_only_when_ended check (trim_at is null or phase = 'terminal'),
+  constraint follows_only_a_parent check (not ends_with_parent or parent_id is not null),
+  constraint wakes_only_when_ended check (not wakes_pending or phase = 'terminal'),
+  constraint waits_only_while_blocked check (
+    wait_left is null or (eligibility = 'blocked_by_dependencies' and wait_left > 0)),
+  constraint progress_is_a_percentage check (progress_percent between 0 and 100),
   constraint limits check (
     rank between 0 and 9000 and epoch >= 0 and version >= 1 and max_reclaims >= 0
     and octet_length(payload) <= 256 and octet_length(result) <= 1048576)
@@ -255,12 +207,13 @@ create table ff.execution (
 
 -- Claimability is this predicate, not a column.
 create index execution_ready on ff.execution
-  (partition_key, route_id, rank, created_at, execution_id)
+  (partition_key, route_id, rank, order_at, execution_id)
   where phase = 'runnable' and eligibility = 'eligible_now';
 
 create index execution_reclaim on ff.execution
-  (partition_key, route_id, rank, created_at, execution_id)
-  where ownership in ('lease_expired_reclaimable', 'lease_revoked') and reclaim_at is null;
+  (partition_key, route_id, rank, order_at, execution_id)
+  where ownership in ('lease_expired_reclaimable', 'lease_revoked') and reclaim_at is null
+    and line_id is null;
 
 -- One index for every timer: whoever reads a due row looks at its columns to see which one fired.
 create index execution_due on ff.execution (partition_key, due_at) where due_at is not null;
@@ -271,6 +224,22 @@ create index execution_attention on ff.execution (partition_key, public_state, e
     'delayed', 'rate_limited', 'waiting_children', 'suspended', 'resumable', 'failed', 'cancelled',
     'expired', 'skipped');
 
+-- Only what has a retention of its own enters; the rest is found by age, oldest first.
+create index execution_trim on ff.execution (partition_key, trim_at) where trim_at is not null;
+
+create index execution_parent on ff.execution (partition_key, parent_id, execution_id)
+  where parent_id is not null;
+
+create index execution_wakes on ff.execution (partition_key, execution_id) where wakes_pending;
+
+create index execution_flow on ff.execution (partition_key, flow_id, execution_id)
+  where flow_id is not null;
+
+-- Whether a flow has a member that has not ended, without looking at all that have.
+create index execution_unfinished on ff.execution (partition_key, flow_id)
+  where flow_id is not null and phase <> 'terminal';
+
+
 create table ff.execution_body (
   partition_key smallint not null,
   execution_id  uuid     not null,
@@ -278,104 +247,13 @@ create table ff.execution_body (
   policy        jsonb,
   tags          jsonb,
   creator       text,
+  -- W3C traceparent and tracestate of the caller that submitted, as JSON
+  trace_context text,
+  task_version  text,
+  -- what its flow calls it
+  node_name     text,
   primary key (partition_key, execution_id),
   constraint body_limits check (octet_length(payload) <= 1048576)
 ) with (
   autovacuum_vacuum_insert_scale_factor = 0.1
-);
-
-create table ff.attempt (
-  partition_key           smallint             not null,
-  attempt_index           integer              not null,
-  execution_id            uuid                 not null,
-  attempt_id              uuid                 not null,
-  attempt_type            ff.attempt_type      not null,
-  epoch                   bigint               not null,
-  started_at              timestamptz          not null,
-  ended_at                timestamptz          not null,
-  ended_as                ff.attempt_lifecycle not null,
-  previous_attempt_index  integer,
-  attempt_reason          text,
-  failure_class           ff.failure_class,
-  failure_category        text,
-  failure_reason          text,
-  failure_detail          bytea,
-  last_lease_id           uuid,
-  last_lease_end          ff.lease_end,
-  last_lease_retry_at        timestamptz,
-  last_worker_id          text,
-  last_worker_instance_id text,
-  primary key (partition_key, execution_id, attempt_index),
-  constraint ended_means_ended check (
-    ended_as in ('ended_success', 'ended_failure', 'ended_cancelled', 'interrupted_reclaimed'))
-);
-
-create table ff.event (
-  partition_key      smallint      not null,
-  version            integer       not null,
-  attempt_index      integer,
-  event_id           bigint        not null generated always as identity,
-  xid                xid8          not null,
-  execution_id       uuid          not null,
-  occurred_at        timestamptz   not null,
-  route_id           bigint,
-  epoch              bigint,
-  kind               ff.event_kind not null,
-  outcome            ff.outcome,
-  lease_id           uuid,
-  flow_id            uuid,
-  namespace          text          not null,
-  worker_instance_id text,
-  instance_tag       text,
-  actor              text,
-  detail             jsonb,
-  primary key (partition_key, xid, event_id)
-) with (
-  autovacuum_vacuum_insert_scale_factor = 0.1
-);
-
-create index event_history on ff.event (partition_key, execution_id, event_id);
-
--- The last claim of each worker process, so that a repeated claim returns the same executions.
-create table ff.claim_slot (
-  partition_key      smallint    not null,
-  worker_instance_id text        not null,
-  claim_id           uuid        not null,
-  claimed_at         timestamptz not null,
-  execution_ids      uuid[]      not null,
-  primary key (partition_key, worker_instance_id)
-) with (fillfactor = 50);
-
-create table ff.idempotency_key (
-  partition_key smallint     not null,
-  namespace     text         not null,
-  key           text         not null,
-  execution_id  uuid         not null,
-  scope         ff.key_scope not null,
-  fingerprint   bytea        not null,
-  expires_at    timestamptz  not null,
-  primary key (partition_key, namespace, key)
-);
-
--- Partial only so that the planner cannot mistake it for a way to look a key up while the table is
--- small; whoever trims says the predicate.
-create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at)
-  where expires_at > '-infinity';
-
--- Every legal move, as data. A null event_kind marks a quiet move. Tests refuse any other.
-create table ff.transition (
-  number             text             not null,
-  cause              ff.cause         not null,
-  from_phase         ff.phase,
-  from_ownership     ff.ownership,
-  from_eligibility   ff.eligibility,
-  from_attempt_state ff.attempt_state,
-  to_phase           ff.phase         not null,
-  to_ownership       ff.ownership     not null,
-  to_eligibility     ff.eligibility   not null,
-  to_attempt_state   ff.attempt_state not null,
-  event_kind         ff.event_kind,
-  constraint transition_once unique nulls not distinct (
-    cause, from_phase, from_ownership, from_eligibility, from_attempt_state,
-    to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind)
 );

@@ -150,19 +150,3 @@ create table ff.cancel_backlog_member (
   execution_id  uuid     not null,
   primary key (partition_key, flow_id, execution_id)
 );
-
-create index execution_flow on ff.execution (partition_key, flow_id, execution_id)
-  where flow_id is not null;
-
--- Whether a flow has a member that has not ended, without looking at all that have.
-create index execution_unfinished on ff.execution (partition_key, flow_id)
-  where flow_id is not null and phase <> 'terminal';
-
-alter table ff.execution_body
-  -- what its flow calls it
-  add column node_name text;
-
--- A member that waits for others is stored as waiting.
-insert into ff.transition values
-  ('T3', 'submit', null, null, null, null,
-   'runnable', 'unowned', 'blocked_by_dependencies', 'pending_first_attempt', 'submitted');

@@ -1,0 +1,22 @@
+-- Grants: one worker is promised one execution.
+
+create type ff.grant_kind as enum ('claim', 'resume', 'reclaim');
+
+-- A promise to one worker, for a short time, that it may claim one execution. The key is known to
+-- whoever was granted; only its hash is kept.
+create table ff.grant (
+  partition_key      smallint      not null,
+  execution_id       uuid          not null,
+  kind               ff.grant_kind not null,
+  key_hash           bytea         not null,
+  worker_id          text          not null,
+  worker_instance_id text          not null,
+  issued_at          timestamptz   not null,
+  expires_at         timestamptz   not null,
+  primary key (partition_key, execution_id),
+  constraint key_hash_is_sha256 check (octet_length(key_hash) = 32)
+);
+
+-- Partial for the same reason as idempotency_key_expiry: no way to look one grant up.
+create index grant_expiry on ff.grant (partition_key, expires_at)
+  where expires_at > '-infinity';

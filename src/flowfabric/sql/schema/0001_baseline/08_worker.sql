@@ -1,0 +1,41 @@
+-- Workers: the processes that claim, what became of them, and their last claims.
+
+-- The worker processes that are alive: heartbeat_at + liveness_ttl says until when. An empty
+-- namespace is a worker for every namespace; null lanes or tasks mean any.
+create table ff.worker (
+  namespace          text        not null,
+  worker_instance_id text        not null,
+  worker_id          text        not null,
+  lanes              text[],
+  tasks              text[],
+  capabilities       text[]      not null,
+  liveness_ttl       interval    not null,
+  registered_at      timestamptz not null,
+  heartbeat_at       timestamptz not null,
+  primary key (namespace, worker_instance_id)
+);
+
+create type ff.worker_event_kind as enum ('registered', 'marked_dead', 'ttl_swept');
+
+-- What became of workers. Heartbeats are not written down.
+create table ff.worker_event (
+  worker_event_id    bigint               not null generated always as identity,
+  namespace          text                 not null,
+  worker_instance_id text                 not null,
+  worker_id          text                 not null,
+  kind               ff.worker_event_kind not null,
+  occurred_at        timestamptz          not null,
+  actor              text,
+  reason             text,
+  primary key (worker_event_id)
+);
+
+-- The last claim of each worker process, so that a repeated claim returns the same executions.
+create table ff.claim_slot (
+  partition_key      smallint    not null,
+  worker_instance_id text        not null,
+  claim_id           uuid        not null,
+  claimed_at         timestamptz not null,
+  execution_ids      uuid[]      not null,
+  primary key (partition_key, worker_instance_id)
+) with (fillfactor = 50);
