@@ -36,7 +36,7 @@ from flowfabric.doctor import Check, installation_checks, invariants
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 MAPPING = Path(__file__).with_name("mapping.toml")
 NOTE = "<!-- Written by tools/generate.py (make generate). Edit the sources, not this page. -->"
-FIELDS = ("Moves", "Refuses", "Locks", "Replay")
+FIELDS = ("Moves", "Refuses", "Locks", "Replay", "Rights")
 
 # The columns of ff.transition as transitions() reads them.
 DIMENSIONS = ("phase", "ownership", "eligibility", "attempt_state")

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "flowfabric"
 SQL = PACKAGE / "sql"
 
-HEADER_FIELDS = ("Moves", "Refuses", "Locks", "Replay")
+HEADER_FIELDS = ("Moves", "Refuses", "Locks", "Replay", "Rights")
 _NOISE = re.compile(
     r"""(?P<comment>--[^\n]*|/\*.*?\*/)
       | (?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
@@ -69,7 +69,7 @@ class SqlFile:
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """Moves, Refuses, Locks and Replay of the header, each as one line."""
+        """The fields of the header, each as one line."""
         found: dict[str, str] = {}
         field = None
         for line in self.header:

@@ -103,13 +103,15 @@ def test_a_word_is_written_somewhere_in_sql(word):
 
 
 def test_codes_are_grouped_by_what_to_do():
-    """WF0 fix the call, WF1 lease lost, WF2 refused, WF3 not found, WF4 conflict."""
+    """WF0 fix the call, WF1 lease lost, WF2 refused, WF3 not found, WF4 conflict, WF5 not
+    for this login."""
     groups = {
         "0": errors.InvalidInput,
         "1": errors.LeaseLost,
         "2": errors.Refused,
         "3": errors.NotFound,
         "4": errors.Conflict,
+        "5": errors.Forbidden,
     }
     for code, kind in BY_CODE.items():
         assert re.fullmatch(r"WF\d{3}", code)

@@ -63,7 +63,7 @@ def spy(client: FlowFabric, methods: list[str], monkeypatch: pytest.MonkeyPatch)
     call = client.database.call
 
     async def noted(statement: Any, *args: Any, **options: Any) -> Any:
-        called.add(statement.name if isinstance(statement, Function) else statement.view)
+        called.add(statement.name if isinstance(statement, Function) else statement.function)
         return await call(statement, *args, **options)
 
     monkeypatch.setattr(client.database, "call", noted)
@@ -125,7 +125,7 @@ def test_a_reason_is_a_decision_a_defect_or_a_ruling():
 
 def test_an_operation_names_functions_views_and_methods_that_are_there():
     engine = {function.name for function in functions.FUNCTIONS}
-    engine |= {read.view for read in functions.READS}
+    engine |= {read.function for read in functions.READS}
     client = FlowFabric("postgresql://nowhere")
     for name, row in DONE.items():
         assert set(row["sql"]) <= engine, name

@@ -43,6 +43,7 @@ GLOBAL = {
     "worker_event",
     "schedule",
     "schedule_app",
+    "namespace_grant",
 }
 
 
@@ -95,7 +96,7 @@ def test_a_file_begins_with_a_sentence(file):
 
 
 @each(PUBLIC)
-def test_a_public_header_has_its_four_fields_in_order(file):
+def test_a_public_header_has_its_fields_in_order(file):
     assert tuple(file.fields) == HEADER_FIELDS
     for field, text in file.fields.items():
         assert text, field
@@ -104,7 +105,7 @@ def test_a_public_header_has_its_four_fields_in_order(file):
 @each(PUBLIC)
 def test_the_fields_are_aligned(file):
     for line in file.header:
-        if re.match(r"(Moves|Refuses|Locks|Replay):", line):
+        if re.match(r"(Moves|Refuses|Locks|Replay|Rights):", line):
             assert re.match(r"\w+: +(?=\S)", line)[0].ljust(10) == line[:10]
 
 
@@ -168,9 +169,40 @@ async def test_functions_are_plpgsql(catalogue):
     assert {f["name"] for f in await functions(catalogue) if f["language"] != "plpgsql"} == {"now"}
 
 
-async def test_functions_fix_their_search_path(catalogue):
-    loose = {f["name"] for f in await functions(catalogue) if 'search_path=""' not in f["settings"]}
-    assert loose == {"now"}
+async def test_public_functions_find_names_in_pg_catalog_before_what_a_caller_can_make(catalogue):
+    """With an empty path a caller's temporary type would come first, and run as our owner. What is
+    private inherits the path of its caller, and `now` has none, so that it can be inlined."""
+    fixed = {
+        f["name"]
+        for f in await functions(catalogue)
+        if "search_path=pg_catalog, pg_temp" in f["settings"]
+    }
+    assert fixed == {file.name for file in PUBLIC}
+    others = {
+        setting
+        for f in await functions(catalogue)
+        if f["name"] not in fixed
+        for setting in f["settings"]
+        if setting.startswith("search_path")
+    }
+    assert others == set()
+
+
+@each(PUBLIC)
+def test_a_function_says_who_may_call_it(file):
+    assert file.fields["Rights"] in ("app", "operator")
+
+
+@each(PUBLIC)
+def test_the_namespace_is_checked_before_anything_else(file):
+    """In the first statement, so that a foreign caller learns nothing by other refusals."""
+    declared = re.search(r"\bcreate function ff\.\w+\((.*?)\)\nreturns", file.code, re.DOTALL)[1]
+    if "p_namespace " in declared and "_namespace_grant" not in file.name:
+        checks = ("ff._check_namespace(", "ff._check_operator(")
+        first = body(file).partition("\nbegin\n")[2].split(";")[0]
+        assert first.strip().startswith(tuple(f"perform {check}" for check in checks)), first
+    elif "p_namespaces " in declared:
+        assert "perform ff._check_namespace(" in body(file)
 
 
 async def test_public_functions_run_as_their_owner_and_helpers_do_not(catalogue):

@@ -47,7 +47,9 @@ async def test_a_repeat_is_told_of_what_it_stored_though_the_lane_was_closed_sin
     """The answer got lost and the lane was closed: what is stored is stored."""
     item = {"key": key, "fingerprint": b"f" if key else None}
     first = await engine.submit(**item)
-    await db.execute("select ff.set_lane(p_lane => 'default', p_state => $1)", state)
+    await db.execute(
+        "select ff.set_lane(p_namespace => 'test', p_lane => 'default', p_state => $1)", state
+    )
     before = await engine.snapshot()
     again = await engine.submit(id=first.id, **item)
     assert (again.word, again.id, again.detail) == ("duplicate", first.id, None)

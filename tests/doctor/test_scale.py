@@ -31,8 +31,8 @@ insert into ff.execution (
   attempt_state, cause, epoch, total_attempt_count, attempt_index, retry_count, attempt_id,
   attempt_type, attempt_started_at, attempt_ended_at, attempt_ended_as, last_lease_id,
   last_lease_end, last_worker_id, last_worker_instance_id, payload, result, flow_id, is_awaited)
-select 0, {ID}, $1, 'test', 9000, t.at, t.at, t.at + '1 s', t.at + '2 s', t.at + '2 s', t.at + '2 s',
-       3 + 2 * t.again, 'terminal', 'unowned', 'not_applicable', 'none', 'success',
+select 0, {ID}, $1, 'test', 9000, t.at, t.at, t.at + '1 s', t.at + '2 s', t.at + '2 s',
+       t.at + '2 s', 3 + 2 * t.again, 'terminal', 'unowned', 'not_applicable', 'none', 'success',
        'attempt_terminal', 'complete', 1 + t.again, 1 + t.again, t.again, t.again,
        gen_random_uuid(), 'initial', t.at + '1 s', t.at + '2 s', 'ended_success',
        gen_random_uuid(), 'complete', 'w', 'w-1', '1', '1',

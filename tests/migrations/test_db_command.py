@@ -135,12 +135,12 @@ def test_a_url_that_is_none_is_a_usage_error(run):
 
 def test_an_edited_step_exits_with_1(run, url, sample):
     run("migrate", "--database-url", url)
-    sample.write("schema/0002_weight.sql", "alter table ff.parcel add column mass integer;\n")
+    sample.write("schema/0002_weight", "alter table ff.parcel add column mass integer;\n")
 
     result = run("migrate", "--database-url", url)
 
     assert result.exit_code == 1
-    assert "0002_weight.sql" in result.stderr
+    assert "0002_weight" in result.stderr
 
 
 def test_sql_prints_the_script_without_a_database(run, sample):

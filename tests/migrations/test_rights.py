@@ -16,16 +16,16 @@ def as_role(url, role):
     return open_connection(url.replace("//postgres@", f"//{role}@"))
 
 
-async def test_the_app_role_calls_functions_and_reads_views_but_no_table(
+async def test_the_app_role_calls_functions_and_reads_neither_view_nor_table(
     connection, url, sample, app_role
 ):
     await schema.migrate(connection, source=sample.source())
 
     async with as_role(url, app_role) as application:
         assert await application.fetchval("select ff.count_parcels()") == 0
-        assert await application.fetch("select * from ff.parcel_view") == []
         for denied in (
             "select * from ff.parcel",
+            "select * from ff.parcel_view",
             "select * from ff.meta",
             "insert into ff.parcel_view values (1, 1)",
             "select ff._private()",

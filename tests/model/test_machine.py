@@ -1447,7 +1447,13 @@ class Machine(RuleBasedStateMachine):
         resumes_at = None if resumes_in is None else self.model.now + resumes_in
         call = Call(
             "set_lane",
-            {"lane": lane, "state": state, "resumes_at": resumes_at, "actor": actor},
+            {
+                "namespace": NAMESPACE,
+                "lane": lane,
+                "state": state,
+                "resumes_at": resumes_at,
+                "actor": actor,
+            },
             _lane,
         )
         answer = self.step(call, lambda: self.model.set_lane(lane, state, resumes_in, actor))

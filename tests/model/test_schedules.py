@@ -330,7 +330,7 @@ class Walk:
     async def lane(self) -> None:
         self.model.is_lane_open = self.dice.random() < 0.8
         await self.conn.execute(
-            "select from ff.set_lane(p_lane => 'a', p_state => $1)",
+            "select from ff.set_lane(p_namespace => 'test', p_lane => 'a', p_state => $1)",
             "active" if self.model.is_lane_open else "draining",
         )
 

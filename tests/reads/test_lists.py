@@ -309,11 +309,11 @@ async def many(stage: Stage, number: int, outcome: str = "success") -> None:
     async with unwitnessed(stage.db.conn):
         await stage.db.execute(
             "insert into ff.execution (partition_key, execution_id, route_id, namespace, rank, "
-            "created_at, order_at, transitioned_at, mutated_at, version, phase, ownership, eligibility, "
-            "blocking_reason, outcome, attempt_state, cause, terminal_at) "
+            "created_at, order_at, transitioned_at, mutated_at, version, phase, ownership, "
+            "eligibility, blocking_reason, outcome, attempt_state, cause, terminal_at) "
             "select 0, ('0190' || lpad(to_hex(n), 12, '0') || lpad(to_hex(n), 16, '0'))::uuid, "
-            "e.route_id, e.namespace, e.rank, e.created_at, e.created_at, e.created_at, e.created_at, 1, "
-            "'terminal', 'unowned', 'not_applicable', 'none', "
+            "e.route_id, e.namespace, e.rank, e.created_at, e.created_at, e.created_at, "
+            "e.created_at, 1, 'terminal', 'unowned', 'not_applicable', 'none', "
             "case when n % 10 = 0 then 'failed'::ff.outcome else 'success' end, "
             "'pending_first_attempt', 'complete', e.created_at "
             "from ff.execution e, generate_series(1, $1::bigint) n",

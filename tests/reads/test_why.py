@@ -727,10 +727,10 @@ async def test_a_lane_is_counted_up_to_a_thousand(stage: Stage) -> None:
         await stage.submit()
         await stage.db.execute(
             "insert into ff.execution (partition_key, execution_id, route_id, namespace, rank, "
-            "created_at, order_at, transitioned_at, mutated_at, version, phase, ownership, eligibility, "
-            "blocking_reason, outcome, attempt_state, cause) "
-            "select 0, gen_random_uuid(), e.route_id, e.namespace, e.rank, e.created_at, e.order_at, "
-            "e.transitioned_at, e.mutated_at, 1, e.phase, e.ownership, e.eligibility, "
+            "created_at, order_at, transitioned_at, mutated_at, version, phase, ownership, "
+            "eligibility, blocking_reason, outcome, attempt_state, cause) "
+            "select 0, gen_random_uuid(), e.route_id, e.namespace, e.rank, e.created_at, "
+            "e.order_at, e.transitioned_at, e.mutated_at, 1, e.phase, e.ownership, e.eligibility, "
             "e.blocking_reason, e.outcome, e.attempt_state, e.cause "
             "from ff.execution e, generate_series(1, 1200)"
         )

@@ -30,7 +30,8 @@ WAITS = {
 INSERT = """
 insert into ff.execution (
   partition_key, execution_id, rank, route_id, namespace, created_at, order_at, transitioned_at,
-  mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state, cause)
+  mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
+  cause)
 select 0, gen_random_uuid(), 0, 1, 'test', ff.now(), ff.now(), ff.now(), ff.now(), 1,
        v.phase, v.ownership, v.eligibility, 'none', v.outcome, v.attempt_state, 'submit'
 from ({vectors}) v

@@ -10,7 +10,14 @@ from datetime import datetime
 import typer
 
 from flowfabric.cli.actions import ACTOR_OPTION, REASON_OPTION, default_actor
-from flowfabric.cli.database import URL_OPTION, failures_as_exit_codes, resolve_database_url
+from flowfabric.cli.database import (
+    ALL_NAMESPACES_OPTION,
+    NAMESPACE_OPTION,
+    URL_OPTION,
+    failures_as_exit_codes,
+    resolve_database_url,
+    resolve_namespace,
+)
 from flowfabric.cli.output import (
     FORM_OPTION,
     Cell,
@@ -30,7 +37,7 @@ from flowfabric.core.execution import LaneInfo
 app = typer.Typer(
     name="lane",
     no_args_is_help=True,
-    help="Look at lanes, pause and drain them.\n\nA lane belongs to all namespaces. Exit code 3 "
+    help="Look at lanes, pause and drain them.\n\nA lane belongs to a namespace. Exit code 3 "
     "if there is no such lane.",
 )
 
@@ -43,10 +50,16 @@ Change = Callable[[FlowFabric], Awaitable[LaneInfo]]
 
 
 @app.command()
-def ls(output: Form | None = FORM_OPTION, database_url: str | None = URL_OPTION) -> None:
+def ls(
+    namespace: str | None = NAMESPACE_OPTION,
+    all_namespaces: bool = ALL_NAMESPACES_OPTION,
+    output: Form | None = FORM_OPTION,
+    database_url: str | None = URL_OPTION,
+) -> None:
     """List lanes, their states, and how much waits in them."""
     with failures_as_exit_codes():
-        asyncio.run(_list(resolve_database_url(database_url), is_json(output)))
+        whose = resolve_namespace(namespace, all_namespaces)
+        asyncio.run(_list(resolve_database_url(database_url), whose, is_json(output)))
 
 
 @app.command()
@@ -60,6 +73,7 @@ def pause(
     ),
     reason: str | None = REASON_OPTION,
     actor: str | None = ACTOR_OPTION,
+    namespace: str | None = NAMESPACE_OPTION,
     output: Form | None = FORM_OPTION,
     database_url: str | None = URL_OPTION,
 ) -> None:
@@ -74,7 +88,7 @@ def pause(
     who = actor or default_actor()
     with failures_as_exit_codes():
         moment = None if until is None else when(until, "until")
-        _change(change, output, database_url)
+        _change(change, namespace, output, database_url)
 
 
 @app.command()
@@ -82,6 +96,7 @@ def resume(
     lane: str = LANE_ARGUMENT,
     reason: str | None = REASON_OPTION,
     actor: str | None = ACTOR_OPTION,
+    namespace: str | None = NAMESPACE_OPTION,
     output: Form | None = FORM_OPTION,
     database_url: str | None = URL_OPTION,
 ) -> None:
@@ -90,6 +105,7 @@ def resume(
     with failures_as_exit_codes():
         _change(
             lambda client: client.lanes.resume(lane, reason=reason, actor=who),
+            namespace,
             output,
             database_url,
         )
@@ -100,6 +116,7 @@ def drain(
     lane: str = LANE_ARGUMENT,
     reason: str | None = REASON_OPTION,
     actor: str | None = ACTOR_OPTION,
+    namespace: str | None = NAMESPACE_OPTION,
     output: Form | None = FORM_OPTION,
     database_url: str | None = URL_OPTION,
 ) -> None:
@@ -108,6 +125,7 @@ def drain(
     with failures_as_exit_codes():
         _change(
             lambda client: client.lanes.drain(lane, reason=reason, actor=who),
+            namespace,
             output,
             database_url,
         )
@@ -118,6 +136,7 @@ def disable(
     lane: str = LANE_ARGUMENT,
     reason: str | None = REASON_OPTION,
     actor: str | None = ACTOR_OPTION,
+    namespace: str | None = NAMESPACE_OPTION,
     output: Form | None = FORM_OPTION,
     database_url: str | None = URL_OPTION,
 ) -> None:
@@ -126,6 +145,7 @@ def disable(
     with failures_as_exit_codes():
         _change(
             lambda client: client.lanes.disable(lane, reason=reason, actor=who),
+            namespace,
             output,
             database_url,
         )
@@ -136,6 +156,7 @@ def retention(
     lane: str = LANE_ARGUMENT,
     keep: str = typer.Argument(metavar="7d|default", help="How long; default: as all others."),
     actor: str | None = ACTOR_OPTION,
+    namespace: str | None = NAMESPACE_OPTION,
     output: Form | None = FORM_OPTION,
     database_url: str | None = URL_OPTION,
 ) -> None:
@@ -145,28 +166,35 @@ def retention(
         duration = None if keep == "default" else span(keep, "retention")
         _change(
             lambda client: client.lanes.set_retention(lane, duration, actor=who),
+            namespace,
             output,
             database_url,
         )
 
 
-def _change(change: Change, output: Form | None, database_url: str | None) -> None:
-    asyncio.run(_changed(change, resolve_database_url(database_url), is_json(output)))
+def _change(
+    change: Change, namespace: str | None, output: Form | None, database_url: str | None
+) -> None:
+    whose = resolve_namespace(namespace, False)
+    asyncio.run(_changed(change, resolve_database_url(database_url), whose, is_json(output)))
 
 
-async def _changed(change: Change, url: str, as_json: bool) -> None:
-    async with FlowFabric(url, pool_size=1) as client:
+async def _changed(change: Change, url: str, namespace: str | None, as_json: bool) -> None:
+    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
         info = await change(client)
         _print([info], await client.executions.server_time(), as_json)
 
 
-async def _list(url: str, as_json: bool) -> None:
-    async with FlowFabric(url, pool_size=1) as client:
+async def _list(url: str, namespace: str | None, as_json: bool) -> None:
+    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
         lanes = await client.lanes.list()
-        _print(lanes, await client.executions.server_time(), as_json)
+        now = await client.executions.server_time()
+        _print(lanes, now, as_json, with_namespace=namespace is None)
 
 
-def _print(lanes: Sequence[LaneInfo], now: datetime, as_json: bool) -> None:
+def _print(
+    lanes: Sequence[LaneInfo], now: datetime, as_json: bool, *, with_namespace: bool = False
+) -> None:
     if as_json:
         for lane in lanes:
             say(json_line(asdict(lane)))
@@ -183,7 +211,11 @@ def _print(lanes: Sequence[LaneInfo], now: datetime, as_json: bool) -> None:
         Column("CHANGED", drop=1),
         Column("REASON", least=10),
     ]
-    for line in table(columns, [_row(lane, now) for lane in lanes], table_width()):
+    rows = [_row(lane, now) for lane in lanes]
+    if with_namespace:
+        columns.insert(0, Column("NAMESPACE", least=8))
+        rows = [[lane.namespace, *row] for lane, row in zip(lanes, rows, strict=True)]
+    for line in table(columns, rows, table_width()):
         say(line)
 
 

@@ -15,6 +15,7 @@ from flowfabric.cli import (
     flows,
     init,
     lanes,
+    namespaces,
     schedules,
     submit,
     top,
@@ -44,6 +45,7 @@ app.command()(actions.replay)
 app.command()(actions.retry)
 app.add_typer(flows.app)
 app.add_typer(lanes.app)
+app.add_typer(namespaces.app)
 app.add_typer(schedules.app)
 app.command()(events.events)
 app.command()(doctor.doctor)

@@ -12,6 +12,7 @@ from flowfabric.client.grants import Grants
 from flowfabric.client.joining import Joining
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
+from flowfabric.client.namespaces import Namespaces
 from flowfabric.client.results import Results
 from flowfabric.client.retention import Retention
 from flowfabric.client.schedules import Schedules
@@ -42,6 +43,7 @@ class FlowFabric:
         self.results = Results(self.database, self.executions)
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)
+        self.namespaces = Namespaces(self.database)
         self.schedules = Schedules(self.database, self.lanes, namespace)
         self.steps = Steps(self.database, namespace)
 

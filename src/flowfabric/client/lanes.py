@@ -38,21 +38,36 @@ class Lanes:
         self.known.clear()
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
-        """The lanes behind `after` in the order of their bytes: state, and how many wait."""
+        """The lanes behind `after` in the order of their bytes: state, and how many wait.
+
+        A client of all namespaces gets all lanes of one name together.
+        """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise InvalidInput(field="limit", problem="must be a whole number from 0 on")
         if limit is not None and limit < 0:
             raise InvalidInput(field="limit", problem=f"is {limit}; must be from 0 on")
-        rows = await self._database.call(functions.LIST_LANES, after, limit)
-        return [LaneInfo(*row) for row in rows]
+        rows = await self._database.call(
+            functions.LIST_LANES, self._namespace, None, after, None, limit
+        )
+        return [LaneInfo(**dict(row)) for row in rows]
 
     async def get(self, lane: str) -> LaneInfo:
-        """One lane; LaneNotFound if nothing was ever submitted to it."""
+        """One lane; LaneNotFound if nothing was ever submitted to it.
+
+        A client of all namespaces is asked to say which, if several have a lane of this name.
+        """
         check_lane(lane)
-        rows = await self._database.call(functions.READ_LANE, lane)
+        rows = await self._database.call(
+            functions.LIST_LANES, self._namespace, lane, None, None, None
+        )
         if not rows:
             raise LaneNotFound.explained({"lane": lane})
-        return LaneInfo(*rows[0])
+        if len(rows) > 1:
+            names = ", ".join(row["namespace"] for row in rows)
+            raise InvalidInput(
+                field="namespace", problem=f"several have a lane {lane}: {names}; say which"
+            )
+        return LaneInfo(**dict(rows[0]))
 
     async def traffic(
         self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000, partition: int = 0
@@ -112,8 +127,10 @@ class Lanes:
         actor: str | None = None,
     ) -> LaneInfo:
         check_lane(lane)
+        namespace = self._namespace or (await self.get(lane)).namespace
         await self._database.call(
             functions.SET_LANE,
+            namespace,
             lane,
             state,
             resumes_at,

@@ -117,7 +117,9 @@ class ExecutionReads:
 
     async def info(self, id: ExecutionId) -> StateInfo | None:
         """The execution's whole state, without what it carries; None if there is none."""
-        rows = await self._database.call(functions.READ_INFO, *place(id), self._namespace)
+        rows = await self._database.call(
+            functions.READ_EXECUTION_INFO, *address(id, self._namespace)
+        )
         if not rows:
             return None
         row = _typed(rows[0])
@@ -127,7 +129,7 @@ class ExecutionReads:
 
     async def context(self, id: ExecutionId) -> ExecutionContext | None:
         """What a worker needs to run an execution; None if there is no such execution."""
-        rows = await self._database.call(functions.READ_CONTEXT, *place(id), self._namespace)
+        rows = await self._database.call(functions.READ_CONTEXT, *address(id, self._namespace))
         if not rows:
             return None
         task, encoding, payload, tags = rows[0]
@@ -135,7 +137,9 @@ class ExecutionReads:
 
     async def describe(self, id: ExecutionId) -> ExecutionInfo | None:
         """Everything about an execution; None if there is no such execution."""
-        rows = await self._database.call(functions.DESCRIBE_EXECUTION, *place(id), self._namespace)
+        rows = await self._database.call(
+            functions.DESCRIBE_EXECUTION, *address(id, self._namespace)
+        )
         if not rows:
             return None
         row = _typed(rows[0])
@@ -150,19 +154,17 @@ class ExecutionReads:
 
     async def progress(self, id: ExecutionId) -> Progress | None:
         """How far the handler said it is; None if there is no such execution."""
-        rows = await self._database.call(functions.READ_PROGRESS, *place(id), self._namespace)
+        rows = await self._database.call(functions.READ_PROGRESS, *address(id, self._namespace))
         return Progress(*rows[0]) if rows else None
 
     async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
         """The attempts of an execution, first to latest."""
-        if self._namespace is not None and await self.state(id) is None:
-            return []  # not ours to see
-        rows = await self._database.call(functions.LIST_ATTEMPTS, *place(id))
+        rows = await self._database.call(functions.LIST_ATTEMPTS, *address(id, self._namespace))
         return [_attempt(row) for row in rows]
 
     async def events(self, id: ExecutionId) -> list[Event]:
         """What happened to an execution, in order."""
-        rows = await self._database.call(functions.LIST_EVENTS, *place(id), self._namespace)
+        rows = await self._database.call(functions.LIST_EVENTS, *address(id, self._namespace), None)
         return [event_of(row, id.partition_key) for row in rows]
 
     async def why(self, id: ExecutionId) -> Why:
@@ -303,7 +305,7 @@ class ExecutionReads:
         return ExecutionCount(min(counted, COUNT_LIMIT), is_more=counted > COUNT_LIMIT)
 
     async def _head(self, id: ExecutionId) -> Any:
-        rows = await self._database.call(functions.READ_STATE, *place(id), self._namespace)
+        rows = await self._database.call(functions.READ_STATE, *address(id, self._namespace))
         return rows[0] if rows else None
 
     async def _set_tags(

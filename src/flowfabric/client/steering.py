@@ -77,14 +77,14 @@ async def steer(
     if if_version is not None:
         return steered(id, (await database.call(operation, *where, *args, if_version))[0])
     for _ in range(_TRIES):
-        found = await database.call(functions.READ_VERSION, id.partition_key, id.uuid, namespace)
+        found = await database.call(functions.READ_VERSION, *where)
         if not found:
             raise ExecutionNotFound(id=str(id))
         version: int = found[0][0]
         answer = steered(id, (await database.call(operation, *where, *args, version))[0])
         if answer.outcome != "already_applied":
             return answer
-        event = await database.call(functions.READ_EVENT, id.partition_key, id.uuid, version + 1)
+        event = await database.call(functions.READ_EVENT, *where, version + 1)
         if event and _is_ours(event[0], kinds, actor, wrote):
             return answer
     raise RetryExhausted(

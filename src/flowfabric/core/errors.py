@@ -31,6 +31,7 @@ FlowFabricError
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── LaneClosed
 │   └── ReadOnlyServer
+├── Forbidden                this login may not do that, or not in this namespace
 ├── LeaseLost                stop working on it: somebody else may have it
 │   ├── StaleLease · LeaseExpired · LeaseRevoked
 ├── Unavailable              nothing is wrong with the call; try again later
@@ -307,6 +308,10 @@ class NotBlockedByDeps(Refused, code="WF218", name="not_blocked_by_deps"):
 
 class DepsNotSatisfied(Refused, code="WF219", name="deps_not_satisfied"):
     """The execution still waits for others."""
+
+
+class Forbidden(FlowFabricError, code="WF501", name="forbidden"):
+    """This login may not do that."""
 
 
 class LeaseLost(FlowFabricError):

@@ -561,6 +561,7 @@ class EventPage:
 class LaneInfo:
     """A lane and what waits in it; a count of 10001 stands for 'more than 10000'."""
 
+    namespace: str
     lane: str
     state: str
     resumes_at: datetime | None

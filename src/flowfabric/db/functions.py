@@ -1,4 +1,4 @@
-"""The engine's surface, as the client calls it: every public function and every read of a view.
+"""The engine's surface, as the client calls it: every public function.
 
 A contract test compares this list with the catalogue of a migrated database, so that neither can
 change without the other. Calls name their arguments and columns, so that the library may grow an
@@ -22,10 +22,10 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One read of a view: its name for telemetry, the view, and the whole statement."""
+    """Some columns of a function that reads, under a name of its own for telemetry."""
 
     name: str
-    view: str
+    function: str
     text: str
 
 
@@ -36,6 +36,11 @@ def _function(name: str, arguments: str, columns: str) -> Function:
     names, outputs = tuple(arguments.split()), tuple(columns.split())
     given = ", ".join(f"p_{argument} => ${i}" for i, argument in enumerate(names, 1))
     return Function(name, names, outputs, f"select {', '.join(outputs)} from ff.{name}({given})")
+
+
+def _part(name: str, function: Function, columns: str) -> Read:
+    _, source, call = function.text.partition(" from ")
+    return Read(name, function.name, f"select {', '.join(columns.split())}{source}{call}")
 
 
 REGISTER_ROUTES = _function(
@@ -260,8 +265,8 @@ LIST_WORKERS = _function(
 READ_TRAFFIC = _function(
     "read_traffic",
     "partition_key namespace window limit",
-    "namespace lane state resumes_at waiting is_more_waiting waiting_since delayed active is_more_timed "
-    "submitted completed retried failed seconds workers running",
+    "namespace lane state resumes_at waiting is_more_waiting waiting_since delayed active "
+    "is_more_timed submitted completed retried failed seconds workers running",
 )
 SWEEP_WORKERS = _function("sweep_workers", "limit", "handled due_in")
 
@@ -391,6 +396,59 @@ READ_EVENTS = _function(
     "has_more",
 )
 
+DESCRIBE_EXECUTION = _function(
+    "describe_execution",
+    "partition_key namespace execution_id",
+    "execution_id namespace lane task capabilities priority public_state phase ownership "
+    "eligibility blocking_reason blocking_detail outcome attempt_state version epoch "
+    "attempt_index attempt_id attempt_type total_attempt_count retry_count replay_count "
+    "reclaim_count max_reclaims lease_id worker_id worker_instance_id lease_expires_at "
+    "created_at started_at terminal_at transitioned_at mutated_at delayed_until deadline_at "
+    "failure_class failure_category failure_reason payload_encoding payload result_encoding "
+    "result tags creator flow_id is_crash_loop reclaim_at attempt_deadline_at "
+    "attempt_started_at attempt_paused_at attempt_pause_cause due_at blocked_at "
+    "cancellation_reason cancelled_by progress_percent progress_message progressed_at "
+    "retention trim_at instance_tag policy task_version parent_id ends_with_parent wait_left "
+    "child_count step_count",
+)
+READ_EXECUTION_INFO = _function(
+    "read_execution_info",
+    "partition_key namespace execution_id",
+    "execution_id namespace lane task priority phase ownership eligibility blocking_reason "
+    "blocking_detail outcome attempt_state public_state version attempt_index "
+    "total_attempt_count flow_id created_at started_at terminal_at",
+)
+LIST_ATTEMPTS = _function(
+    "list_attempts",
+    "partition_key namespace execution_id",
+    "attempt_index attempt_id attempt_type lifecycle epoch started_at ended_at worker_id "
+    "worker_instance_id attempt_reason pause_cause failure_class failure_category "
+    "failure_reason",
+)
+LIST_EVENTS = _function(
+    "list_events",
+    "partition_key namespace execution_id version",
+    "event_id execution_id version kind occurred_at attempt_index lease_id epoch "
+    "worker_instance_id outcome flow_id namespace lane task instance_tag actor detail",
+)
+LIST_LANES = _function(
+    "list_lanes",
+    "namespace lane after after_namespace limit",
+    "namespace lane state resumes_at waiting retention reason changed_by changed_at",
+)
+LIST_SCHEDULES = _function(
+    "list_schedules",
+    "namespace app name",
+    "namespace app name schedule_id state version task lane cron every time_zone anchor_at "
+    "rule_no misfire priority is_paused orphaned_at next_at last_at last_id fired_count "
+    "declared_at changed_at changed_by reason",
+)
+GRANT_NAMESPACE = _function("grant_namespace", "login namespace actor", "outcome login namespace")
+REVOKE_NAMESPACE = _function("revoke_namespace", "login", "outcome login namespace")
+LIST_NAMESPACE_GRANTS = _function(
+    "list_namespace_grants", "", "login namespace granted_at granted_by"
+)
+
 FUNCTIONS: tuple[Function, ...] = (
     REGISTER_ROUTES,
     SUBMIT_EXECUTIONS,
@@ -474,154 +532,50 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_RETENTION,
     TRIM_EVENTS,
     TRIM_KEYS,
+    DESCRIBE_EXECUTION,
+    READ_EXECUTION_INFO,
+    LIST_ATTEMPTS,
+    LIST_EVENTS,
+    LIST_LANES,
+    LIST_SCHEDULES,
+    GRANT_NAMESPACE,
+    REVOKE_NAMESPACE,
+    LIST_NAMESPACE_GRANTS,
 )
 
-DESCRIBE_EXECUTION = Read(
-    "describe_execution",
-    "execution_view",
-    """
-    select execution_id, namespace, lane, task, capabilities, priority, public_state, phase,
-           ownership, eligibility, blocking_reason, blocking_detail, outcome, attempt_state,
-           version, epoch, attempt_index, attempt_id, attempt_type, total_attempt_count,
-           retry_count, replay_count, reclaim_count, max_reclaims, lease_id, worker_id,
-           worker_instance_id, lease_expires_at, created_at, started_at, terminal_at,
-           transitioned_at, mutated_at, delayed_until, deadline_at, failure_class,
-           failure_category, failure_reason, payload_encoding, payload, result_encoding, result,
-           tags, creator, flow_id, is_crash_loop, reclaim_at, attempt_deadline_at,
-           attempt_started_at, attempt_paused_at, attempt_pause_cause, due_at, blocked_at,
-           cancellation_reason, cancelled_by, progress_percent, progress_message, progressed_at,
-           retention, trim_at, instance_tag, policy, task_version, parent_id, ends_with_parent,
-           wait_left, child_count, step_count
-    from ff.execution_view
-    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
-    """,
-)
-READ_STATE = Read(
+# Reads that need only some columns of a function.
+READ_STATE = _part(
     "read_state",
-    "execution_list",
-    """
-    select public_state, namespace, attempt_index, total_attempt_count, flow_id
-    from ff.execution_list
-    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
-    """,
+    READ_EXECUTION_INFO,
+    "public_state namespace attempt_index total_attempt_count flow_id",
 )
-READ_INFO = Read(
-    "read_info",
-    "execution_list",
-    """
-    select execution_id, namespace, lane, task, priority, phase, ownership, eligibility,
-           blocking_reason, blocking_detail, outcome, attempt_state, public_state, version,
-           attempt_index, total_attempt_count, flow_id, created_at, started_at, terminal_at
-    from ff.execution_list
-    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
-    """,
-)
-READ_CONTEXT = Read(
-    "read_context",
-    "execution_view",
-    """
-    select task, payload_encoding, payload, tags
-    from ff.execution_view
-    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
-    """,
-)
-LIST_ATTEMPTS = Read(
-    "list_attempts",
-    "attempt_view",
-    """
-    select attempt_index, attempt_id, attempt_type, lifecycle, epoch, started_at, ended_at,
-           worker_id, worker_instance_id, attempt_reason, pause_cause, failure_class,
-           failure_category, failure_reason
-    from ff.attempt_view
-    where partition_key = $1 and execution_id = $2
-    order by attempt_index
-    """,
-)
-READ_PROGRESS = Read(
-    "read_progress",
-    "execution_view",
-    """
-    select progress_percent, progress_message, progressed_at
-    from ff.execution_view
-    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
-    """,
-)
-LIST_EVENTS = Read(
-    "list_events",
-    "event_view",
-    """
-    select event_id, execution_id, version, kind, occurred_at, attempt_index, lease_id, epoch,
-           worker_instance_id, outcome, flow_id, namespace, lane, task, instance_tag, actor, detail
-    from ff.event_view
-    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
-    order by version
-    """,
-)
-LIST_LANES = Read(
-    "list_lanes",
-    "lane_depth",
-    """
-    select lane, state, resumes_at, waiting, retention, reason, changed_by, changed_at
-    from ff.lane_depth
-    where $1::text is null or lane collate "C" > $1
-    order by lane collate "C"
-    limit $2
-    """,
-)
-READ_LANE = Read(
-    "read_lane",
-    "lane_depth",
-    """
-    select lane, state, resumes_at, waiting, retention, reason, changed_by, changed_at
-    from ff.lane_depth
-    where lane = $1
-    """,
-)
-LIST_SCHEDULES = Read(
-    "list_schedules",
-    "schedule_view",
-    """
-    select namespace, app, name, schedule_id, state, version, task, lane, cron, every, time_zone,
-           anchor_at, rule_no, misfire, priority, is_paused, orphaned_at, next_at, last_at, last_id,
-           fired_count, declared_at, changed_at, changed_by, reason
-    from ff.schedule_view
-    where ($1::text is null or namespace = $1) and ($2::text is null or app = $2)
-      and ($3::text is null or name = $3)
-    order by namespace, app, name
-    """,
-)
-READ_VERSION = Read(
+READ_VERSION = _part(
     "read_version",
-    "execution_view",
-    """
-    select version
-    from ff.execution_view
-    where partition_key = $1 and execution_id = $2 and ($3::text is null or namespace = $3)
-    """,
+    READ_EXECUTION_INFO,
+    "version",
 )
-READ_EVENT = Read(
+READ_CONTEXT = _part(
+    "read_context",
+    DESCRIBE_EXECUTION,
+    "task payload_encoding payload tags",
+)
+READ_PROGRESS = _part(
+    "read_progress",
+    DESCRIBE_EXECUTION,
+    "progress_percent progress_message progressed_at",
+)
+READ_EVENT = _part(
     "read_event",
-    "event_view",
-    """
-    select kind, actor, detail
-    from ff.event_view
-    where partition_key = $1 and execution_id = $2 and version = $3
-    """,
+    LIST_EVENTS,
+    "kind actor detail",
 )
 # Nothing of ours: Postgres's own way to say "look again".
 HINT = Read("hint", "", "select pg_notify($1, $2)")
 
 READS: tuple[Read, ...] = (
-    DESCRIBE_EXECUTION,
     READ_STATE,
-    READ_INFO,
-    READ_CONTEXT,
-    LIST_ATTEMPTS,
-    READ_PROGRESS,
-    LIST_EVENTS,
-    LIST_LANES,
-    READ_LANE,
-    LIST_SCHEDULES,
     READ_VERSION,
+    READ_CONTEXT,
+    READ_PROGRESS,
     READ_EVENT,
 )

@@ -4,7 +4,7 @@ numbered steps first, each with its row in the ledger, then the function library
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,13 +21,13 @@ from flowfabric.core.errors import (
     StepEdited,
     UnsupportedServer,
 )
+from flowfabric.db.grants import APP_ROLE, are_missing, grant_all, text_array
 from flowfabric.db.library import Library, Source, Step, defined_names, package_source
 
 if TYPE_CHECKING:
     from flowfabric.db.connection import Connection
 
 COMMAND = "flowfabric db migrate"
-APP_ROLE = "flowfabric_app"
 SUPPORTED_SERVERS = range(15, 19)
 
 # Spells "ffschema"; advisory locks are per database, so one number serves everywhere.
@@ -222,69 +222,6 @@ end
 $$;
 """
 
-_GRANTS = f"""\
-do $$
-declare
-  v_object text;
-begin
-  revoke all on all routines in schema ff from public;
-  if exists (select from pg_roles r where r.rolname = '{APP_ROLE}') then
-    grant usage on schema ff to {APP_ROLE};
-    for v_object in
-      select distinct c.oid::regclass::text
-      from pg_class c
-      cross join lateral aclexplode(c.relacl) a
-      join pg_roles r on r.oid = a.grantee and r.rolname = '{APP_ROLE}'
-      where c.relnamespace = 'ff'::regnamespace and c.relkind <> 'v'
-    loop
-      execute format('revoke all on %s from {APP_ROLE}', v_object);
-    end loop;
-    for v_object in
-      select p.oid::regprocedure::text
-      from pg_proc p
-      where p.pronamespace = 'ff'::regnamespace and p.proname not like '\\_%'
-    loop
-      execute format('grant execute on routine %s to {APP_ROLE}', v_object);
-    end loop;
-    for v_object in
-      select c.oid::regclass::text
-      from pg_class c
-      where c.relnamespace = 'ff'::regnamespace and c.relkind = 'v'
-    loop
-      execute format('grant select on %s to {APP_ROLE}', v_object);
-    end loop;
-  end if;
-end
-$$;
-"""
-
-# The role may have been created after the library.
-_ARE_GRANTS_MISSING = f"""\
-select exists (
-  select
-  from pg_catalog.pg_roles r
-  join pg_catalog.pg_namespace n on n.nspname = 'ff'
-  where r.rolname = '{APP_ROLE}'
-    and (
-      not pg_catalog.has_schema_privilege(r.oid, n.oid, 'usage')
-      or exists (
-        select
-        from pg_catalog.pg_proc p
-        where p.pronamespace = n.oid
-          and p.proname not like '\\_%'
-          and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
-      )
-      or exists (
-        select
-        from pg_catalog.pg_class c
-        where c.relnamespace = n.oid
-          and c.relkind = 'v'
-          and not pg_catalog.has_table_privilege(r.oid, c.oid, 'select')
-      )
-    )
-)
-"""
-
 _CHECK_SERVER = f"""\
 do $$
 begin
@@ -463,9 +400,9 @@ async def migrate(
         is_recreated = await _apply_library(
             connection, library, steps, before, report, downgrade=downgrade
         )
-        if not is_recreated and await connection.fetchval(_ARE_GRANTS_MISSING):
-            await _in_transaction(connection, [("grants", _GRANTS)], report)
-            report(Progress(subject="grants", happened=f"given to {APP_ROLE}"))
+        if not is_recreated and await connection.fetchval(are_missing(library)):
+            await _in_transaction(connection, [("grants", grant_all(library))], report)
+            report(Progress(subject="grants", happened="given"))
         if await connection.fetchval(_ARE_FUNCTIONS_RETIRED):
             await asyncio.sleep(RETIREMENT.total_seconds())
             statements = [("old functions", _DROP_RETIRED_FUNCTIONS)]
@@ -569,21 +506,16 @@ def _record(step: Step) -> str:
 def _library_statements(library: Library, steps: tuple[Step, ...]) -> Iterator[Labelled]:
     created = defined_names(step.text for step in steps)
     defined = defined_names(file.text for file in library.files)
-    kept = _text_array(created.functions | defined.replaceable_functions)
+    kept = text_array(created.functions | defined.replaceable_functions)
     yield "old functions", _RETIRE_FUNCTIONS_EXCEPT.format(kept=kept)
     for file in library.files:
         yield file.path, file.text
-    kept = _text_array(created.views | defined.views | _BOOTSTRAP_VIEWS)
+    kept = text_array(created.views | defined.views | _BOOTSTRAP_VIEWS)
     yield "orphan views", _DROP_VIEWS_EXCEPT.format(kept=kept)
-    kept = _text_array(created.functions | defined.functions)
+    kept = text_array(created.functions | defined.functions)
     yield "orphan functions", _DROP_FUNCTIONS_EXCEPT.format(kept=kept)
-    yield "grants", _GRANTS
+    yield "grants", grant_all(library)
     yield "ledger", _RECORD_LIBRARY.format(version=library.version, hash=library.hash)
-
-
-def _text_array(names: Iterable[str]) -> str:
-    quoted = ", ".join(f"'{name}'" for name in sorted(names))
-    return f"array[{quoted}]::text[]"
 
 
 async def _apply_step(connection: Connection, step: Step, report: Report) -> None:
@@ -621,7 +553,7 @@ async def _apply_library(
     if before.is_newer:
         # `create or replace` cannot take a column away from a view that has grown.
         created = defined_names(step.text for step in steps)
-        kept = _text_array(created.views | _BOOTSTRAP_VIEWS)
+        kept = text_array(created.views | _BOOTSTRAP_VIEWS)
         statements.insert(0, ("newer views", _DROP_VIEWS_EXCEPT.format(kept=kept)))
     await _in_transaction(connection, statements, report)
     report(Progress(subject=subject, happened="created", duration=_since(started)))

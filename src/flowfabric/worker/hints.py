@@ -16,7 +16,7 @@ class Sleeper(Protocol):
     @property
     def is_idle(self) -> bool: ...
 
-    def covers(self, lane: str) -> bool: ...
+    def covers(self, namespace: str, lane: str) -> bool: ...
 
     def wake(self) -> None: ...
 
@@ -66,16 +66,19 @@ class Hints:
                 if sleeper.is_idle:
                     sleeper.wake()
             return
-        self._wake_one(payload)
+        # `partition namespace lane`; anybody may send anything, so nothing of it is relied on.
+        words = payload.split(" ", 2)
+        if len(words) == 3:
+            self._wake_one((words[1], words[2]))
 
-    def _wake_one(self, lane: str | None) -> None:
+    def _wake_one(self, lane: tuple[str, str] | None) -> None:
         for position, sleeper in enumerate(self._sleepers):
-            if sleeper.is_idle and (lane is None or sleeper.covers(lane)):
+            if sleeper.is_idle and (lane is None or sleeper.covers(*lane)):
                 # The next hint goes to the next one.
                 self._sleepers.append(self._sleepers.pop(position))
                 sleeper.wake()
                 return
         # Nobody sleeps: whoever has just asked may have asked too early, and asks once more.
         for sleeper in self._sleepers:
-            if lane is not None and sleeper.covers(lane):
+            if lane is not None and sleeper.covers(*lane):
                 sleeper.wake()

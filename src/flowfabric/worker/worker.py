@@ -153,9 +153,11 @@ class Worker:
     def is_idle(self) -> bool:
         return self._is_idle
 
-    def covers(self, lane: str) -> bool:
+    def covers(self, namespace: str, lane: str) -> bool:
         """Whether a hint about a lane concerns this worker."""
-        return self.lanes is None or lane in self.lanes
+        return self._client.namespace in (None, namespace) and (
+            self.lanes is None or lane in self.lanes
+        )
 
     def wake(self) -> None:
         """There may be work."""

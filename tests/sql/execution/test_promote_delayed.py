@@ -136,7 +136,7 @@ async def test_a_promotion_hints_that_there_is_work(db, clock, engine):
         await engine.submit_many([Item(route=route, delay=MINUTE)] * 3)
     assert await hints(db, "ff_ready", engine.promote) == []
     await clock.advance(MINUTE)
-    assert sorted(await hints(db, "ff_ready", engine.promote)) == ["0:a", "0:b"]
+    assert sorted(await hints(db, "ff_ready", engine.promote)) == ["0 test a", "0 test b"]
 
 
 async def test_a_large_backlog_is_promoted_in_one_call(clock, engine):

@@ -808,7 +808,7 @@ async def test_a_batch_hints_once_a_lane(db, engine):
     ]
     items = [Item(route=route) for route in routes * 5]
     heard = await hints(db, "ff_ready", lambda: engine.submit_many(items))
-    assert sorted(heard) == ["0:a", "0:b"]
+    assert sorted(heard) == ["0 test a", "0 test b"]
 
 
 async def test_there_is_no_hint_if_none_was_asked_for_or_nothing_was_created(db, engine):

@@ -61,7 +61,9 @@ async def owned(engine: Engine) -> dict[str, int]:
 
 async def set_lane(engine: Engine, lane: str, retention: timedelta) -> None:
     await engine.connection.execute(
-        "select ff.set_lane(p_lane => $1, p_retention => $2)", lane, retention
+        "select ff.set_lane(p_namespace => 'test', p_lane => $1, p_retention => $2)",
+        lane,
+        retention,
     )
 
 
@@ -563,11 +565,13 @@ async def test_a_repeated_submit_of_what_was_trimmed_meanwhile_does_not_run_it_a
     assert [again[0].id, again[2].id] == [first.id, other.id]
     assert await ids(engine) == {again[1].id}
     await engine.connection.execute(
-        "select ff.set_lane(p_lane => 'default', p_state => 'draining')"
+        "select ff.set_lane(p_namespace => 'test', p_lane => 'default', p_state => 'draining')"
     )
     assert (await engine.submit(id=first.id)).word == "duplicate"
     assert (await engine.within("foreign").submit(id=first.id)).detail["field"] == "execution_id"
-    await engine.connection.execute("select ff.set_lane(p_lane => 'default', p_state => 'active')")
+    await engine.connection.execute(
+        "select ff.set_lane(p_namespace => 'test', p_lane => 'default', p_state => 'active')"
+    )
 
     await clock.advance(days=2)
     while (await trim_events(engine))[0]:

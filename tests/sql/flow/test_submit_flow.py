@@ -199,7 +199,7 @@ async def test_workers_are_told_of_the_lanes_that_have_work(db, engine, graphs):
     document["nodes"][1]["route_id"] = await engine.register(lane="second")
     await graphs.submit(document)
     await listener.fetchval("select 1")
-    assert heard == ["0:first"]
+    assert heard == ["0 test first"]
 
 
 # Repeats

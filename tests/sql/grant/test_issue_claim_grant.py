@@ -198,12 +198,16 @@ async def test_a_lane_that_is_not_worked_stops_grants_as_well(engine, make, conn
     execution = await make.execution("waiting", lane="slow")
     grant = await engine.grant(execution.id)
     other = await make.execution("waiting", lane="slow")
-    await conn.execute("select ff.set_lane(p_lane => 'slow', p_state => $1)", state)
+    await conn.execute(
+        "select ff.set_lane(p_namespace => 'test', p_lane => 'slow', p_state => $1)", state
+    )
     with refused("WF207", lane="slow", lane_state=state):
         await engine.use(grant)
     with refused("WF207", lane="slow", lane_state=state):
         await engine.grant(other.id)
-    await conn.execute("select ff.set_lane(p_lane => 'slow', p_state => 'active')")
+    await conn.execute(
+        "select ff.set_lane(p_namespace => 'test', p_lane => 'slow', p_state => 'active')"
+    )
     assert (await engine.use(grant)).execution_id == execution.id
 
 

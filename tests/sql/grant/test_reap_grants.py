@@ -71,9 +71,9 @@ async def test_workers_are_told_what_can_be_claimed_again(db, clock, engine, mak
     assert await hints(db, "ff_ready", engine.reap) == []
     await clock.advance(seconds=10)
     assert sorted(await hints(db, "ff_ready", engine.reap)) == [
-        "0:expired_lease-1",
-        "0:interrupted-4",
-        "0:waiting-0",
+        "0 test expired_lease-1",
+        "0 test interrupted-4",
+        "0 test waiting-0",
     ]
 
 

@@ -52,7 +52,7 @@ async def test_a_lease_that_ran_out_unnoticed_is_marked_first(db, clock, engine,
     async def issue():
         grants.append(await engine.grant_reclaim(execution.id))
 
-    assert await hints(db, "ff_ready", issue) == ["0:a"]
+    assert await hints(db, "ff_ready", issue) == ["0 test a"]
     assert grants[0].word == "granted"
     assert (await engine.row(execution.id))["ownership"] == "lease_expired_reclaimable"
     assert await engine.kinds(execution.id) == ["submitted", "claimed", "lease_expired"]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from support.factories import LANE, Engine, refused
+from support.factories import LANE, NAMESPACE, Engine, refused
 from support.hints import hints
 
 HOUR = timedelta(hours=1)
 
 
 async def set_lane(engine: Engine, lane: str | None = LANE, **arguments: Any) -> Any:
-    given = {"lane": lane} | arguments
+    given = {"namespace": NAMESPACE, "lane": lane} | arguments
     names = ", ".join(f"p_{name} => ${n}" for n, name in enumerate(given, 1))
     return await engine.connection.fetchrow(
         f"select s.* from ff.set_lane({names}) s", *given.values()
@@ -186,10 +186,10 @@ async def test_a_lane_that_opens_tells_its_workers(db, engine):
     async def heard(state: str) -> list[str]:
         return await hints(db, "ff_ready", lambda: set_lane(engine, state=state))
 
-    assert await heard("active") == [f"0:{LANE}"]
+    assert await heard("active") == [f"0 test {LANE}"]
     assert await heard("active") == []
     assert await heard("disabled") == []
-    assert await heard("draining") == [f"0:{LANE}"]
+    assert await heard("draining") == [f"0 test {LANE}"]
 
 
 async def test_a_claim_and_a_pause_at_once_end_in_one_of_two_orders(db):
@@ -224,3 +224,17 @@ async def test_a_pause_that_waits_for_its_commit_is_not_seen_yet(db, engine):
     late = await engine.submit()
     assert late.word == "created"
     assert await engine.claim(1) == []
+
+
+async def test_a_lane_of_one_namespace_is_not_that_of_another(engine):
+    """Two tenants use one name: neither pauses the other, nor hears of it."""
+    other = Engine(engine.connection, namespace="other")
+    for one in (engine, other):
+        await one.submit()
+    await set_lane(engine, state="paused", retention=HOUR)
+    assert await engine.claim() == []
+    assert len(await other.claim()) == 1
+    rows = await engine.connection.fetch("select * from ff.list_lanes('other')")
+    assert [(row["lane"], row["state"], row["retention"]) for row in rows] == [
+        (LANE, "active", None)
+    ]

@@ -166,7 +166,7 @@ async def test_an_expiry_hints_that_there_is_work(db, clock, engine):
     await engine.claim()
     assert await hints(db, "ff_ready", engine.expire) == []
     await clock.advance(TTL)
-    assert sorted(await hints(db, "ff_ready", engine.expire)) == ["0:a", "0:b"]
+    assert sorted(await hints(db, "ff_ready", engine.expire)) == ["0 test a", "0 test b"]
 
 
 @pytest.mark.parametrize("limit", [None, 0, -1, 10001])

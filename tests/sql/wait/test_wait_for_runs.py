@@ -247,7 +247,7 @@ async def test_a_worker_of_the_waiter_is_told(db, engine, make):
     await listener.add_listener("ff_ready", lambda *args: heard.append(args[3]))
     await end(engine, kid)
     await listener.execute("select 1")
-    assert heard == ["0:w"]
+    assert heard == ["0 test w"]
 
 
 async def test_workers_of_what_it_waits_for_are_told_once_its_locks_are_gone(db, engine, make):
@@ -263,7 +263,7 @@ async def test_workers_of_what_it_waits_for_are_told_once_its_locks_are_gone(db,
         assert await engine.claim(5, lanes=["kids"]) == [], "they are locked"
         await transaction.commit()
 
-    assert await hints(db, "ff_ready", wait_and_commit) == ["0:kids"]
+    assert await hints(db, "ff_ready", wait_and_commit) == ["0 test kids"]
     assert {lease.execution_id for lease in await engine.claim(5, lanes=["kids"])} == set(kids)
 
 
@@ -271,7 +271,7 @@ async def test_also_when_the_one_who_would_wait_is_refused(db, engine, make):
     waiter = await make.execution("leased", lane="w")
     kids = await targets(engine, 1)
     stale = replace(waiter.lease, epoch=7)
-    assert await hints(db, "ff_ready", lambda: engine.wait_for(stale, kids)) == ["0:kids"]
+    assert await hints(db, "ff_ready", lambda: engine.wait_for(stale, kids)) == ["0 test kids"]
 
 
 async def test_nobody_is_told_of_what_cannot_be_claimed(db, engine, make):

@@ -110,7 +110,7 @@ begin
       from ff.execution e
       where e.partition_key = r.pk and e.route_id = r.route_id
         and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-        and e.reclaim_at is null
+        and e.reclaim_at is null and e.line_id is null
         and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g

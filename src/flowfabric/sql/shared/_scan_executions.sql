@@ -96,7 +96,7 @@ begin
         select e.execution_id from ff.execution e
         where e.partition_key = p_partition_key
           and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-          and e.reclaim_at is null
+          and e.reclaim_at is null and e.line_id is null
         limit v_scattered);
       if cardinality(v_active) >= v_scattered then
         v_active := '{}';

@@ -5,8 +5,9 @@ select a.partition_key, a.execution_id, a.attempt_index, a.attempt_id, a.attempt
        a.last_worker_id as worker_id, a.last_worker_instance_id as worker_instance_id,
        a.previous_attempt_index, a.attempt_reason, null::timestamptz as paused_at,
        null::text as pause_cause, a.failure_class::text, a.failure_category, a.failure_reason,
-       a.failure_detail, a.last_lease_id as lease_id
+       a.failure_detail, a.last_lease_id as lease_id, e.namespace
 from ff.attempt a
+join ff.execution e on e.partition_key = a.partition_key and e.execution_id = a.execution_id
 union all
 select e.partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt_type::text,
        case when e.attempt_ended_as is not null then e.attempt_ended_as::text
@@ -16,6 +17,6 @@ select e.partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt
        coalesce(e.worker_instance_id, e.last_worker_instance_id),
        e.previous_attempt_index, e.attempt_reason, e.attempt_paused_at, e.attempt_pause_cause,
        e.failure_class::text, e.failure_category, e.failure_reason, e.failure_detail,
-       coalesce(e.lease_id, e.last_lease_id)
+       coalesce(e.lease_id, e.last_lease_id), e.namespace
 from ff.execution e
 where e.total_attempt_count > 0;

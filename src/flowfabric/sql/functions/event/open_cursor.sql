@@ -7,6 +7,7 @@
 -- Refuses:  WF203 read_only_server
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.open_cursor;
 create function ff.open_cursor(p_partition_key smallint, p_since timestamptz default null)
 returns text

@@ -11,6 +11,7 @@
 -- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
 -- Locks:    none
 -- Replay:   the same cursor gives the same events again, and those since
+-- Rights:   app
 drop function if exists ff.read_events;
 create function ff.read_events(
   p_partition_key  smallint,
@@ -66,6 +67,7 @@ declare
   v_beyond     xid8;
   v_anchor     record;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   perform ff._require_primary();
   v_parts := ff._check_cursor(p_partition_key, p_cursor);

@@ -6,6 +6,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    what is written down to be trimmed, skipping what is locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.trim_events;
 create function ff.trim_events(p_partition_key smallint, p_limit integer default 500)
 returns table (handled integer, due_in interval)

@@ -8,6 +8,7 @@
 -- Refuses:  WF001 invalid_input · WF201 not_active · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   blocking for the reason it has answers `blocked` and changes nothing
+-- Rights:   app
 drop function if exists ff.block_execution_for_admission;
 create function ff.block_execution_for_admission(
   p_partition_key   smallint,
@@ -43,6 +44,7 @@ declare
   v_by    constant ff.blocking_reason := case when v_to is not null then p_blocking_reason end;
   v_event constant integer := (p_actor is not null)::integer;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_detail);
   if v_to is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

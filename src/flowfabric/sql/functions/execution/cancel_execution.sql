@@ -14,6 +14,7 @@
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   cancelling a cancelled execution answers `cancelled` again and changes nothing;
 --           already_applied when the version has moved
+-- Rights:   app
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(
   p_partition_key smallint,
@@ -40,6 +41,7 @@ declare
   v_verdict    ff.verdict;
   v_is_pending boolean;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   if p_source is null or p_source = '' or octet_length(p_source) > 256
      or p_source ~ '[\x01-\x1f\x7f]' then

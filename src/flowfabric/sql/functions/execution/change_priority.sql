@@ -4,6 +4,7 @@
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   already_applied when the version has moved
+-- Rights:   app
 drop function if exists ff.change_priority;
 create function ff.change_priority(
   p_partition_key smallint,
@@ -34,6 +35,7 @@ declare
   v_rank   constant smallint := 9000 - least(greatest(p_priority, 0), 9000);
   v_change jsonb;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   if p_priority is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

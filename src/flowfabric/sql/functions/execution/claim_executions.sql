@@ -14,6 +14,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, in claim order, skipping those that are locked; then their grants
 -- Replay:   the same p_claim_id returns the executions it leased and still holds
+-- Rights:   app
 drop function if exists ff.claim_executions;
 create function ff.claim_executions(
   p_partition_key      smallint,
@@ -86,6 +87,7 @@ declare
   v_capped     uuid[] := '{}';
   v_has_past   boolean := false;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
                           p_lease_ttl);
 
@@ -125,7 +127,7 @@ begin
            select from ff.execution e
            where e.partition_key = p_partition_key
              and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-             and e.reclaim_at is null),
+             and e.reclaim_at is null and e.line_id is null),
          exists (
            select from ff.grant g
            where g.partition_key = p_partition_key and g.expires_at > '-infinity'

@@ -12,6 +12,7 @@
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   the lease that completed gets `completed` again
+-- Rights:   app
 drop function if exists ff.complete_executions;
 create function ff.complete_executions(
   p_partition_key    smallint,
@@ -47,6 +48,7 @@ declare
   v_rest    bigint[];
   v_judged  ff.verdict[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_results), cardinality(p_result_encodings)], p_wait);

@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.count_executions;
 create function ff.count_executions(
   p_partition_key      smallint,
@@ -29,6 +30,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   return query
   select cardinality(f.execution_ids), replace(f.next_id::text, '-', '')
   from ff._scan_executions(

@@ -9,6 +9,7 @@
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   the lease that was delayed gets its first answer again
+-- Rights:   app
 drop function if exists ff.delay_execution;
 create function ff.delay_execution(
   p_partition_key smallint,
@@ -32,6 +33,7 @@ declare
   v_now     timestamptz;
   v_until   timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   if num_nonnulls(p_delay, p_delayed_until) <> 1 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'delay', 'problem', 'give either a delay or a time to wait until'));

@@ -11,6 +11,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping those that are locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.expire_executions;
 create function ff.expire_executions(p_partition_key smallint, p_limit integer default 500)
 returns table (handled integer, due_in interval)

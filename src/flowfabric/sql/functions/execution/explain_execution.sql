@@ -9,6 +9,7 @@
 -- Refuses:  WF301 not_found
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.explain_execution;
 create function ff.explain_execution(
   p_partition_key smallint,
@@ -47,6 +48,7 @@ declare
   v_is_up  boolean;
   v_closed boolean;
 begin
+  perform ff._check_namespace(p_namespace);
   select e.* into v_row
   from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id

@@ -11,6 +11,7 @@
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   the lease that failed gets its first answer again
+-- Rights:   app
 drop function if exists ff.fail_executions;
 create function ff.fail_executions(
   p_partition_key smallint,
@@ -54,6 +55,7 @@ declare
   v_wakes   record;
   v_pending uuid[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_classes), cardinality(p_reasons), cardinality(p_categories),

@@ -7,6 +7,7 @@
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   the lease that held it gets `held` again
+-- Rights:   app
 drop function if exists ff.hold_execution;
 create function ff.hold_execution(
   p_partition_key smallint,
@@ -29,6 +30,7 @@ declare
   v_verdict ff.verdict;
   v_now     timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(null, p_reason);
   if p_reason is null or p_reason = '' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

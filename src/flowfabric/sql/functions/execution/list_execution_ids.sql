@@ -8,6 +8,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.list_execution_ids;
 create function ff.list_execution_ids(
   p_partition_key smallint,
@@ -33,6 +34,7 @@ declare
   v_ids   uuid[];
   v_last  uuid;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   select array_agg(s.execution_id order by s.execution_id) filter (where s.is_ours),
          (array_agg(s.execution_id order by s.execution_id desc))[1]

@@ -8,6 +8,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.list_executions;
 create function ff.list_executions(
   p_partition_key      smallint,
@@ -64,6 +65,7 @@ declare
   v_next    uuid;
   v_look_at integer;
 begin
+  perform ff._check_namespace(p_namespace);
   if p_limit is null or p_limit not between 1 and 1000 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'limit', 'problem', 'must be 1 to 1000'));

@@ -4,6 +4,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.read_results;
 create function ff.read_results(
   p_partition_key smallint,
@@ -35,6 +36,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), '{}');
   return query
   select e.execution_id, e.public_state::text, e.terminal_at, e.attempt_index, e.result_encoding,

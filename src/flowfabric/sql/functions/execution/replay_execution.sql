@@ -18,6 +18,7 @@
 -- Locks:    its flow, the execution and those that may be replayed with it, in order of their ids,
 --           waiting up to 2 s for each; those its end concerned, skipping those that are locked
 -- Replay:   already_applied when the version has moved
+-- Rights:   app
 drop function if exists ff.replay_execution;
 create function ff.replay_execution(
   p_partition_key   smallint,
@@ -44,6 +45,7 @@ declare
   v_detail  jsonb;
   v_state   text;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   if p_fresh is null or (p_fresh and p_from_step is not null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

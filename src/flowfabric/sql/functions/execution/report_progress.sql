@@ -7,6 +7,7 @@
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   idempotent by nature
+-- Rights:   app
 drop function if exists ff.report_progress;
 create function ff.report_progress(
   p_partition_key smallint,
@@ -35,6 +36,7 @@ declare
   v_verdict ff.verdict;
   v_now     timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   if num_nonnulls(p_percent, p_message) = 0 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'percent', 'problem', 'give a percentage, a message or both'));

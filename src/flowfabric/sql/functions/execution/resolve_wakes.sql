@@ -9,6 +9,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    ended executions, then those they concern, skipping those that are locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.resolve_wakes;
 create function ff.resolve_wakes(p_partition_key smallint, p_limit integer default 100)
 returns table (handled integer, due_in interval)

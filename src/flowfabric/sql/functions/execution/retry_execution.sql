@@ -9,6 +9,7 @@
 --           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    as ff.replay_execution
 -- Replay:   already_applied when the version has moved
+-- Rights:   app
 drop function if exists ff.retry_execution;
 create function ff.retry_execution(
   p_partition_key smallint,
@@ -31,6 +32,7 @@ declare
   v_word  text;
   v_state text := 'waiting';
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   v_row := ff._lock_for_replay(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then

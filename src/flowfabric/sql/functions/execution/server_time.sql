@@ -4,6 +4,7 @@
 -- Refuses:  (nothing)
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.server_time;
 create function ff.server_time()
 returns timestamptz

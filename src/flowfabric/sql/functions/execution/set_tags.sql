@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input · per item: not_found · busy · invalid (field, problem)
 -- Locks:    executions in id order, skipping those that are locked; with p_wait the only one, up to 2 s
 -- Replay:   tags that are there already change nothing
+-- Rights:   app
 drop function if exists ff.set_tags;
 create function ff.set_tags(
   p_partition_key smallint,
@@ -36,6 +37,7 @@ declare
   v_locked  uuid[];
   v_full    uuid[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), '{}', p_wait);
   v_problem := case when p_tags is null then 'must not be null' else ff._tags_problem(p_tags) end;
   if v_problem is null and p_tags::jsonb = '{}' then

@@ -14,6 +14,7 @@
 -- Locks:    none waited for; parents that children end with, in id order, and keys are tried, not
 --           awaited
 -- Replay:   duplicate, with the id of the first
+-- Rights:   app
 drop function if exists ff.submit_executions;
 create function ff.submit_executions(
   p_partition_key     smallint,
@@ -67,6 +68,7 @@ declare
   v_second     integer[] := '{}';
   v_created    uuid[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_route_ids), cardinality(p_payloads), cardinality(p_priorities),
     cardinality(p_payload_encodings), cardinality(p_delays), cardinality(p_delayed_untils),

@@ -15,6 +15,7 @@
 --           · key_reused · parent_ended · busy
 -- Locks:    as submit_executions
 -- Replay:   duplicate, with the id of the first
+-- Rights:   app
 drop function if exists ff.submit_json;
 create function ff.submit_json(
   p_partition_key smallint,
@@ -35,6 +36,7 @@ declare
   v_answers  jsonb;
   v_sound    integer[];
 begin
+  perform ff._check_namespace(p_namespace);
   if p_namespace is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'namespace', 'problem', 'must not be null'));

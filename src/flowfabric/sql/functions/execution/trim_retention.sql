@@ -14,6 +14,7 @@
 -- Locks:    executions and their flows, skipping those that are locked; the position of the walk, if
 --           it is free
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.trim_retention;
 create function ff.trim_retention(
   p_partition_key smallint,

@@ -8,6 +8,7 @@
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   what was unblocked and has not moved since is `unblocked` again; already_applied when the
 --           version has moved
+-- Rights:   app
 drop function if exists ff.unblock_execution;
 create function ff.unblock_execution(
   p_partition_key   smallint,
@@ -29,6 +30,7 @@ declare
   v_row ff.execution;
   v_now timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then

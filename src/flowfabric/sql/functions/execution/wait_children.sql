@@ -8,6 +8,7 @@
 -- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   the lease that was given up gets `waiting` again
+-- Rights:   app
 drop function if exists ff.wait_children;
 create function ff.wait_children(
   p_partition_key smallint,
@@ -35,6 +36,7 @@ declare
   v_now     timestamptz;
   v_open    integer;
 begin
+  perform ff._check_namespace(p_namespace);
   v_verdict := (ff._judge_leases(
     p_partition_key, p_namespace, 'wait_children', array[p_execution_id], array[p_lease_id], array[p_epoch],
     array[p_attempt_id], true))[1];

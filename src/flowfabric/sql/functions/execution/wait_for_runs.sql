@@ -12,6 +12,7 @@
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution and those it waits for, in id order, waiting up to 2 s for each
 -- Replay:   the lease that was given up gets `waiting` again
+-- Rights:   app
 drop function if exists ff.wait_for_runs;
 create function ff.wait_for_runs(
   p_partition_key smallint,
@@ -46,6 +47,7 @@ declare
   v_k       integer;
   v_left    integer;
 begin
+  perform ff._check_namespace(p_namespace);
   if cardinality(p_targets) is null or cardinality(p_targets) not between 1 and 1000
      or array_position(p_targets, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input · WF206 not_terminal
 -- Locks:    the backlog of the flow, waiting up to 2 s
 -- Replay:   the same answer: `acked`, and how many are left
+-- Rights:   app
 drop function if exists ff.ack_cancel_member;
 create function ff.ack_cancel_member(
   p_partition_key smallint,
@@ -28,6 +29,7 @@ as $$
 declare
   v_row record;
 begin
+  perform ff._check_namespace(p_namespace);
   if p_flow_id is null or p_execution_id is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', case when p_flow_id is null then 'flow_id' else 'execution_id' end,

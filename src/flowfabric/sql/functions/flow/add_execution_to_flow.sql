@@ -8,6 +8,7 @@
 --           · WF408 already_in_flow
 -- Locks:    the flow, then the execution, waiting up to 2 s for each
 -- Replay:   already_member, and nothing is counted twice
+-- Rights:   app
 drop function if exists ff.add_execution_to_flow;
 create function ff.add_execution_to_flow(
   p_partition_key smallint,
@@ -32,6 +33,7 @@ declare
   v_row  ff.execution;
   v_now  timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   if octet_length(p_node_name) not between 1 and 256 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'node_name', 'problem', 'must be text of 1 to 256 bytes'));

@@ -13,6 +13,7 @@
 --           · stale_lease · invalid
 -- Locks:    upstream and downstream, in id order, waiting up to 2 s for each
 -- Replay:   already_applied
+-- Rights:   app
 drop function if exists ff.apply_dependency_to_child;
 create function ff.apply_dependency_to_child(
   p_partition_key smallint,
@@ -49,6 +50,7 @@ declare
   v_told       record;
   v_is_pending boolean := false;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._lock_executions(p_partition_key, array[p_upstream_id, p_downstream_id]);
   v_now := ff.now();
   select g.* into v_edge

@@ -9,6 +9,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    backlogs in due order, at most 50, then executions, skipping what is locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.cancel_backlog;
 create function ff.cancel_backlog(p_partition_key smallint, p_limit integer default 500)
 returns table (handled integer, due_in interval)

@@ -13,6 +13,7 @@
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the flow, waiting up to 2 s; then its waiting members, skipping those that are locked
 -- Replay:   the same p_call_id gets its first answer; any other call is told `already_terminal`
+-- Rights:   app
 drop function if exists ff.cancel_flow_header;
 create function ff.cancel_flow_header(
   p_partition_key smallint,
@@ -49,6 +50,7 @@ declare
   v_now  timestamptz;
   v_xid  xid8;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   if p_flow_id is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

@@ -10,6 +10,7 @@
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the backlog of the flow, then executions, skipping what is locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.cancel_members;
 create function ff.cancel_members(
   p_partition_key smallint,
@@ -41,6 +42,7 @@ declare
   v_backlog ff.cancel_backlog;
   v_done    record;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   select f.cancel_policy into v_policy
   from ff.flow f

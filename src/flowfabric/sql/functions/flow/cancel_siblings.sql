@@ -9,6 +9,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the executions that groups lead to, then those to be cancelled, skipping what is locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.cancel_siblings;
 create function ff.cancel_siblings(p_partition_key smallint, p_limit integer default 100)
 returns table (

@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none waited for but a flow with the same id that is being stored, up to 2 s
 -- Replay:   already_satisfied
+-- Rights:   app
 drop function if exists ff.create_flow;
 create function ff.create_flow(
   p_partition_key smallint,
@@ -32,6 +33,7 @@ declare
   v_problem text[];
   v_known   record;
 begin
+  perform ff._check_namespace(p_namespace);
   v_problem := case
     when p_partition_key is null or p_partition_key not between 0 and (
            select m.value::integer - 1 from ff.meta m where m.name = 'partitions')

@@ -4,6 +4,7 @@
 -- Refuses:  (nothing)
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.describe_edge;
 create function ff.describe_edge(
   p_partition_key smallint,
@@ -36,6 +37,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   return query
   select g.edge_id, g.upstream_id, g.downstream_id, g.group_no, g.kind::text, g.data_passing_ref,
          g.created_at, g.created_by, g.applied_at, g.resolution::text, g.outcome::text,

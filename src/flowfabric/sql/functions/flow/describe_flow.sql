@@ -7,6 +7,7 @@
 -- Refuses:  (nothing)
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.describe_flow;
 create function ff.describe_flow(
   p_partition_key smallint,
@@ -43,6 +44,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   return query
   select f.flow_id, f.namespace, f.flow_kind,
          case when f.cancelled_at is null then 'open' else 'cancelled' end,

@@ -5,6 +5,7 @@
 -- Refuses:  (nothing)
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.evaluate_flow_eligibility;
 create function ff.evaluate_flow_eligibility(
   p_partition_key smallint,
@@ -23,6 +24,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   select case
            -- of these the schema lets only the first happen
            when e.phase <> 'runnable' then 'not_runnable'

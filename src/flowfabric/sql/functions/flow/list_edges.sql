@@ -5,6 +5,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.list_edges;
 create function ff.list_edges(
   p_partition_key smallint,
@@ -42,6 +43,7 @@ as $$
 declare
   v_after constant uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
 begin
+  perform ff._check_namespace(p_namespace);
   if p_limit is null or p_limit not between 1 and 10000 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'limit', 'problem', 'must be 1 to 10000'));

@@ -8,6 +8,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.list_flows;
 create function ff.list_flows(
   p_partition_key smallint,
@@ -51,6 +52,7 @@ declare
   v_last  uuid;
   v_size  bigint := 0;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   if p_newest is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

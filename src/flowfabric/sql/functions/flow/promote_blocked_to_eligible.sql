@@ -6,6 +6,7 @@
 --           · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   what was promoted and has not moved since is `promoted` again
+-- Rights:   app
 drop function if exists ff.promote_blocked_to_eligible;
 create function ff.promote_blocked_to_eligible(
   p_partition_key smallint,
@@ -31,6 +32,7 @@ declare
   v_now  timestamptz;
   v_open integer;
 begin
+  perform ff._check_namespace(p_namespace);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   if v_row.phase = 'terminal' then
     perform ff._refuse('WF204', 'already_terminal', jsonb_build_object(

@@ -8,6 +8,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.read_inputs;
 create function ff.read_inputs(
   p_partition_key smallint,
@@ -38,6 +39,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), '{}');
   return query
   select d.execution_id, g.upstream_id, b.node_name, g.group_no, g.edge_id,

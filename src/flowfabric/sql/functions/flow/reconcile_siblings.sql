@@ -5,6 +5,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the executions that groups lead to, skipping what is locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.reconcile_siblings;
 create function ff.reconcile_siblings(p_partition_key smallint, p_limit integer default 50)
 returns table (handled integer, due_in interval)

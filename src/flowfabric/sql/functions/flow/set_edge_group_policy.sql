@@ -9,6 +9,7 @@
 --           · WF216 not_in_flow
 -- Locks:    the flow, then the downstream, waiting up to 2 s for each
 -- Replay:   already_set
+-- Rights:   app
 drop function if exists ff.set_edge_group_policy;
 create function ff.set_edge_group_policy(
   p_partition_key smallint,
@@ -39,6 +40,7 @@ declare
   v_now     timestamptz;
   v_after   text;
 begin
+  perform ff._check_namespace(p_namespace);
   v_problem := case
     when p_policy is null or p_policy not in ('all_of', 'any_of', 'quorum')
       then array['policy', 'must be all_of, any_of or quorum']

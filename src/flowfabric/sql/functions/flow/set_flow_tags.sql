@@ -4,6 +4,7 @@
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the flow, waiting up to 2 s
 -- Replay:   tags that are there already change nothing
+-- Rights:   app
 drop function if exists ff.set_flow_tags;
 create function ff.set_flow_tags(
   p_partition_key smallint,
@@ -28,6 +29,7 @@ declare
   v_tags    jsonb;
   v_now     timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   v_problem := case when p_tags is null then 'must not be null' else ff._tags_problem(p_tags) end;
   if v_problem is null and p_tags::jsonb = '{}' then
     v_problem := 'must not be empty';

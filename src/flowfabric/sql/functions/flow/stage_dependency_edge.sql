@@ -11,6 +11,7 @@
 --           · WF216 not_in_flow · WF410 cycle_detected · WF411 dependency_exists
 -- Locks:    the flow, then the downstream, waiting up to 2 s for each
 -- Replay:   the same edge with the same expectation gets the first answer
+-- Rights:   app
 drop function if exists ff.stage_dependency_edge;
 create function ff.stage_dependency_edge(
   p_partition_key           smallint,
@@ -45,6 +46,7 @@ declare
   v_problem text[];
   v_now     timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   v_problem := case
     when p_edge_id is null then array['edge_id', 'must be a uuid']
     when p_upstream_id is null then array['upstream_id', 'must be the id of an execution']

@@ -13,6 +13,7 @@
 -- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed
 -- Locks:    none waited for but a flow with the same id that is being stored, up to 2 s
 -- Replay:   duplicate
+-- Rights:   app
 drop function if exists ff.submit_flow;
 create function ff.submit_flow(
   p_partition_key smallint,
@@ -55,6 +56,7 @@ declare
   v_now      timestamptz;
   v_xid      xid8;
 begin
+  perform ff._check_namespace(p_namespace);
   select format('%s/%s', to_hex(s.system_identifier), d.oid) into v_database
   from pg_control_system() s, pg_database d
   where d.datname = current_database();

@@ -6,6 +6,7 @@
 -- Refuses:  (nothing)
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.summarise_flow;
 create function ff.summarise_flow(
   p_partition_key smallint,
@@ -24,6 +25,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   return query
   select c.state, c.total, c.counts
   from ff.flow f

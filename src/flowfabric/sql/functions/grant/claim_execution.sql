@@ -8,6 +8,7 @@
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Rights:   app
 drop function if exists ff.claim_execution;
 create function ff.claim_execution(
   p_partition_key          smallint,
@@ -58,6 +59,7 @@ declare
   v_row  ff.execution;
   v_word text;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_grant(p_execution_id, p_key);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, '{}', 1, p_lease_ttl);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);

@@ -11,6 +11,7 @@
 --           · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same key and worker get the same answer as long as the grant lives
+-- Rights:   app
 drop function if exists ff.issue_claim_grant;
 create function ff.issue_claim_grant(
   p_partition_key      smallint,
@@ -42,6 +43,7 @@ declare
   v_kind    ff.grant_kind;
   v_missing text;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_grant(p_execution_id, p_key, p_grant_ttl);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_execution_id, p_capabilities, 1,
                           interval '1 minute');

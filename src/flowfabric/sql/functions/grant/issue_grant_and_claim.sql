@@ -8,6 +8,7 @@
 --           · WF404 lease_conflict · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Rights:   app
 drop function if exists ff.issue_grant_and_claim;
 create function ff.issue_grant_and_claim(
   p_partition_key      smallint,
@@ -56,6 +57,7 @@ declare
   v_row   ff.execution;
   v_grant ff.grant;
 begin
+  perform ff._check_namespace(p_namespace);
   if p_execution_id is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'execution_id', 'problem', 'must be the id of an execution'));

@@ -11,6 +11,7 @@
 --           · WF301 not_found · WF405 grant_exists · not_reclaimable · reclaim_cap_exceeded
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same key and worker get the same answer as long as the grant lives
+-- Rights:   app
 drop function if exists ff.issue_reclaim_grant;
 create function ff.issue_reclaim_grant(
   p_partition_key      smallint,
@@ -42,6 +43,7 @@ declare
   v_word    text;
   v_missing text;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_grant(p_execution_id, p_key, p_grant_ttl);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_execution_id, p_capabilities, 1,
                           interval '1 minute');

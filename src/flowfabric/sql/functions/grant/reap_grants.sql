@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    grants in the order they end, skipping those that are locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.reap_grants;
 create function ff.reap_grants(p_partition_key smallint, p_limit integer default 500)
 returns table (handled integer, due_in interval)

@@ -13,6 +13,7 @@
 --           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Rights:   app
 drop function if exists ff.reclaim_execution;
 create function ff.reclaim_execution(
   p_partition_key      smallint,
@@ -64,6 +65,7 @@ declare
   v_row  ff.execution;
   v_word text;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_grant(p_execution_id, p_key);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, '{}', 1, p_lease_ttl);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);

@@ -11,6 +11,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.read_traffic;
 create function ff.read_traffic(
   p_partition_key smallint,
@@ -51,6 +52,7 @@ declare
   v_now   timestamptz := ff.now();
   v_share integer;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   if p_window is null or p_window <= interval '0' or p_window > interval '1 hour' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -120,6 +122,7 @@ begin
       from ff.execution e
       where e.partition_key = p_partition_key
         and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null
+        and e.line_id is null
       limit p_limit) c
     where not exists (select from due d where d.execution_id = c.execution_id)
   ),

@@ -8,6 +8,7 @@
 -- Refuses:  per item: invalid (field, problem) · WF402 route_collision
 -- Locks:    none held: insert or nothing
 -- Replay:   the same item gives the same id
+-- Rights:   app
 drop function if exists ff.register_routes;
 create function ff.register_routes(
   p_namespaces    text[],
@@ -31,6 +32,10 @@ declare
   v_id      bigint;
   v_known   record;
 begin
+  -- An item without a namespace is answered below.
+  perform ff._check_namespace(u.namespace)
+  from (select distinct x.namespace from unnest(p_namespaces) x(namespace)) u
+  where u.namespace is not null;
   for v_asked in
     select u.namespace, u.lane, u.task, u.capabilities, u.n::integer as n
     from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities)

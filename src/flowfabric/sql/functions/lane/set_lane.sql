@@ -3,12 +3,14 @@
 -- active: submits and claims go on. paused: submits only, until somebody resumes it or, with
 -- p_resumes_at, until then. draining: claims only. disabled: neither. The state is looked up by
 -- every submit and claim, so it also holds for what waits in the lane already. A null state or
--- retention stays as it is; p_clear_retention goes back to the default.
+-- retention stays as it is; p_clear_retention goes back to the default. What is kept for how long is
+-- for an operator to say.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF303 lane_not_found
 -- Locks:    the lane's row, up to 2 s
 -- Replay:   `unchanged`, and the lane as it is
+-- Rights:   app
 drop function if exists ff.set_lane;
 create function ff.set_lane(
   p_namespace       text,
@@ -43,6 +45,10 @@ declare
   v_problem text;
   v_changed boolean;
 begin
+  perform ff._check_namespace(p_namespace);
+  if p_retention is not null or p_clear_retention then
+    perform ff._check_operator('the retention of a lane');
+  end if;
   perform ff._check_words(p_actor, p_reason);
   if p_namespace is null then
     v_field := 'namespace'; v_problem := 'must be given: a lane belongs to one';

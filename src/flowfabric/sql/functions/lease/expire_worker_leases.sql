@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping those that are locked
 -- Replay:   nothing left to do the second time
+-- Rights:   operator
 drop function if exists ff.expire_worker_leases;
 create function ff.expire_worker_leases(
   p_partition_key      smallint,
@@ -30,6 +31,7 @@ declare
   v_now  timestamptz := ff.now();
   v_held uuid[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   if p_worker_instance_id is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.list_expired_leases;
 create function ff.list_expired_leases(
   p_partition_key smallint,
@@ -43,6 +44,7 @@ declare
   v_now   constant timestamptz := ff.now();
   v_as_of constant timestamptz := coalesce(p_as_of, v_now);
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   if num_nonnulls(p_after_at, p_after_id) = 1 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -67,6 +69,7 @@ begin
     from ff.execution e
     where e.partition_key = p_partition_key
       and e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null
+      and e.line_id is null
       and case when e.ownership = 'lease_expired_reclaimable'
             then e.lease_expires_at <= v_as_of else false end
   ) c

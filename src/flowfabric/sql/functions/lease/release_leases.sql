@@ -9,6 +9,7 @@
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   the lease that was released gets `released` again
+-- Rights:   app
 drop function if exists ff.release_leases;
 create function ff.release_leases(
   p_partition_key smallint,
@@ -38,6 +39,7 @@ declare
   v_judged ff.verdict[];
   v_held   uuid[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)], p_wait);
   if p_cause is null or octet_length(p_cause) > 256 or p_cause ~ '[\x01-\x1f\x7f]' then

@@ -9,6 +9,7 @@
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting: a busy lease goes into the next beat
 -- Replay:   idempotent by nature
+-- Rights:   app
 drop function if exists ff.renew_leases;
 create function ff.renew_leases(
   p_partition_key smallint,
@@ -36,6 +37,7 @@ declare
   v_now    timestamptz;
   v_judged ff.verdict[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)]);
   if p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then

@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   already_satisfied with its reason; already_applied when the version has moved
+-- Rights:   app
 drop function if exists ff.revoke_lease;
 create function ff.revoke_lease(
   p_partition_key      smallint,
@@ -37,6 +38,7 @@ declare
   v_xid  xid8;
   v_word text;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   v_now := ff.now();

@@ -12,6 +12,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the row of the app, up to 2 s, then those of its schedules
 -- Replay:   the same answer, but nothing is orphaned again
+-- Rights:   app
 drop function if exists ff.declare_schedules;
 create function ff.declare_schedules(
   p_namespace         text,
@@ -54,6 +55,7 @@ declare
   v_changed boolean;
   v_gone    text[];
 begin
+  perform ff._check_namespace(p_namespace);
   if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
      or p_namespace ~ '[\x01-\x20\x7f]' then
     v_field := 'namespace';

@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.due_schedules;
 create function ff.due_schedules(
   p_namespace text,
@@ -35,6 +36,7 @@ as $$
 declare
   v_now timestamptz;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   if p_namespace is null or p_app is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

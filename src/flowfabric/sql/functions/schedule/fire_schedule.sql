@@ -9,6 +9,7 @@
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
 -- Locks:    the row of the schedule, up to 2 s
 -- Replay:   the same p_call_id gets the first answer
+-- Rights:   app
 drop function if exists ff.fire_schedule;
 create function ff.fire_schedule(
   p_partition_key    smallint,
@@ -37,6 +38,7 @@ declare
   v_problem  text;
   v_schedule ff.schedule;
 begin
+  perform ff._check_namespace(p_namespace);
   if p_call_id is null then
     v_field := 'call_id'; v_problem := 'must be a uuid';
   elsif v_size is null or v_size > 1000 or array_position(p_fire_ats, null) is not null then

@@ -6,6 +6,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the row of the schedule, up to 2 s
 -- Replay:   the same answer: it is not there
+-- Rights:   app
 drop function if exists ff.forget_schedule;
 create function ff.forget_schedule(p_namespace text, p_app text, p_name text)
 returns table (outcome text)
@@ -15,6 +16,7 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
+  perform ff._check_namespace(p_namespace);
   delete from ff.schedule s
   where s.namespace = p_namespace and s.app = p_app and s.name = p_name
     and s.orphaned_at is not null;

@@ -7,6 +7,7 @@
 --           · WF304 schedule_not_found
 -- Locks:    none
 -- Replay:   the same p_execution_id runs once
+-- Rights:   app
 drop function if exists ff.run_schedule;
 create function ff.run_schedule(
   p_partition_key smallint,
@@ -25,6 +26,7 @@ declare
   v_now      constant timestamptz := ff.now();
   v_schedule ff.schedule;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, null);
   if p_execution_id is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

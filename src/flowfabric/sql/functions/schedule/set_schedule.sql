@@ -8,6 +8,7 @@
 -- Refuses:  WF001 invalid_input · WF304 schedule_not_found
 -- Locks:    the row of the schedule, up to 2 s
 -- Replay:   `unchanged`, and the schedule as it is
+-- Rights:   app
 drop function if exists ff.set_schedule;
 create function ff.set_schedule(
   p_namespace text,
@@ -33,6 +34,7 @@ declare
   v_changed  boolean;
   v_schedule ff.schedule;
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
   if p_is_paused is null then
     v_field := 'is_paused'; v_problem := 'must be true or false';

@@ -5,6 +5,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.list_steps;
 create function ff.list_steps(
   p_partition_key smallint,
@@ -37,6 +38,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), '{}');
   return query
   select s.execution_id, s.name, s.occurrence, s.position, s.is_sequential, s.kind::text, s.value,

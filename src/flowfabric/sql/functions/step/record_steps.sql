@@ -11,6 +11,7 @@
 --           · lease_expired · stale_lease · invalid (field, problem)
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   `exists`, with what the first call stored
+-- Rights:   app
 drop function if exists ff.record_steps;
 create function ff.record_steps(
   p_partition_key smallint,
@@ -57,6 +58,7 @@ declare
   v_fences integer[];
   v_judged ff.verdict[];
 begin
+  perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),

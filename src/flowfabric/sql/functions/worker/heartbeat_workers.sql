@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the workers' rows in order of their names, skipping those that are locked
 -- Replay:   idempotent by nature
+-- Rights:   app
 drop function if exists ff.heartbeat_workers;
 create function ff.heartbeat_workers(p_namespaces text[], p_worker_instance_ids text[])
 returns table (namespace text, worker_instance_id text)
@@ -32,6 +33,8 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'namespaces', 'problem', 'must be as many as there are workers, none of them null'));
   end if;
+  perform ff._check_namespace(nullif(u.namespace, ''))
+  from (select distinct x.namespace from unnest(p_namespaces) x(namespace)) u;
   v_now := ff.now();
   with beating as materialized (
     select w.namespace, w.worker_instance_id

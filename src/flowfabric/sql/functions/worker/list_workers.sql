@@ -6,6 +6,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
 -- Replay:   a read
+-- Rights:   app
 drop function if exists ff.list_workers;
 create function ff.list_workers(
   p_namespace          text default null,
@@ -35,6 +36,7 @@ as $$
 declare
   v_now timestamptz;
 begin
+  perform ff._check_namespace(nullif(p_namespace, ''));
   perform ff._check_limit(p_limit);
   if (p_after_namespace is null) <> (p_after_instance_id is null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

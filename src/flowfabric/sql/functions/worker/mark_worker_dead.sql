@@ -6,6 +6,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the worker's own row, up to 2 s
 -- Replay:   `not_registered` the second time: it is gone either way, and there is one event
+-- Rights:   app
 drop function if exists ff.mark_worker_dead;
 create function ff.mark_worker_dead(
   p_namespace          text,
@@ -23,6 +24,7 @@ as $$
 declare
   v_now timestamptz;
 begin
+  perform ff._check_namespace(nullif(p_namespace, ''));
   if p_namespace is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'namespace', 'problem', 'must be given; an empty one is the worker for all'));

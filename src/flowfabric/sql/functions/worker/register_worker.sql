@@ -8,6 +8,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the worker's own row, up to 2 s
 -- Replay:   the row is written again, and the answer is `refreshed`; one event
+-- Rights:   app
 drop function if exists ff.register_worker;
 create function ff.register_worker(
   p_namespace          text,
@@ -30,6 +31,7 @@ declare
   v_owner  text;
   v_is_new boolean;
 begin
+  perform ff._check_namespace(nullif(p_namespace, ''));
   perform ff._check_worker(p_namespace, p_worker_id, p_worker_instance_id, p_lanes, p_tasks,
                            p_capabilities, p_liveness_ttl);
   v_now := ff.now();

@@ -6,6 +6,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    the rows it removes, skipping those that are locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.sweep_workers;
 create function ff.sweep_workers(p_limit integer default 500)
 returns table (handled integer, due_in interval)

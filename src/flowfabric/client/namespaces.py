@@ -1,0 +1,33 @@
+"""Logins that are bound to one namespace. Only an operator may bind and free them."""
+
+from __future__ import annotations
+
+from flowfabric.core.execution import check_name
+from flowfabric.core.namespace import NamespaceGrant
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+
+
+class Namespaces:
+    """Which login may act in which namespace."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def grant(self, login: str, namespace: str, *, actor: str | None = None) -> bool:
+        """Bind a login to one namespace: it can name no other. False if it was so already."""
+        check_name("login", login)
+        check_name("namespace", namespace)
+        rows = await self._database.call(functions.GRANT_NAMESPACE, login, namespace, actor)
+        return bool(rows[0]["outcome"] == "granted")
+
+    async def revoke(self, login: str) -> bool:
+        """Let a login name any namespace again. False if it was not bound."""
+        check_name("login", login)
+        rows = await self._database.call(functions.REVOKE_NAMESPACE, login)
+        return bool(rows[0]["outcome"] == "revoked")
+
+    async def list(self) -> list[NamespaceGrant]:
+        """The logins that are bound, by name."""
+        rows = await self._database.call(functions.LIST_NAMESPACE_GRANTS)
+        return [NamespaceGrant(**dict(row)) for row in rows]

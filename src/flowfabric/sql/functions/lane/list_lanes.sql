@@ -1,0 +1,51 @@
+-- Lanes with their state and how much waits in each, in the order of their bytes.
+--
+-- What waits is exact up to 10 000; 10 001 stands for more. With p_lane only that lane.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF501 forbidden
+-- Locks:    none
+-- Replay:   a read
+-- Rights:   app
+drop function if exists ff.list_lanes;
+create function ff.list_lanes(
+  p_namespace       text,
+  p_lane            text default null,
+  p_after           text default null,
+  p_after_namespace text default null,
+  p_limit           integer default null
+)
+returns table (
+  namespace  text,
+  lane       text,
+  state      text,
+  resumes_at timestamptz,
+  waiting    integer,
+  retention  interval,
+  reason     text,
+  changed_by text,
+  changed_at timestamptz
+)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform ff._check_namespace(p_namespace);
+  if p_limit < 0 then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'limit', 'problem', 'must be from 0 on'));
+  end if;
+  return query
+  select v.namespace, v.lane, v.state, v.resumes_at, v.waiting, v.retention, v.reason, v.changed_by,
+         v.changed_at
+  from ff.lane_depth v
+  where (p_namespace is null or v.namespace = p_namespace)
+    and (p_lane is null or v.lane = p_lane)
+    and (p_after is null or v.lane collate "C" > p_after
+         or (v.lane = p_after and v.namespace collate "C" > p_after_namespace))
+  order by v.lane collate "C", v.namespace collate "C"
+  limit p_limit;
+end;
+$$;

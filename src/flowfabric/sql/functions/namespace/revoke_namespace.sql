@@ -1,0 +1,25 @@
+-- Let a login name any namespace again.
+--
+-- Moves:    nothing
+-- Refuses:  WF501 forbidden
+-- Locks:    the login's row
+-- Replay:   `unchanged`
+-- Rights:   operator
+drop function if exists ff.revoke_namespace;
+create function ff.revoke_namespace(p_login text)
+returns table (outcome text, login text, namespace text)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_namespace text;
+begin
+  perform ff._check_operator('revoke_namespace');
+  delete from ff.namespace_grant g where g.login = p_login returning g.namespace into v_namespace;
+  return query
+  select case when v_namespace is null then 'unchanged' else 'revoked' end, p_login, v_namespace;
+end;
+$$;

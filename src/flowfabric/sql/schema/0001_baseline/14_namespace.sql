@@ -1,0 +1,10 @@
+-- Namespaces are made by being named. A login can be bound to one: then it can name no other.
+
+create table ff.namespace_grant (
+  login      name        primary key,
+  namespace  text        not null,
+  granted_at timestamptz not null,
+  granted_by text        not null,
+  constraint a_namespace_has_a_name check (
+    namespace ~ '^[^\x01-\x20\x7f]+$' and octet_length(namespace) <= 256)
+);

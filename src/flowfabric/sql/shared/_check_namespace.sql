@@ -1,0 +1,27 @@
+-- Refuse a namespace that is not the caller's. Every public function with a namespace asks this first.
+--
+-- A login that was bound to a namespace (ff.namespace_grant) may name that one only. Any other login
+-- may name any; to name none, which means all, it has to be an operator. The login counts
+-- (session_user): no `set role` changes it.
+drop function if exists ff._check_namespace;
+create function ff._check_namespace(p_namespace text)
+returns void
+language plpgsql
+stable
+as $$
+declare
+  v_bound text;
+begin
+  select g.namespace into v_bound from ff.namespace_grant g where g.login = session_user;
+  if v_bound is not null then
+    if p_namespace is distinct from v_bound then
+      perform ff._refuse('WF501', 'forbidden', jsonb_build_object(
+        'namespace', p_namespace, 'bound_to', v_bound,
+        'problem', 'this login belongs to another namespace'));
+    end if;
+  elsif p_namespace is null and not ff._is_operator() then
+    perform ff._refuse('WF501', 'forbidden', jsonb_build_object(
+      'problem', 'all namespaces at once need the role flowfabric_operator; name one'));
+  end if;
+end;
+$$;

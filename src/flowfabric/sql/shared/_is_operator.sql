@@ -1,0 +1,18 @@
+-- Whether the login behind this call steers across namespaces: a member of flowfabric_operator or of
+-- the role that owns the schema. A login that is bound to a namespace never does. Where neither of our
+-- roles exists, only the owner can call anything at all.
+drop function if exists ff._is_operator;
+create function ff._is_operator()
+returns boolean
+language plpgsql
+stable
+as $$
+begin
+  return not exists (select from ff.namespace_grant g where g.login = session_user)
+    and exists (
+      select from pg_roles r
+      where (r.rolname = 'flowfabric_operator'
+             or r.oid = (select n.nspowner from pg_namespace n where n.nspname = 'ff'))
+        and pg_has_role(session_user, r.oid, 'member'));
+end;
+$$;
