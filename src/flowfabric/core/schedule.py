@@ -133,8 +133,8 @@ class Rule:
         # What the wall shows now it may show again, and so what it showed before.
         start = wall - max(second - first, timedelta())
         seconds: deque[datetime] = deque()
-        # CronSim only walks the calendar. Given a zone it leaves out days round a change at midnight,
-        # fires in hours that are not named, or never comes back.
+        # CronSim only walks the calendar. Given a zone, round a change at midnight it leaves out
+        # days, fires in hours that are not named, or never comes back.
         for wall in CronSim(self.cron, start):
             first, second = self._readings(wall)
             if second < first:  # the wall never shows it
