@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
@@ -223,6 +224,22 @@ async def test_a_busy_key_is_repeated_alone_while_the_others_go_on(client, db):
 
     assert not (await asyncio.wait_for(held, 5)).is_duplicate
     assert await stored(db) == 52
+
+
+async def test_all_callers_of_a_hot_key_get_the_first_run(db):
+    """Also beside an open transaction that asked for the key in vain."""
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(FlowFabric(db.url, pool_size=1)) for _ in range(24)
+        ]
+        answers = await asyncio.gather(*(one.executions.submit(keyed("hot")) for one in clients))
+        [first] = [answer.id for answer in answers if not answer.is_duplicate]
+        other = await db.connect()
+        await stack.enter_async_context(other.transaction())
+        await _take_key(other, "hot")
+        answers += await asyncio.gather(*(one.executions.submit(keyed("hot")) for one in clients))
+    assert {answer.id for answer in answers} == {first}
+    assert await stored(db) == 1
 
 
 async def test_a_key_that_stays_busy_is_given_up_with_its_name(client, db):

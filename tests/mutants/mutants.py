@@ -359,12 +359,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "shared/_take_keys.sql",
         "tests/sql/execution/test_submit_executions.py::"
         "test_a_key_within_its_window_outlives_the_execution",
-        (
-            "when 'window' then k.expires_at > v_now",
-            "when 'window' then k.expires_at > v_now and exists ("
-            "select from ff.execution e where e.partition_key = k.partition_key "
-            "and e.execution_id = k.execution_id and e.phase <> 'terminal')",
+        *(
+            (
+                f"when 'window' then k.expires_at > v_now\n{behind}",
+                "when 'window' then k.expires_at > v_now and exists ("
+                "select from ff.execution e where e.partition_key = k.partition_key "
+                f"and e.execution_id = k.execution_id and e.phase <> 'terminal')\n{behind}",
+            )
+            for behind in ("            else", "             -- an earlier item")
         ),
+    ),
+    _mutant(
+        "whoever asks for a key that is taken takes it, too",
+        "shared/_take_keys.sql",
+        "tests/races/test_submit_at_once.py::"
+        "test_whoever_is_told_the_first_run_of_a_key_keeps_nobody_waiting[window]",
+        ("offset 0) k", "limit 0) k"),
     ),
     # Steps
     _mutant(

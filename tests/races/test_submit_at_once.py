@@ -34,6 +34,30 @@ async def test_a_key_is_busy_until_the_first_commits(db, engine, scope):
     assert await db.fetchval("select count(*) from ff.execution") == 3
 
 
+@pytest.mark.parametrize("scope", ["window", "unfinished"])
+async def test_whoever_is_told_the_first_run_of_a_key_keeps_nobody_waiting(db, engine, scope):
+    await engine.register()
+    asking, second = await engines(db, 2)
+    item = keyed("order-7", scope=scope)
+    first = await engine.submit(item)
+    async with open_transaction(asking):
+        for words in ({"fingerprint": b"same"}, {"fingerprint": b"other"}):
+            told = await asking.submit(item, **words)
+            assert told.id == first.id
+            assert await second.submit(item, **words) == told
+        assert (await second.submit(item)).word == "duplicate"
+    assert await db.fetchval("select count(*) from ff.execution") == 1
+
+
+async def test_a_key_that_nobody_remembers_is_never_busy(db, engine):
+    await engine.register()
+    first, second = await engines(db, 2)
+    item = keyed("order-7", window=timedelta(0))
+    async with open_transaction(first):
+        assert (await first.submit(item)).word == "created"
+        assert (await second.submit(item)).word == "created"
+
+
 async def test_a_key_is_free_again_after_a_rollback(db, engine):
     await engine.register()
     first, second = await engines(db, 2)

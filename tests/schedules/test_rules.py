@@ -43,13 +43,10 @@ CHANGES = {
     "Lord Howe in autumn": ("Australia/Lord_Howe", utc(2026, 4, 4, 15)),
 }
 HALF = timedelta(hours=30)
-# Where the hour that comes twice is half an hour, cronsim passes over the hour behind it for a rule
-# that names that hour and has a star for its minutes. One island; the guide says so.
 CASES = [
     pytest.param(expression, change, id=f"{expression} {change}")
     for expression in RULES
     for change in CHANGES
-    if (expression, change) != ("*/20 2 * * *", "Lord Howe in autumn")
 ]
 
 
@@ -82,14 +79,10 @@ def test_the_latest_time_is_the_last_before_now(expression, change):
     zone, moment = CHANGES[change]
     rule = cron_rule(expression, zone)
     first = rule.after(moment - timedelta(days=20))
-    now = moment - timedelta(hours=3)
-    while now < moment + timedelta(hours=3):
-        expected = None
-        for at in rule.times(now - timedelta(days=2)):
-            if at > now:
-                break
-            expected = at
-        assert rule.latest(first, now) == expected
+    now, end = moment - timedelta(hours=3), moment + timedelta(hours=3)
+    times = list(takewhile(lambda at: at <= end, rule.times(now - timedelta(days=2))))
+    while now < end:
+        assert rule.latest(first, now) == max(at for at in times if at <= now)
         now += timedelta(minutes=11)
 
 

@@ -384,10 +384,18 @@ async def test_a_key_that_another_transaction_holds_is_waited_for(db, app, greet
     assert duplicate.id == run.id
 
 
+async def test_a_transaction_that_is_told_the_first_run_holds_no_key(db, app, greet):
+    run = await greet.submit("Ann", key="k")
+    first, second = await db.connect(), await db.connect()
+    async with first.transaction(), second.transaction():
+        for connection in (first, second, None):
+            assert (await greet.submit("Ann", key="k", via=connection)).id == run.id
+
+
 async def test_a_key_that_stays_held_is_given_up_and_the_transaction_goes_on(
     db, app, greet, monkeypatch
 ):
-    monkeypatch.setattr("flowfabric.app.via._KEY_PAUSES", (0.001, 0.001))
+    monkeypatch.setattr("flowfabric.client.batching.BUSY_PAUSES", (0.001, 0.001))
     first, second = await db.connect(), await db.connect()
     async with first.transaction():
         await greet.submit("Ann", key="k", via=first)

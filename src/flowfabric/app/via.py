@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any, ClassVar, TypeVar
 
 from flowfabric.client import FlowFabric
-from flowfabric.client.batching import MAX_BATCH, Busy
+from flowfabric.client.batching import MAX_BATCH, Busy, busy_pauses
 from flowfabric.client.joining import (
     SUBMIT,
     SUBMIT_FLOW,
@@ -45,8 +45,6 @@ T = TypeVar("T")
 ACCEPTED = (
     "an asyncpg or psycopg connection, a SQLAlchemy session or connection, or a Django connection"
 )
-# A key that another transaction is busy with is asked for again, at growing intervals.
-_KEY_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 _NO_SCHEMA = {"3F000", "42883", "42P01"}
 _NO_RIGHT = "42501"
@@ -263,7 +261,7 @@ def _plan(submissions: Sequence[Submission], place: Place) -> _Plan[list[Submitt
         indexes = list(group)
         for start in range(0, len(indexes), MAX_BATCH):
             left = indexes[start : start + MAX_BATCH]
-            pauses = iter(_KEY_PAUSES)
+            pauses = busy_pauses()
             has_looked = False
             while left:
                 asked = [submissions[index] for index in left]

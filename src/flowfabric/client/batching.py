@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from random import uniform
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flowfabric.core.errors import InvalidInput, Unavailable
@@ -26,6 +27,14 @@ class Busy:
 
 
 BUSY = Busy()
+
+# What is busy is asked for again for two seconds: soon, and then ten times a second.
+BUSY_PAUSES = (0.005, 0.01, 0.02, 0.05, *[0.1] * 19)
+
+
+def busy_pauses() -> Iterator[float]:
+    """How long to wait each time; no two callers keep step, or the same one might always lose."""
+    return (pause * uniform(0.5, 1.5) for pause in BUSY_PAUSES)
 
 
 class _Callback(Generic[Item, Answer]):

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric import tracing
-from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy
+from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
 from flowfabric.client.control import ExecutionControl
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.lanes import Lanes
@@ -38,9 +38,6 @@ SETTLE_PATIENCE_SECONDS = 60.0
 
 # No route has a negative id: an item that lost its route is told so by the engine.
 NO_ROUTE = -1
-
-# A key that another transaction is busy with is asked for again, at growing intervals.
-_KEY_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 # How often a claim that waits looks without a hint.
 _WAIT_POLL_SECONDS = 0.5
@@ -290,7 +287,7 @@ class Executions(ExecutionReads, ExecutionControl):
         return found
 
     async def _submit_alone(self, submission: Submission) -> Submitted:
-        for pause in _KEY_PAUSES:
+        for pause in busy_pauses():
             await asyncio.sleep(pause)
             answer = (await self._flush_submits([submission]))[0]
             if isinstance(answer, Exception):

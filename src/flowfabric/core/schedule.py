@@ -6,6 +6,7 @@ Pure: nothing here reads a clock. `now` is always the database's.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -111,20 +112,58 @@ class Rule:
                 number += 1
 
     def _calendar(self, moment: datetime) -> Iterator[datetime]:
-        from cronsim import CronSim  # an app without schedules needs no calendar
-
         last = moment.astimezone(UTC)
-        assert self.cron is not None
-        for local in CronSim(self.cron, last.astimezone(self._zone)):
-            found = local.astimezone(UTC)
-            # In the hour that comes twice, a rule of fixed hours is asked by the clock on the wall
-            # and answers with the first of the two: that one is over.
+        for found in self._instants(last):
             if found > last:
                 yield found
                 last = found
         raise InvalidInput(
             field="cron", problem=f"{self.cron!r} names no time in the next fifty years"
         )
+
+    def _instants(self, moment: datetime) -> Iterator[datetime]:
+        """When the wall shows what the fields name, ascending, with all times behind `moment`."""
+        from cronsim import CronSim  # an app without schedules needs no calendar
+
+        assert self.cron is not None
+        minute, hour, *_ = self.cron.split()
+        is_fixed = not minute.startswith("*") and not hour.startswith("*")
+        wall = moment.astimezone(self._zone).replace(tzinfo=None, fold=0)
+        first, second = self._readings(wall)
+        # What the wall shows now it may show again, and so what it showed before.
+        start = wall - max(second - first, timedelta())
+        seconds: deque[datetime] = deque()
+        # CronSim only walks the calendar. Given a zone, round a change at midnight it leaves out
+        # days, fires in hours that are not named, or never comes back.
+        for wall in CronSim(self.cron, start):
+            first, second = self._readings(wall)
+            if second < first:  # the wall never shows it
+                if is_fixed:
+                    yield self._change(second, first)
+                continue
+            while seconds and seconds[0] < first:
+                yield seconds.popleft()
+            yield first
+            if first < second and not is_fixed:
+                seconds.append(second)
+        yield from seconds
+
+    def _readings(self, wall: datetime) -> tuple[datetime, datetime]:
+        """When the wall shows this, for the first and the second time: the same unless the clock is
+        set back, and in the wrong order where it is set forward and the wall leaves it out."""
+        first = wall.replace(tzinfo=self._zone, fold=0)
+        return first.astimezone(UTC), first.replace(fold=1).astimezone(UTC)
+
+    def _change(self, before: datetime, after: datetime) -> datetime:
+        """The moment, behind `before` and up to `after`, from which on the clock is set forward."""
+        offset = after.astimezone(self._zone).utcoffset()
+        while after - before > timedelta(seconds=1):
+            middle = before + (after - before) // timedelta(seconds=2) * timedelta(seconds=1)
+            if middle.astimezone(self._zone).utcoffset() == offset:
+                after = middle
+            else:
+                before = middle
+        return after
 
     @cached_property
     def _zone(self) -> tzinfo:
