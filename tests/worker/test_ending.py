@@ -81,6 +81,21 @@ PROGRAM = """
 """
 
 
+async def run_program(db, *wanted: str) -> tuple[int | None, str]:
+    """Run the program above to its end; returns its exit code and what it said."""
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", textwrap.dedent(PROGRAM), *wanted),
+        env={**os.environ, "FLOWFABRIC_DATABASE_URL": db.url},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, said = await asyncio.wait_for(program.communicate(), 60)
+    finally:
+        if program.returncode is None:
+            program.kill()
+    return program.returncode, said.decode()
+
+
 @pytest.mark.parametrize(
     ("wanted", "code", "told"),
     [
@@ -101,14 +116,9 @@ PROGRAM = """
     ],
 )
 async def test_a_program_that_ends_gives_its_work_back(db, wanted, code, told):
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", textwrap.dedent(PROGRAM), *wanted),
-        env={**os.environ, "FLOWFABRIC_DATABASE_URL": db.url},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, said = await asyncio.wait_for(program.communicate(), 60)
-    assert program.returncode == code, said.decode()
-    assert told in said.decode()
+    ended_with, said = await run_program(db, *wanted)
+    assert ended_with == code, said
+    assert told in said
 
     rows = await db.fetch("select public_state, attempt_state, retry_count from ff.execution_view")
     assert [tuple(row) for row in rows] == [("waiting", "attempt_interrupted", 0)] * len(rows)
@@ -121,12 +131,8 @@ async def test_a_program_that_ends_gives_its_work_back(db, wanted, code, told):
 
 async def test_a_busy_program_that_is_interrupted_leaves_no_lease_behind(db):
     """Claims are on their way when all tasks of the loop are cancelled, and results, too."""
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", textwrap.dedent(PROGRAM), "raising", "300"),
-        env={**os.environ, "FLOWFABRIC_DATABASE_URL": db.url},
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    assert await asyncio.wait_for(program.wait(), 60) == -signal.SIGINT
+    ended_with, said = await run_program(db, "raising", "300")
+    assert ended_with == -signal.SIGINT, said
 
     rows = await db.fetch("select public_state::text, count(*) from ff.execution_view group by 1")
     found = dict(map(tuple, rows))
