@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +28,15 @@ class Running(Protocol):
 
 
 execution_in_log: ContextVar[Running | None] = ContextVar("flowfabric_execution", default=None)
+
+_NAMED = 10
+
+
+def named(several: Iterable[Running]) -> str:
+    """Executions with their tasks, for one line of the log."""
+    found = list(several)
+    text = ", ".join(f"{one.task} ({one.id})" for one in found[:_NAMED])
+    return text if len(found) <= _NAMED else f"{text} and {len(found) - _NAMED} more"
 
 
 @dataclass(slots=True)

@@ -302,7 +302,7 @@ async def test_a_worker_that_is_killed_is_started_again(dev, shop):
     assert await ask(shop) == "Hello Ada"
 
 
-async def test_a_second_ctrl_c_does_not_wait(dev, folder, shop):
+async def test_a_second_ctrl_c_does_not_wait_and_gives_back_what_runs(dev, folder, shop, client):
     running = await dev("--concurrency", "1")
     await running.logged("started:")
     (folder / "shop.py").write_text(
@@ -310,13 +310,15 @@ async def test_a_second_ctrl_c_does_not_wait(dev, folder, shop):
     )
     await running.logged("started:")
     marks = folder / "marks"
-    await shop.submit("shop.slow", str(marks))
+    run = await shop.submit("shop.slow", str(marks))
     await until(lambda: marks.exists())
 
     running.process.send_signal(signal.SIGINT)
     await running.logged("Ctrl-C again does not wait")
 
     assert await running.end(signal.SIGINT, within=5) == 130
+    kinds = [str(event.kind) for event in await client.executions.events(run.id)]
+    assert kinds == ["submitted", "claimed", "released"]
 
 
 async def test_the_worker_does_not_outlive_a_killed_dev(dev):

@@ -264,3 +264,38 @@ async def test_the_batcher_starts_again_after_it_was_idle():
         await settle()
 
     assert wire.batches == [[n] for n in range(5)]
+
+
+@pytest.mark.parametrize("turns", [0, 20], ids=["before it began", "on its way"])
+async def test_a_flush_that_is_cancelled_with_all_tasks_of_a_loop_leaves_nobody_without_an_answer(
+    turns,
+):
+    """As `asyncio.run` does in the end, or after Ctrl-C."""
+    wire, answers = Wire(), {}
+    batcher = wire.batcher(max_batch=1)
+    wire.open.clear()
+    for item in range(3):
+        batcher.hand_in(item, answers.__setitem__)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    wire.open.set()
+    await settle()
+
+    cut = {item for item, answer in answers.items() if isinstance(answer, asyncio.CancelledError)}
+    assert cut == ({0} if turns else set())
+    assert answers.keys() == {0, 1, 2}
+
+
+async def test_an_item_sent_alone_that_is_cancelled_with_all_tasks_is_answered():
+    wire, answers = Wire(lambda batch: [BUSY for _ in batch]), {}
+    batcher = wire.batcher()
+    wire.alone_open.clear()
+    batcher.hand_in(0, answers.__setitem__)
+    await settle()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await settle()
+
+    assert isinstance(answers[0], asyncio.CancelledError)

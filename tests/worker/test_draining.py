@@ -36,6 +36,23 @@ def block(seconds: float) -> str:
     return "done"
 
 
+@app.task(name="shop.hog")
+async def hog(seconds: float) -> str:
+    logging.getLogger("shop").info("sleeping")
+    time.sleep(seconds)  # and nothing else runs
+    return "done"
+
+
+@app.task(name="shop.stubborn")
+async def stubborn(seconds: float) -> str:
+    logging.getLogger("shop").info("sleeping")
+    while True:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            pass
+
+
 @app.task(name="shop.shaky", retry=Retry(5, Fixed(timedelta(milliseconds=10))))
 async def shaky(ctx: Context, secret: str) -> int:
     if ctx.attempt == 0:
@@ -58,6 +75,12 @@ def shop(make_app) -> App:
 
     @app.task(name="shop.block")
     async def block(seconds: float) -> str: ...
+
+    @app.task(name="shop.hog")
+    async def hog(seconds: float) -> str: ...
+
+    @app.task(name="shop.stubborn")
+    async def stubborn(seconds: float) -> str: ...
 
     @app.task(name="shop.shaky", retry=Retry(5, Fixed(timedelta(milliseconds=10))))
     async def shaky(secret: str) -> int: ...
@@ -241,6 +264,35 @@ async def test_a_worker_process_gives_back_what_does_not_end_and_ends_with_zero(
     assert monotonic() - started < 15
     for run in runs:
         assert await kinds(app, run) == ["submitted", "claimed", "released"]
+
+
+@pytest.mark.parametrize(
+    ("task", "signals", "told"),
+    [
+        ("shop.sleep", (signal.SIGINT, signal.SIGINT), "did not finish: shop.sleep ("),
+        ("shop.sleep", (signal.SIGTERM, signal.SIGTERM), "did not finish: shop.sleep ("),
+        ("shop.stubborn", (signal.SIGTERM, signal.SIGINT), "did not finish: shop.stubborn ("),
+        # It is deaf to the first; the second interrupts the handler.
+        ("shop.hog", (signal.SIGINT, signal.SIGTERM), "shop.hog raised KeyboardInterrupt"),
+    ],
+)
+async def test_a_second_signal_gives_back_at_once_and_names_the_task(
+    make_app, start_worker, task, signals, told
+):
+    app = shop(make_app)
+    process = await start_worker(SHOP)
+    run = await app.tasks[task].submit(300.0)
+    await process.logged("sleeping")
+
+    process.process.send_signal(signals[0])
+    if task != "shop.hog":
+        await process.logged("draining; again to give back what runs")
+    assert await process.end(signals[1], within=10) == 128 + signals[1]
+
+    assert await kinds(app, run) == ["submitted", "claimed", "released"]
+    log = await process.log()
+    assert told in log
+    assert run.id in log
 
 
 async def test_a_killed_worker_is_recovered_by_another_with_a_higher_epoch(make_app, start_worker):

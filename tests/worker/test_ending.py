@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import textwrap
 from datetime import timedelta
@@ -18,9 +19,10 @@ from worker.waiting import eventually
 QUICK = Retry(3, Fixed(timedelta(milliseconds=1)))
 
 PROGRAM = """
-    import asyncio
+    import asyncio, logging, os, signal, sys
     from flowfabric import App
 
+    logging.basicConfig()
     app = App()
     running = asyncio.Event()
 
@@ -29,28 +31,113 @@ PROGRAM = """
         running.set()
         await asyncio.sleep(3600)
 
-    async def main() -> None:
-        asyncio.create_task(app.run_worker())
-        await endless.submit()
+    @app.task(name="raising")
+    async def raising() -> None:
         await running.wait()
+        raise KeyboardInterrupt
 
-    asyncio.run(main())
+    @app.task(name="raising.plain")
+    def raising_in_a_thread() -> None:
+        asyncio.run_coroutine_threadsafe(running.wait(), loop).result()
+        raise KeyboardInterrupt
+
+    @app.task(name="exiting")
+    async def exiting() -> None:
+        async def leave() -> None:
+            await running.wait()
+            sys.exit(7)
+
+        await asyncio.create_task(leave())
+
+    @app.task(name="interrupted")
+    async def interrupted() -> None:
+        await running.wait()
+        os.kill(os.getpid(), signal.SIGINT)  # the first cancels the main task, and it drains
+        while not working.cancelling():
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(3600)
+
+    @app.task(name="quick")
+    async def quick() -> None:
+        running.set()
+
+    async def main(wanted: str | None = None, busy: int = 0) -> None:
+        global loop, working
+        loop = asyncio.get_running_loop()
+        if wanted is None:
+            asyncio.create_task(app.run_worker())
+        await endless.submit()
+        if wanted is None:
+            await running.wait()
+        else:
+            await quick.submit_many([() for _ in range(int(busy))])
+            await app.submit(wanted)
+            await quick.submit_many([() for _ in range(int(busy))])
+            working = asyncio.current_task()
+            await app.run_worker()
+
+    asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_program_that_simply_ends_gives_its_work_back(db):
+async def run_program(db, *wanted: str) -> tuple[int | None, str]:
+    """Run the program above to its end; returns its exit code and what it said."""
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", textwrap.dedent(PROGRAM)),
+        *(sys.executable, "-c", textwrap.dedent(PROGRAM), *wanted),
         env={**os.environ, "FLOWFABRIC_DATABASE_URL": db.url},
+        stderr=asyncio.subprocess.PIPE,
     )
-    assert await asyncio.wait_for(program.wait(), 60) == 0
+    try:
+        _, said = await asyncio.wait_for(program.communicate(), 60)
+    finally:
+        if program.returncode is None:
+            program.kill()
+    return program.returncode, said.decode()
 
-    row = await db.fetchrow(
-        "select public_state, attempt_state, retry_count from ff.execution_view"
-    )
-    assert tuple(row) == ("waiting", "attempt_interrupted", 0)
-    kinds = await db.fetch("select kind from ff.event_view order by version")
-    assert [kind for (kind,) in kinds] == ["submitted", "claimed", "released"]
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "told"),
+    [
+        pytest.param((), 0, "", id="it simply ends"),
+        pytest.param(
+            ("raising",), -signal.SIGINT, "raising raised KeyboardInterrupt", id="interrupt raised"
+        ),
+        pytest.param(
+            ("raising.plain",),
+            -signal.SIGINT,
+            "raising.plain raised KeyboardInterrupt",
+            id="interrupt raised in a thread",
+        ),
+        pytest.param(("exiting",), 7, "", id="a task of a handler exits"),
+        pytest.param(
+            ("interrupted",), -signal.SIGINT, "interrupted raised KeyboardInterrupt", id="Ctrl-C x2"
+        ),
+    ],
+)
+async def test_a_program_that_ends_gives_its_work_back(db, wanted, code, told):
+    ended_with, said = await run_program(db, *wanted)
+    assert ended_with == code, said
+    assert told in said
+
+    rows = await db.fetch("select public_state, attempt_state, retry_count from ff.execution_view")
+    assert [tuple(row) for row in rows] == [("waiting", "attempt_interrupted", 0)] * len(rows)
+    assert len(rows) == 1 + len(wanted)
+    kinds = await db.fetch("select kind from ff.event_view order by version, kind")
+    assert [kind for (kind,) in kinds] == [
+        kind for kind in ("submitted", "claimed", "released") for _ in rows
+    ]
+
+
+async def test_a_busy_program_that_is_interrupted_leaves_no_lease_behind(db):
+    """Claims are on their way when all tasks of the loop are cancelled, and results, too."""
+    ended_with, said = await run_program(db, "raising", "300")
+    assert ended_with == -signal.SIGINT, said
+
+    rows = await db.fetch("select public_state::text, count(*) from ff.execution_view group by 1")
+    found = dict(map(tuple, rows))
+    assert found.keys() == {"completed", "waiting"}
+    assert sum(found.values()) == 602
 
 
 async def test_something_cancelled_inside_a_handler_is_a_failure_like_any_other(app):

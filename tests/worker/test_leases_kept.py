@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from flowfabric import Context
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.execution import Claimed
+from flowfabric.worker import pulse
 from flowfabric.worker.heartbeat import Heartbeat
 from support.factories import Engine, Lease
 from worker.apps import working
@@ -45,6 +49,35 @@ async def test_the_lease_is_kept_while_a_handler_blocks_the_event_loop(make_app,
     async with working(app):
         assert await run.result(timeout=10) == "attempt 0, epoch 1"
     assert await db.fetchval("select reclaim_count from ff.execution") == 0
+
+
+@pytest.mark.parametrize("culprit", ["the handler", "a task of the handler"])
+async def test_a_loop_that_does_not_move_is_told_of_with_the_task(
+    make_app, monkeypatch, caplog, culprit
+):
+    monkeypatch.setattr(pulse, "STILL_SECONDS", 0.1)
+    app = make_app()
+
+    async def block() -> None:
+        until = time.monotonic() + 10
+        while "has not moved" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.01)  # noqa: ASYNC251 - a handler that blocks the loop is the subject
+
+    @app.task(name="shop.hog")
+    async def hog() -> None:
+        await (block() if culprit == "the handler" else asyncio.create_task(block()))
+
+    with caplog.at_level(logging.WARNING):
+        run = await hog.submit()
+        async with working(app):
+            await run.result(timeout=10)
+            await eventually(lambda: "the event loop moves again, after" in caplog.text)
+    (line,) = [one for one in caplog.messages if "has not moved for 0.1 s" in one]
+    # Before Python 3.12 a task that a handler has started cannot be told from others.
+    if culprit == "the handler" or sys.version_info >= (3, 12):
+        assert f"shop.hog blocks it ({run.id})" in line
+    else:
+        assert f"one of shop.hog ({run.id})" in line
 
 
 async def test_the_lease_is_kept_while_a_plain_handler_works(make_app, db):

@@ -15,6 +15,7 @@ from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
 from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.presence import Presence
+from flowfabric.worker.pulse import Pulse
 from flowfabric.worker.surroundings import Surroundings
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.worker import Worker
@@ -43,6 +44,10 @@ class Process:
             lambda: client.database.session("heartbeat"),
             lease_ttl,
             Presence(client.workers, lease_ttl),
+            Pulse(
+                asyncio.get_running_loop(),
+                lambda: [pair for worker in list(self._workers) for pair in worker.handlers],
+            ),
         )
         self._heartbeat.start()
         self._reconcilers: asyncio.Task[None] | None = None

@@ -17,6 +17,7 @@ from flowfabric.core.errors import (
     NotFound,
     ReadOnlyServer,
     SchemaError,
+    SlotsLost,
     Unavailable,
 )
 from flowfabric.core.execution import check_name
@@ -47,6 +48,7 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_CONFLICT = 4
 EXIT_UNREACHABLE = 5
+EXIT_SLOTS_LOST = 6
 EXIT_INTERRUPTED = 130
 
 
@@ -92,6 +94,8 @@ def exit_code(error: FlowFabricError) -> int:
         return EXIT_UNREACHABLE
     if isinstance(error, SchemaError):
         return EXIT_DOES_NOT_FIT
+    if isinstance(error, SlotsLost):
+        return EXIT_SLOTS_LOST
     return EXIT_CONFLICT
 
 

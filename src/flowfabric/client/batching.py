@@ -42,7 +42,7 @@ class _Callback(Generic[Item, Answer]):
 
     __slots__ = ("_item", "_settled")
 
-    def __init__(self, item: Item, settled: Callable[[Item, Answer | Exception], None]) -> None:
+    def __init__(self, item: Item, settled: Callable[[Item, Answer | BaseException], None]) -> None:
         self._item = item
         self._settled = settled
 
@@ -50,7 +50,7 @@ class _Callback(Generic[Item, Answer]):
         return False
 
     def cancel(self) -> None:
-        self._settled(self._item, Unavailable("The client is closed."))
+        self._settled(self._item, asyncio.CancelledError())
 
     def set_result(self, answer: Answer) -> None:
         self._settled(self._item, answer)
@@ -97,16 +97,17 @@ class Batcher(Generic[Item, Answer]):
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append((item, future))
         if self._flusher is None:
-            self._flusher = asyncio.create_task(self._run())
+            self._start()
         return future
 
-    def hand_in(self, item: Item, settled: Callable[[Item, Answer | Exception], None]) -> None:
-        """Hand in an item whose answer nobody waits for: `settled` is called with it."""
+    def hand_in(self, item: Item, settled: Callable[[Item, Answer | BaseException], None]) -> None:
+        """Hand in an item whose answer nobody waits for: `settled` is called with it, or with a
+        CancelledError if the call was cut short because the event loop ends."""
         if self._closed:
             raise Unavailable("The client is closed.")
         self._queue.append((item, _Callback(item, settled)))
         if self._flusher is None:
-            self._flusher = asyncio.create_task(self._run())
+            self._start()
 
     async def close(self) -> None:
         """Send what has been handed in, then refuse more."""
@@ -115,6 +116,18 @@ class Batcher(Generic[Item, Answer]):
         while self._flusher is not None or self._tasks:
             waiting = [*self._tasks, *([self._flusher] if self._flusher else [])]
             await asyncio.wait(waiting)
+
+    def _start(self) -> None:
+        self._flusher = asyncio.create_task(self._run())
+        self._flusher.add_done_callback(self._flushed)
+
+    def _flushed(self, flusher: asyncio.Task[None]) -> None:
+        """One that was cancelled with all tasks of a loop that ends leaves items behind, or never
+        began: they want an answer as long as somebody waits for it."""
+        if self._flusher is flusher:
+            self._flusher = None
+        if self._queue and self._flusher is None:
+            self._start()
 
     async def _run(self) -> None:
         try:
@@ -166,6 +179,9 @@ class Batcher(Generic[Item, Answer]):
             answer = await self._alone(item)
         except Exception as error:
             _settle(future, error)
+        except BaseException:
+            future.cancel()
+            raise
         else:
             if not future.done():
                 future.set_result(answer)

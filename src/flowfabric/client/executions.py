@@ -196,10 +196,10 @@ class Executions(ExecutionReads, ExecutionControl):
         self,
         claimed: Claimed,
         result: bytes | None,
-        answered: Callable[[tuple[Claimed, bytes | None], Exception | None], None],
+        answered: Callable[[tuple[Claimed, bytes | None], BaseException | None], None],
     ) -> None:
         """Hand in a result; it leaves with the next flush, and `answered` is told what became of
-        it."""
+        it: a CancelledError if the event loop is ending."""
         self._complete_batcher(claimed).hand_in((claimed, result), answered)
 
     def _complete_batcher(self, claimed: Claimed) -> Batcher[tuple[Claimed, bytes | None], None]:

@@ -45,6 +45,7 @@ FlowFabricError
 ├── ExecutionEnded           the execution is over, without a result
 │   ├── ExecutionFailed · ExecutionCancelled · ExecutionExpired · ExecutionSkipped
 ├── StepFailed               a step failed in an earlier run, by a class unknown here
+├── SlotsLost                the worker has ended; start the process anew
 ├── ResultTimeout            the execution goes on; only the waiting ended
 └── FlowCancelTimeout        the flow is cancelled; only the waiting ended
 
@@ -420,6 +421,10 @@ class StepFailed(FlowFabricError):
     @property
     def message(self) -> str:
         return str(self.facts.get("message") or "")
+
+
+class SlotsLost(FlowFabricError):
+    """So many handlers do not stop that the worker had no slot left; it gave back what it held."""
 
 
 class ResultTimeout(FlowFabricError, TimeoutError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -60,7 +59,7 @@ class Host:
 
     client: FlowFabric
     loop: asyncio.AbstractEventLoop
-    threads: Executor
+    in_thread: Callable[[Claimed, Callable[[], Any]], Awaitable[Any]]
     lease_ttl: timedelta
     # The task in which an async handler runs; None for one in a thread.
     root: Callable[[Claimed], asyncio.Task[Any] | None]
@@ -294,7 +293,7 @@ class Course:
         return submitted
 
     async def in_thread(self, call: Callable[[], Any]) -> Any:
-        return await self.loop.run_in_executor(self._host.threads, call)
+        return await self._host.in_thread(self._claimed, call)
 
     def may_leave_for(self, id: ExecutionId) -> bool:
         """Whether waiting for this run can free the slot."""

@@ -1,5 +1,6 @@
 """Keeps every lease of the process alive, on a thread and a connection of its own, so that user
-code which blocks the event loop does not lose them."""
+code which blocks the event loop does not lose them. Code that does not let go of the GIL for longer
+than a lease stops this thread as well, and loses them: C code may do that, Python code cannot."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed
 from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.presence import Presence, Registration
+from flowfabric.worker.pulse import Pulse
 
 Lost = Callable[[list[Claimed]], None]
 
@@ -63,9 +65,11 @@ class Heartbeat:
         connect: Callable[[], BeatSession],
         ttl: timedelta,
         presence: Presence | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self._renewer = renewer
         self._presence = presence
+        self._pulse = pulse
         self._connect = connect
         self._ttl = ttl
         # Written by the workers' loop, read by ours: each step on it is one operation of the
@@ -129,6 +133,7 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         started.set()
         session = self._connect()
+        watching = None if self._pulse is None else asyncio.create_task(self._pulse.watch())
         try:
             regular = self._ttl.total_seconds() / _REGULAR_SHARE
             await self._listen(session)
@@ -144,6 +149,8 @@ class Heartbeat:
             if self._presence is not None:
                 await self._presence.end(session)
         finally:
+            if watching is not None:
+                watching.cancel()
             await session.close()
 
     def _end(self) -> None:

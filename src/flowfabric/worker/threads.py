@@ -36,6 +36,10 @@ class Threads(Executor):
             ).start()
         return future
 
+    def resize(self, by: int) -> None:
+        """Allow so many threads more, in place of those that do not end; or fewer again."""
+        self._size += by
+
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
         """Drop what has not started; a thread ends when its handler does. Never waits."""
         while True:

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -24,6 +24,7 @@ from flowfabric.core.errors import (
     FlowFabricError,
     InvalidInput,
     LeaseLost,
+    SlotsLost,
     Unavailable,
 )
 from flowfabric.core.execution import Claimed, Failure, check_lane
@@ -31,7 +32,7 @@ from flowfabric.core.ids import uuid7
 from flowfabric.core.policy import capability_set
 from flowfabric.core.states import FailureClass
 from flowfabric.db.session import Session
-from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
+from flowfabric.telemetry import WORKER_LOGGER, execution_in_log, named
 from flowfabric.worker.context import Context, running
 from flowfabric.worker.course import Host, Leaving
 from flowfabric.worker.failures import failure_of
@@ -41,6 +42,7 @@ from flowfabric.worker.inputs import ENCODING, Inputs, fill
 from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.pauses import Awaiting, Departure, Held
 from flowfabric.worker.presence import Registration
+from flowfabric.worker.slots import Slots
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.threads import Threads
 
@@ -60,8 +62,10 @@ BUSY_CLAIMS = 3
 INTERRUPT_SECONDS = 1.0
 # How long an abandoned handler may take to notice.
 CRASH_SECONDS = 1.0
-# How long a handler that was told to leave its execution for now may take to do so.
+# How long a handler that was told to stop, or to leave its execution for now, may take to do so.
 UNWIND_SECONDS = 5.0
+# The same when the worker is in a hurry.
+HURRIED_SECONDS = 1.0
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -124,6 +128,10 @@ class Worker:
         self._buffer: deque[Claimed] = deque()
         self._running: dict[Claimed, tuple[asyncio.Task[None], Context]] = {}
         self._interrupted: dict[Claimed, Failure] = {}
+        # A claim whose answer was not heard because the loop is ending.
+        self._unheard: tuple[UUID, float] | None = None
+        # What is to be given back when the worker ends.
+        self._returning: dict[Claimed, None] = {}
         self._unsettled: set[asyncio.Future[None]] = set()
         self._ended = asyncio.Event()
         self._ended.set()
@@ -132,17 +140,28 @@ class Worker:
         self._freed = asyncio.Event()
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
         self._turn = 0
         self._mean_seconds = AHEAD_SECONDS
         self._is_idle = False
         # For plain handlers and plain steps; a thread starts when it is needed.
         self._threads = Threads(concurrency, "flowfabric-task")
         self._leaving: dict[Claimed, asyncio.TimerHandle] = {}
+        self._unwind_seconds = UNWIND_SECONDS
+        self._slots = Slots(
+            concurrency,
+            self._unwind_seconds,
+            self._threads,
+            self._running.keys(),
+            opened=self._fill,
+            used_up=self._wear_out,
+        )
+        self._worn_out: SlotsLost | None = None
         self._inputs = Inputs(client)
         self._host = Host(
             client=client,
             loop=self._loop,
-            threads=self._threads,
+            in_thread=self._in_thread,
             lease_ttl=lease_ttl,
             root=self._root,
             leaving=self._watch_leaving,
@@ -170,6 +189,11 @@ class Worker:
         self._woken.set()
         self._freed.set()
 
+    def stop_at_once(self) -> None:
+        """Claim no more, and give back what runs without waiting for it."""
+        self._hurrying.set()
+        self.stop()
+
     async def stopped(self) -> None:
         """Wait until the worker has ended; one that never started has."""
         await self._ended.wait()
@@ -194,6 +218,11 @@ class Worker:
     def held(self) -> list[Claimed]:
         """What runs here or waits for a slot."""
         return [*self._running, *self._buffer]
+
+    @property
+    def handlers(self) -> list[tuple[asyncio.Task[None], Claimed]]:
+        """What runs here, with its asyncio task; from any thread."""
+        return [(task, claimed) for claimed, (task, _) in list(self._running.items())]
 
     async def begin(self) -> None:
         """What comes before the first claim: the app's startup hooks, unless another worker of
@@ -237,10 +266,15 @@ class Worker:
         if stopping:
             await asyncio.wait(stopping, timeout=CRASH_SECONDS)
         self._threads.shutdown()
+        self._slots.close()
         return left
 
     async def run(self) -> None:
-        """Work until stopped or cancelled, then drain. The app's hooks run before and after."""
+        """Work until stopped or cancelled, then drain. The app's hooks run before and after.
+
+        Cancelled again, it does not wait for what runs, but gives it back. Raises `SlotsLost` if so
+        many handlers do not stop that no slot is left.
+        """
         self._ended.clear()
         try:
             await self.begin()
@@ -273,16 +307,18 @@ class Worker:
             Registration(self.worker_id, self.instance_id, self.lanes, self._names, self._needs)
         )
         claiming = asyncio.create_task(self._claim_until_stopped())
+        drain = functools.partial(self._drain, claiming)
         try:
             await asyncio.shield(claiming)
         except BaseException:
             # Cancelled, or it may not claim any more: what is running deserves its end anyway.
             self.stop()
-            await asyncio.wait([claiming])
-            await self._drain()
+            await self._see_through(drain)
             raise
         else:
-            await self._drain()
+            await self._see_through(drain)
+            if self._worn_out is not None:
+                raise self._worn_out
         finally:
             self._hints.leave(self)
             self._heartbeat.leave(self.instance_id)
@@ -295,7 +331,7 @@ class Worker:
         claim_id: UUID | None = None
         asked_at = 0.0
         while not self._stopping.is_set():
-            room = self._concurrency + self._ahead - len(self._running) - len(self._buffer)
+            room = self._slots.free + self._ahead - len(self._buffer)
             if room <= 0:
                 await self._wait_for_room()
                 continue
@@ -328,6 +364,9 @@ class Worker:
                 WORKER_LOGGER.warning("cannot claim, trying again: %s", error)
                 await self._wait(pause)
                 continue
+            except BaseException:
+                self._unheard = (claim_id, asked_at)
+                raise
             failures, claim_id = 0, None
             if claimed:
                 self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
@@ -370,7 +409,7 @@ class Worker:
             self._mean_seconds = AHEAD_SECONDS
             waiting = list(self._buffer)
             self._buffer.clear()
-            await self._release(waiting, "claimed_ahead")
+            await self._return(waiting, "claimed_ahead")
 
     async def _wait(self, seconds: float) -> None:
         self._is_idle = True
@@ -390,7 +429,7 @@ class Worker:
         return self._turns[self._turn]
 
     def _start_buffered(self) -> None:
-        while self._buffer and len(self._running) < self._concurrency:
+        while self._buffer and self._slots.free > 0:
             claimed = self._buffer.popleft()
             context = Context(claimed, self._host)
             self._running[claimed] = (
@@ -429,12 +468,14 @@ class Worker:
                         args,
                         kwargs,
                         shared=self._lifespan.shared,
-                        in_thread=self._in_thread,
+                        in_thread=functools.partial(self._in_thread, claimed),
                     )
                 elif spec.is_async:
                     value = await spec.function(*args, **kwargs)
                 else:
-                    value = await self._in_thread(functools.partial(spec.function, *args, **kwargs))
+                    value = await self._in_thread(
+                        claimed, functools.partial(spec.function, *args, **kwargs)
+                    )
                 if claimed.epoch > 1 or context.has_failed_steps:
                     await context.check_reached()
                 kind = FailureClass.PERMANENT
@@ -451,8 +492,11 @@ class Worker:
             else:
                 # Something the handler waited for was cancelled: a failure like any other.
                 self._settle_failed(claimed, failure_of(error, retry=spec.retry))
-        except (KeyboardInterrupt, GeneratorExit):
-            # The process or the loop is ending: let the lease run out.
+        except KeyboardInterrupt:
+            self._end_by_interrupt(claimed, context)
+            raise
+        except GeneratorExit:
+            # The loop has ended: nobody is left to give the lease back, so it runs out.
             self._heartbeat.drop(claimed)
             raise
         except BaseException as error:
@@ -461,12 +505,7 @@ class Worker:
         else:
             if context.is_leaving:
                 return
-            try:
-                self._client.executions.hand_in(claimed, result, self._answered)
-            except Unavailable as error:
-                self._told(claimed, error, has_result=True)
-            else:
-                self._unanswered += 1
+            self._hand_in(claimed, result)
         finally:
             seconds = monotonic() - started
             self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
@@ -474,9 +513,23 @@ class Worker:
             context.end()
             if context.is_leaving:
                 self._depart(claimed, context)
-            self._freed.set()
-            if not self._stopping.is_set():
-                self._start_buffered()
+            self._slots.ended(claimed)
+
+    def _fill(self) -> None:
+        """A slot is free."""
+        self._freed.set()
+        if not self._stopping.is_set():
+            self._start_buffered()
+
+    def _wear_out(self) -> None:
+        """No slot is left: a new process has them all again."""
+        if not self._stopping.is_set():
+            self._worn_out = SlotsLost(
+                f"All {self._concurrency} slots are lost to handlers that do not stop: "
+                f"{named(self._slots.lost)}."
+            )
+            WORKER_LOGGER.error("%s The worker drains and ends.", self._worn_out)
+            self.stop()
 
     def _root(self, claimed: Claimed) -> asyncio.Task[None] | None:
         """The task in which an async handler runs."""
@@ -484,7 +537,9 @@ class Worker:
         return running[0] if running and self._tasks[claimed.task].is_async else None
 
     def _watch_leaving(self, claimed: Claimed) -> None:
-        self._leaving[claimed] = self._loop.call_later(UNWIND_SECONDS, self._leave_behind, claimed)
+        self._leaving[claimed] = self._loop.call_later(
+            self._unwind_seconds, self._leave_behind, claimed
+        )
 
     def _leave_behind(self, claimed: Claimed) -> None:
         """The handler goes on although it was told to leave: its execution does so without it."""
@@ -494,6 +549,8 @@ class Worker:
                 claimed.id,
             )
             self._depart(claimed, running[1])
+            if not self._stopping.is_set():
+                self._slots.lose(claimed)
 
     def _depart(self, claimed: Claimed, context: Context) -> None:
         """The handler has been unwound: put its execution to sleep, let it wait, or hold it."""
@@ -528,11 +585,15 @@ class Worker:
         self, claimed: Claimed, departure: Departure, future: asyncio.Future[None]
     ) -> None:
         self._unsettled.discard(future)
+        if future.cancelled():
+            # The loop is ending.
+            self._returning[claimed] = None
+            return
         self._heartbeat.drop(claimed)
         if isinstance(departure, Awaiting):
             # Its rows were locked for a moment: a claim may have passed over what it waits for.
             self.wake()
-        if future.cancelled() or (error := future.exception()) is None:
+        if (error := future.exception()) is None:
             return
         if isinstance(error, LeaseLost | ExecutionNotActive):
             WORKER_LOGGER.info("%s was left too late: %s", claimed.id, error)
@@ -547,17 +608,36 @@ class Worker:
         self._interrupted[claimed] = failure_of(error, retry=self._tasks[claimed.task].retry)
         self._loop.call_later(INTERRUPT_SECONDS, self._settle_interrupted, claimed)
 
+    def _end_by_interrupt(self, claimed: Claimed, context: Context) -> None:
+        """Ctrl-C hit this handler, or it raised KeyboardInterrupt by itself. That ends the event
+        loop; whoever ends its tasks gives us the time to give everything back."""
+        WORKER_LOGGER.error(
+            "%s raised KeyboardInterrupt: the worker ends and gives back what it holds (%s)",
+            claimed.task,
+            claimed.id,
+        )
+        context.cancel()
+        self._returning[claimed] = None
+        if (task := asyncio.current_task()) is not None:
+            # The loop raises it by itself; nobody asks this task for it.
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self.stop_at_once()
+
     def _settle_interrupted(self, claimed: Claimed) -> None:
         failure = self._interrupted.pop(claimed, None)
         if failure is not None:
             self._settle_failed(claimed, failure)
 
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+    async def _in_thread(self, claimed: Claimed, call: Callable[[], Any]) -> Any:
         # The thread sees the context; it cannot be interrupted, so its late result is dropped.
         inherited = contextvars.copy_context()
-        return await self._loop.run_in_executor(
-            self._threads, functools.partial(inherited.run, _called, call)
-        )
+        thread = self._threads.submit(functools.partial(inherited.run, _called, call))
+        try:
+            return await asyncio.wrap_future(thread)
+        except asyncio.CancelledError:
+            if thread.running() and not self._stopping.is_set():
+                self._slots.left(claimed, thread)
+            raise
 
     def _settle_failed(self, claimed: Claimed, failure: Failure) -> None:
         WORKER_LOGGER.warning(
@@ -572,12 +652,23 @@ class Worker:
         if answer.will_retry:
             WORKER_LOGGER.info("%s will be tried again at %s", claimed.task, answer.delayed_until)
 
-    def _answered(self, item: tuple[Claimed, bytes | None], answer: Exception | None) -> None:
+    def _hand_in(self, claimed: Claimed, result: bytes | None) -> None:
+        try:
+            self._client.executions.hand_in(claimed, result, self._answered)
+        except Unavailable as error:
+            self._told(claimed, error, has_result=True)
+        else:
+            self._unanswered += 1
+
+    def _answered(self, item: tuple[Claimed, bytes | None], answer: BaseException | None) -> None:
         """A result was stored, or refused."""
         claimed = item[0]
         self._unanswered -= 1
         if answer is None:
             self._heartbeat.drop(claimed)
+        elif isinstance(answer, asyncio.CancelledError):
+            # All tasks of the loop were cancelled, and that of the call with them: say it again.
+            self._hand_in(*item)
         else:
             self._told(claimed, answer, has_result=True)
         if not self._unanswered:
@@ -586,7 +677,10 @@ class Worker:
     def _settled(self, claimed: Claimed, future: asyncio.Future[None]) -> None:
         """A failure was stored, or refused."""
         self._unsettled.discard(future)
-        if not future.cancelled():
+        if future.cancelled():
+            # The loop is ending. If it was not stored, it runs again.
+            self._returning[claimed] = None
+        else:
             self._told(claimed, future.exception(), has_result=False)
 
     def _told(self, claimed: Claimed, error: BaseException | None, *, has_result: bool) -> None:
@@ -615,6 +709,7 @@ class Worker:
             if claimed in self._running and not self._has_departed(claimed):
                 WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
                 self._abandon(claimed)
+                self._slots.told(claimed)
 
     def _has_departed(self, claimed: Claimed) -> bool:
         course = self._running[claimed][1].course
@@ -628,6 +723,7 @@ class Worker:
             if not context.cancelled:
                 WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
             context.cancel()
+            self._slots.told(claimed)
             if task is not asyncio.current_task():
                 task.cancel()
 
@@ -636,34 +732,116 @@ class Worker:
         context.cancel()
         task.cancel()
 
-    async def _drain(self) -> None:
-        """Give back what has not started, let the rest finish, and give that back in the end."""
-        waiting = [*self._buffer, *self._interrupted]
-        self._buffer.clear()
-        self._interrupted.clear()
-        if waiting:
-            await self._release(waiting)
-        if self._running:
-            WORKER_LOGGER.info("draining: %s executions are running", len(self._running))
-            await asyncio.wait(
-                [task for task, _ in self._running.values()],
-                timeout=self._drain_timeout.total_seconds(),
+    async def _see_through(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Bring this to its end, however often this task or all tasks of the loop are cancelled
+        meanwhile, as by a second Ctrl-C: then it is begun again, and in a hurry."""
+        interruption: asyncio.CancelledError | None = None
+        task = asyncio.ensure_future(work())
+        while True:
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                interruption = error
+                self.stop_at_once()
+                continue
+            if not task.cancelled() and not isinstance(task.exception(), KeyboardInterrupt):
+                break
+            self.stop_at_once()
+            task = asyncio.ensure_future(work())
+        task.result()
+        if interruption is not None:
+            raise interruption
+
+    async def _drain(self, claiming: asyncio.Task[None]) -> None:
+        """Give back what has not started, let the rest finish, and give that back in the end. May
+        be cancelled anywhere and begun again."""
+        await asyncio.wait([claiming])
+        self._slots.close()
+        await self._hear()
+        await self._give_back()
+        finishing = [task for task, context in self._stoppable.values() if not context.cancelled]
+        if finishing and not self._hurrying.is_set():
+            WORKER_LOGGER.info("draining: %s executions are running", len(finishing))
+            await self._wait_for(finishing, self._drain_timeout.total_seconds())
+        left = self._stoppable
+        kept = [claimed for claimed, (_, context) in left.items() if not context.cancelled]
+        if kept:
+            WORKER_LOGGER.warning(
+                "giving back %s executions that did not finish: %s", len(kept), named(kept)
             )
-        if left := dict(self._running):
-            WORKER_LOGGER.warning("giving back %s executions that did not finish", len(left))
-            for claimed in left:
-                self._abandon(claimed)
-            await asyncio.wait([task for task, _ in left.values()], timeout=5)
-            await self._release(list(left))
+        for claimed in kept:
+            self._returning[claimed] = None
+            self._abandon(claimed)
+        if left:
+            await asyncio.wait(
+                [task for task, _ in left.values()],
+                timeout=HURRIED_SECONDS if self._hurrying.is_set() else self._unwind_seconds,
+            )
         # A result that cannot be stored becomes a failure to be settled.
-        while self._unanswered or self._unsettled:
+        while self._returning or self._interrupted or self._unanswered or self._unsettled:
+            await self._give_back()
             if self._unanswered:
                 self._all_answered.clear()
                 await self._all_answered.wait()
             if self._unsettled:
                 await asyncio.wait(self._unsettled)
 
-    async def _release(self, held: list[Claimed], cause: str = "worker_shutdown") -> None:
+    @property
+    def _stoppable(self) -> dict[Claimed, tuple[asyncio.Task[None], Context]]:
+        """What runs, without the handlers of which it is known that they do not stop."""
+        lost = self._slots.lost
+        return {claimed: one for claimed, one in self._running.items() if claimed not in lost}
+
+    async def _wait_for(self, tasks: list[asyncio.Task[None]], seconds: float) -> None:
+        """Wait until they have ended, the time is over, or the worker is in a hurry."""
+        ended = asyncio.ensure_future(asyncio.wait(tasks))
+        hurried = asyncio.ensure_future(self._hurrying.wait())
+        try:
+            await asyncio.wait(
+                [ended, hurried], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            ended.cancel()
+            hurried.cancel()
+
+    async def _give_back(self) -> None:
+        """Give back what has not started, or was interrupted. What is given back stays noted until
+        that is done."""
+        waiting = [*self._buffer, *self._interrupted]
+        self._buffer.clear()
+        self._interrupted.clear()
+        await self._return([*waiting, *self._returning])
+
+    async def _return(self, several: list[Claimed], cause: str = "worker_shutdown") -> None:
+        self._returning.update(dict.fromkeys(several))
+        if several:
+            await self._release(several, cause)
+            for claimed in several:
+                self._returning.pop(claimed, None)
+
+    async def _hear(self) -> None:
+        """Ask what a claim has leased that was cut short: asked for no task, it leases no more."""
+        if self._unheard is None:
+            return
+        claim_id, asked_at = self._unheard
+        try:
+            claimed = await self._client.executions.claim(
+                worker_id=self.worker_id,
+                worker_instance_id=self.instance_id,
+                tasks=[],
+                lease_ttl=self._ttl,
+                caller=self._claims,
+                patience=1.0,
+                claim_id=claim_id,
+            )
+        except FlowFabricError as error:
+            WORKER_LOGGER.error("what was claimed last will run out: %s", error)
+            claimed = []
+        self._unheard = None
+        self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
+        self._returning.update(dict.fromkeys(claimed))
+
+    async def _release(self, held: list[Claimed], cause: str) -> None:
         try:
             refused = await self._client.leases.release(held, cause=cause)
         except FlowFabricError as error:

@@ -29,7 +29,7 @@ from flowfabric.app.task import Task
 from flowfabric.cli.dev.watch import project_files
 from flowfabric.cli.output import complain
 from flowfabric.cli.references import load_app
-from flowfabric.cli.worker import serve
+from flowfabric.cli.worker import Signals, serve
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
 from flowfabric.worker.context import Context
@@ -104,12 +104,11 @@ async def _work(
     # Ctrl-C reaches the whole terminal; whoever started us says what it means.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
 
-    def arm(worker: Worker) -> None:
+    def armed(worker: Worker) -> None:
         def stop() -> None:
             loop.remove_reader(parent)
             worker.stop()
 
-        loop.add_signal_handler(signal.SIGTERM, stop)
         # Nothing more is sent: if there is something to read, it is the end.
         loop.add_reader(parent, stop)
 
@@ -119,7 +118,8 @@ async def _work(
 
     watching: list[asyncio.Task[None]] = []
     try:
-        await serve(app, arm, begun, **wanted["options"])
+        signals = Signals([signal.SIGTERM])
+        await serve(app, signals, armed=armed, begun=begun, **wanted["options"])
     except FlowFabricError:
         raise
     except Exception as error:

@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 # Giving back what runs, and leaving the database, come on top of the drain.
 KILL_SECONDS = DRAIN.total_seconds() + 10.0
+# As long a worker that was told twice may take to give back what runs.
+HURRIED_SECONDS = 3.0
 RESTART_SECONDS = 1.0
 _LABEL = 10
 _CHILD = "from flowfabric.cli.dev.child import main; main()"
@@ -63,7 +65,7 @@ def dev(
     """Run everything for development: database, schema, and a worker that restarts on save.
 
     Without a database of yours it uses a Postgres of the project's own, in .flowfabric/. One Ctrl-C
-    ends all of it; a second one does not wait for what runs.
+    ends all of it; a second one does not wait for what runs, but gives it back.
     """
     with failures_as_exit_codes():
         check_app_reference(app)
@@ -121,6 +123,12 @@ class Child:
         await self.process.wait()
         self.answers.close()
 
+    def hurry(self) -> None:
+        """Tell it to stop at once, and see to it that it does."""
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        asyncio.get_running_loop().call_later(HURRIED_SECONDS, self.kill)
+
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             self.process.kill()
@@ -165,9 +173,12 @@ class Session:
                 _tell(
                     "stop", "when what runs has ended, in 2 s at most; Ctrl-C again does not wait"
                 )
-        elif self._child is not None and self._child.process.returncode is None:
-            self.code = EXIT_INTERRUPTED
-            self._child.kill()
+        elif (child := self._child) is not None and child.process.returncode is None:
+            if self.code != EXIT_INTERRUPTED:
+                self.code = EXIT_INTERRUPTED
+                child.hurry()
+            else:
+                child.kill()
 
     async def _work(self) -> None:
         """One worker, until a file is saved, it dies, or everything stops."""
