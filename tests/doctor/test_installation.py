@@ -190,7 +190,7 @@ async def test_what_differs_from_the_release_is_found(bare, plain, change, probl
     "change",
     [
         "update ff.schema_step set checksum = 'another' where step = 1",
-        "delete from ff.schema_step where step = 3",
+        "delete from ff.schema_step where step = 1",
         "update ff.meta set value = '0' where name = 'library_version'",
     ],
 )
@@ -230,9 +230,24 @@ RIGHTS = [
         "flowfabric_app may not call ff.trim_keys",
     ),
     (
-        "revoke select on ff.execution_view from flowfabric_app",
         "grant select on ff.execution_view to flowfabric_app",
-        "flowfabric_app may not read ff.execution_view",
+        "revoke select on ff.execution_view from flowfabric_app",
+        "flowfabric_app may read ff.execution_view",
+    ),
+    (
+        "revoke select on ff.installation from flowfabric_app",
+        "grant select on ff.installation to flowfabric_app",
+        "flowfabric_app may not read ff.installation",
+    ),
+    (
+        "grant execute on function ff._refuse to flowfabric_app",
+        "revoke execute on function ff._refuse from flowfabric_app",
+        "flowfabric_app may call the private ff._refuse",
+    ),
+    (
+        "alter function ff.trim_keys set search_path = ''",
+        "alter function ff.trim_keys set search_path = pg_catalog, pg_temp",
+        "finds the caller's names first",
     ),
     (
         "revoke usage on schema ff from flowfabric_app",
@@ -241,8 +256,7 @@ RIGHTS = [
     ),
     (
         "alter view ff.execution_view owner to flowfabric_app",
-        "alter view ff.execution_view owner to postgres; "
-        "grant select on ff.execution_view to flowfabric_app",
+        "alter view ff.execution_view owner to postgres",
         "flowfabric_app owns ff.execution_view",
     ),
     (

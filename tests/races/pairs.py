@@ -1121,7 +1121,7 @@ def _forged(execution_id: UUID) -> Lease:
         lane=LANE,
         task="tests.work",
         rank=0,
-        created_at=START,
+        order_at=START,
         retry_count=0,
         payload_encoding=None,
         payload=None,

@@ -214,7 +214,7 @@ def claim() -> Claimed:
         task="t",
         claim_kind="new",
         rank=0,
-        created_at=now,
+        order_at=now,
         epoch=1,
         attempt_index=0,
         attempt_id=uuid4(),

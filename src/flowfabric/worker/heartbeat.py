@@ -171,12 +171,15 @@ class Heartbeat:
             return
         if not self._told:
             # Hints that came together are looked up together: a flow may take a thousand away.
-            asyncio.get_running_loop().call_soon(self._lose_told)
+            asyncio.get_running_loop().call_soon(self._look_again)
         self._told.add(payload.partition(" ")[2])
 
-    def _lose_told(self) -> None:
+    def _look_again(self) -> None:
+        """Ask the database at once about a lease of ours that a hint named: a hint proves nothing,
+        and anybody who may connect can send one."""
         told, self._told = self._told, set()
-        self._lose([one for one in list(self._held.values()) if _name(one.claimed) in told])
+        if any(_name(one.claimed) in told for one in list(self._held.values())):
+            self._woken.set()
 
     async def _beat(self, session: BeatSession) -> bool:
         """One beat; True if some leases could not be renewed now and should be soon."""

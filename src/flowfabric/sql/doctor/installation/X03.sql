@@ -1,8 +1,9 @@
 -- Everybody may do what they need, and no more.
 --
--- Functions are not for PUBLIC and belong to the owner of the tables, as whom they run. The role
--- flowfabric_app, where it exists, may call the functions and read the views, owns nothing and
--- touches no table. This role may read the tables and the clock, or doctor sees nothing.
+-- Functions are not for PUBLIC and belong to the owner of the tables, as whom they run; they look for
+-- names in pg_catalog before anything that a caller can make. The roles flowfabric_app and
+-- flowfabric_operator, where they exist, call public functions, own nothing and touch no table; only
+-- flowfabric_operator reads views. This role may read the tables and the clock, or doctor sees nothing.
 --
 -- Remedy:  As the owner of schema ff: flowfabric db migrate, which grants and revokes. For doctor:
 --          run it as that owner, as a superuser, or as a member of both pg_read_all_data and
@@ -25,7 +26,20 @@ join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 join pg_catalog.pg_class t on t.relnamespace = n.oid and t.relname = 'execution'
 where n.nspname = 'ff' and p.prosecdef and p.proowner <> t.relowner
 union all
-select 'error', format('flowfabric_app %s', x.problem)
+select 'error', format('%s runs as its owner and finds the caller''s names first', p.oid::regprocedure)
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+where n.nspname = 'ff' and p.prosecdef
+  and not coalesce(p.proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}'
+union all
+select 'error', format('%s may call the private %s', r.rolname, p.oid::regprocedure)
+from pg_catalog.pg_roles r
+join pg_catalog.pg_namespace n on n.nspname = 'ff'
+join pg_catalog.pg_proc p on p.pronamespace = n.oid and p.proname like '\_%'
+where r.rolname in ('flowfabric_app', 'flowfabric_operator') and not r.rolsuper
+  and pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
+union all
+select 'error', format('%s %s', r.rolname, x.problem)
 from pg_catalog.pg_roles r
 join pg_catalog.pg_namespace n on n.nspname = 'ff'
 cross join lateral (
@@ -41,19 +55,28 @@ cross join lateral (
   select 'may not call ' || p.oid::regprocedure
   from pg_catalog.pg_proc p
   where p.pronamespace = n.oid and p.proname not like '\_%'
+    and (r.rolname = 'flowfabric_operator' or p.proname not in (
+      'expire_worker_leases', 'grant_namespace', 'list_namespace_grants', 'revoke_namespace',
+      'trim_retention'))
     and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
   union all
   select 'may not read ' || c.oid::regclass
   from pg_catalog.pg_class c
   where c.relnamespace = n.oid and c.relkind = 'v'
+    and (r.rolname = 'flowfabric_operator' or c.relname = 'installation')
     and not pg_catalog.has_table_privilege(r.oid, c.oid, 'select')
+  union all
+  select 'may read ' || c.oid::regclass
+  from pg_catalog.pg_class c
+  where c.relnamespace = n.oid and c.relkind in ('r', 'v') and r.rolname = 'flowfabric_app'
+    and c.relname <> 'installation' and pg_catalog.has_table_privilege(r.oid, c.oid, 'select')
   union all
   select 'may write to ' || c.oid::regclass
   from pg_catalog.pg_class c
   where c.relnamespace = n.oid and c.relkind = 'r'
     and pg_catalog.has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate')
 ) x
-where r.rolname = 'flowfabric_app' and not r.rolsuper
+where r.rolname in ('flowfabric_app', 'flowfabric_operator') and not r.rolsuper
 union all
 select 'blind', format('%s may not read ff.%s', current_user, c.relname)
 from pg_catalog.pg_class c
