@@ -43,8 +43,10 @@ class Codec:
         self._written = partial(write, warnings=False)
         # This costs a microsecond by itself.
         self._written_strictly = partial(write, warnings="error")
-        self.validated = self._type.validator.validate_python
-        self._read = self._type.validator.validate_json
+        # Fields are written by their names; others may write them by their aliases.
+        validator = self._type.validator
+        self.validated = partial(validator.validate_python, by_alias=True, by_name=True)
+        self._read = partial(validator.validate_json, by_alias=True, by_name=True)
 
     def write(self, value: Any) -> bytes:
         """The stored form of a value; `Unfit` if it would not come back as it is."""
@@ -82,8 +84,7 @@ class Codec:
 
     def read(self, stored: bytes) -> Any:
         """A stored value as the hint says; `ValidationError` if it does not fit."""
-        # It was written by the names of fields; others may write it by their aliases.
-        return self._read(stored, by_alias=True, by_name=True)
+        return self._read(stored)
 
     def unfit_part(self, value: Mapping[str, Any]) -> str | None:
         """The part of a mapping that cannot be written, or not be read, by itself."""
@@ -116,10 +117,17 @@ class Codec:
             raise Unfit("would come back as something that is written otherwise")
 
 
-@lru_cache(maxsize=512)
 def codec_for(hint: Any) -> Codec:
-    """One for all that have this hint, such as functions made anew in every run of a handler;
-    `TypeError` if it cannot be hashed."""
+    """One for all that have this hint, such as functions made anew in every run of a handler."""
+    try:
+        return _cached(hint, repr(hint))
+    except TypeError:  # a hint need not be hashable
+        return Codec(hint)
+
+
+@lru_cache(maxsize=512)
+def _cached(hint: Any, shown: str) -> Codec:
+    """By what it looks like as well: unions are equal in whatever order, and are read in theirs."""
     return Codec(hint)
 
 

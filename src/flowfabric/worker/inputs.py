@@ -22,7 +22,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId
-from flowfabric.worker.codec import Codec, codec_for, first_problem
+from flowfabric.worker.codec import codec_for, first_problem
 from flowfabric.worker.fitting import carries, element_of, fits, key_of, members, shown, value_of
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.unfit import Unfit
@@ -191,7 +191,7 @@ class _Weaver:
 
     def _written(self, value: Any, hint: Any, at: Path) -> Any:
         try:
-            codec = self._codec(hint)
+            codec = codec_for(hint)
             return from_json(codec.write(codec.validated(value)))
         except ValidationError as error:
             where, problem = first_problem(error)
@@ -202,12 +202,6 @@ class _Weaver:
             told, problem = _told(at), f"cannot be written as JSON: {error}"
         # Without what it came from, which shows the value.
         raise InvalidInput(field=told, problem=f"{problem} (argument of {self._spec.name})")
-
-    def _codec(self, hint: Any) -> Codec:
-        try:
-            return codec_for(hint)
-        except TypeError:  # a hint need not be hashable
-            return Codec(hint)
 
 
 def fill(payload: bytes | None, inputs: Sequence[FlowInput]) -> tuple[bytes, list[str]]:

@@ -131,10 +131,7 @@ def _made(function: Any, hint: Any, step: str) -> StepCodec:
         hint = get_type_hints(shown, globalns=names, include_extras=True)["return"]
         if get_origin(hint) in (Awaitable, Coroutine):
             hint = get_args(hint)[-1]
-        try:
-            return StepCodec(codec_for(hint))
-        except TypeError:  # a hint that cannot be hashed
-            return StepCodec(Codec(hint))
+        return StepCodec(codec_for(hint))
     except NameError as error:
         problem = f"the return type of its function names something that cannot be found: {error}"
     except PydanticSchemaGenerationError as error:

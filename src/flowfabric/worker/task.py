@@ -219,8 +219,8 @@ class TaskSpec:
 
     def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
         """The arguments as their hints say, and as JSON."""
-        codec = self._arguments
         arguments = self.bind(args, kwargs)
+        codec = self._arguments
         try:
             valid = codec.validated(arguments)
             return valid, codec.write(valid)
