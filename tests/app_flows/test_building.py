@@ -291,6 +291,19 @@ class TestRefused:
             f.add(tasks.number, [a.result])
         assert list(f.nodes) == ["a"]
 
+    def test_a_result_that_would_be_read_as_something_else(self, f, app, tasks):
+        @app.task
+        async def sizes() -> tuple[Size, ...]:
+            return (Size.SMALL,)
+
+        a = f.add(sizes, name="a")
+        with pytest.raises(
+            InvalidInput, match=r"value: the result of a is .*, and read as Any it would not be"
+        ):
+            f.add(tasks.loose, a.result)
+        with pytest.raises(InvalidInput, match=r"value\.0: is a Size, .* instead of Any"):
+            f.add(tasks.loose, [Size.SMALL, f.add(tasks.number, name="b").result])
+
     def test_a_result_that_may_be_none_for_a_parameter_that_may_not(self, f, tasks):
         a = f.add(tasks.maybe, 1, name="a")
         with pytest.raises(InvalidInput, match=r"the result of a is int \| None, and .* takes int"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from flowfabric import (
     Context,
@@ -22,6 +23,9 @@ from flowfabric import (
     PublicState,
     Retry,
     current,
+    first,
+    gather,
+    quorum_of,
 )
 from steps.stage import journal, until
 from worker.apps import working
@@ -58,6 +62,18 @@ async def nothing() -> None:
 
 def without_a_hint(value: Any):
     return value
+
+
+class Base(BaseModel):
+    password: SecretStr
+
+
+class Derived(Base):
+    more: int = 1
+
+
+def secret() -> Base:
+    return Derived(password=SecretStr("hush"))
 
 
 class Doubler:
@@ -176,9 +192,10 @@ async def test_a_plain_step_runs_in_a_thread_and_knows_its_execution(app):
         (lambda: object(), "step 'odd'"),
         (lambda: ORDER, "return type"),
         (lambda: float("nan"), "return type"),
+        (secret, "plain Base"),
         (lambda: "x" * 1_100_000, "1 MiB"),
     ],
-    ids=["datetime", "tuple", "int keys", "object", "model", "nan", "large"],
+    ids=["datetime", "tuple", "int keys", "object", "model", "nan", "subclass", "large"],
 )
 async def test_a_value_that_would_not_come_back_is_refused_and_names_the_step(
     app, db, function, words
@@ -605,6 +622,63 @@ async def test_the_twins_for_threads_refuse_to_block_the_loop(app):
         told = await run.result(timeout=20)
     assert len(told) == 5
     assert all("would block the event loop" in one for one in told)
+
+
+async def test_what_is_awaited_names_its_twin_in_a_plain_handler(app, db):
+    @app.task
+    def child() -> None: ...
+
+    calls: dict[str, Callable[[Context, Any], Any]] = {
+        "ctx.step_sync": lambda ctx, run: ctx.step("a", nothing),
+        "ctx.sleep_sync": lambda ctx, run: ctx.sleep(1),
+        "ctx.sleep_until_sync": lambda ctx, run: ctx.sleep_until(datetime(2030, 1, 1, tzinfo=UTC)),
+        "ctx.now_sync": lambda ctx, run: ctx.now(),
+        "ctx.scheduled_at_sync": lambda ctx, run: ctx.scheduled_at(),
+        "ctx.progress_sync": lambda ctx, run: ctx.progress(1),
+        "ctx.submit_sync": lambda ctx, run: ctx.submit(child),
+        "task.submit_sync": lambda ctx, run: child.submit(),
+        "task.submit_many_sync": lambda ctx, run: child.submit_many([()]),
+        "run.result_sync": lambda ctx, run: run.result(),
+        "run.state_sync": lambda ctx, run: run.state(),
+        "gather_sync": lambda ctx, run: gather([run]),
+        "first_sync": lambda ctx, run: first([run]),
+        "quorum_of_sync": lambda ctx, run: quorum_of(1, [run]),
+        "flow.submit_sync": lambda ctx, run: app.flow("f").submit(),
+    }
+
+    def told(call: Callable[[], Any]) -> str:
+        try:
+            return f"returned {call()!r}"
+        except RuntimeError as error:
+            return str(error)
+
+    @app.task
+    def work(ctx: Context) -> list[str]:
+        run = app.get(str(ctx.execution_id))
+        return [told(lambda call=call: call(ctx, run)) for call in calls.values()]
+
+    @app.task
+    def own_loop(ctx: Context) -> str:
+        async def inner() -> None:
+            await ctx.step("a", nothing)
+
+        return told(lambda: asyncio.run(inner()))
+
+    @app.task
+    async def in_a_step(ctx: Context) -> str:
+        def inner() -> str:
+            return told(lambda: ctx.step("a", nothing))
+
+        return await ctx.step("outer", inner)
+
+    runs = [await task.submit() for task in (work, own_loop, in_a_step)]
+    async with working(app):
+        several, alone, inside = [await run.result(timeout=20) for run in runs]
+    for name, found in zip(calls, several, strict=True):
+        assert f"In a `def` task use: {name}(...)" in found
+    assert "ctx.step_sync" in alone
+    assert "inside the function of step 'outer'" in inside
+    assert [row["name"] for row in await db.fetch("select name from ff.step")] == ["outer"]
 
 
 async def test_journals_are_read_together_and_only_those_of_the_namespace(app, make_app, db):

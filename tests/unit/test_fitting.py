@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
 from enum import IntEnum
 from typing import Annotated, Any, Literal, NewType, Optional, Protocol, TypedDict, TypeVar
 
 import pytest
 
-from flowfabric.worker.fitting import accepts_none, element_of, fits, shown, value_of
+from flowfabric.worker.fitting import accepts_none, carries, element_of, fits, shown, value_of
 
 UserId = NewType("UserId", int)
 T = TypeVar("T")
@@ -101,6 +102,58 @@ def test_what_fits(source, target):
 @pytest.mark.parametrize(("source", "target"), MISFITTING, ids=str)
 def test_what_does_not(source, target):
     assert not fits(source, target)
+
+
+CARRIED = [
+    (int, int),
+    (int, float),
+    (Colour, int),
+    (Any, Dog),
+    (Any, Any),
+    (int, Any),
+    (list[dict[str, int | None]], Any),
+    (Point, Any),
+    (Point, dict[str, Any]),
+    (Literal["a"], Any),
+    (Dog, Dog | None),
+    (Dog, Animal | Dog),
+    (list[Dog], list[Dog]),
+    (list[int], Sequence[float]),
+    (list[int], list),
+    (tuple[int, Dog], tuple[int, Dog]),
+    (tuple[int, ...], tuple[int, ...]),
+    (dict[str, Dog], Mapping[str, Dog]),
+]
+CHANGED = [
+    (Dog, Any),
+    (Dog, Animal),
+    (Dog, Animal | None),
+    (Dog | None, Animal | None),
+    (datetime, Any),
+    (datetime, date),
+    (Colour, Any),
+    (list[Dog], list[Animal]),
+    (list[Dog], list),
+    (list[Dog], Any),
+    (tuple[int, int], Any),
+    (tuple[int, int], Sequence[int]),
+    (dict[int, int], Any),
+    (dict[int, int], dict),
+    (dict[str, Dog], Mapping[str, Animal]),
+    (set[int], object),
+]
+
+
+@pytest.mark.parametrize(("source", "target"), CARRIED, ids=str)
+def test_what_is_the_same_when_it_is_read_as_another_type(source, target):
+    assert fits(source, target)
+    assert carries(source, target)
+
+
+@pytest.mark.parametrize(("source", "target"), CHANGED, ids=str)
+def test_what_is_not_the_same_when_it_is_read_as_another_type(source, target):
+    assert fits(source, target)
+    assert not carries(source, target)
 
 
 def test_a_hint_need_not_be_hashable():

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Annotated, Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Json,
+    PrivateAttr,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    computed_field,
+)
+from pydantic_core import core_schema
+from typing_extensions import TypedDict
 
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import Route, Submission
+from flowfabric.core.ids import mint
+from flowfabric.worker.codec import Codec
+from flowfabric.worker.comparison import Comparison
 from flowfabric.worker.context import Context
 from flowfabric.worker.task import TaskSpec
+from flowfabric.worker.unfit import Unfit
 
 CONTEXT: Any = object()
 
@@ -242,9 +260,230 @@ def test_nan_is_not_a_number_on_the_other_side_either():
     assert arrived != arrived
 
 
-def test_a_function_without_hints_returns_plain_json_values():
-    assert returned(untyped, Point(1)) == dataclasses.asdict(Point(1))
-    assert returned(untyped, None) is None
+class Shape(BaseModel):
+    name: str
+
+
+class Circle(Shape):
+    radius: float = 1.0
+
+
+@dataclass
+class Flat(Point):
+    z: int = 0
+
+
+class Ratio(BaseModel):
+    value: float
+    parts: list[Ratio] = []
+
+
+class Hidden(BaseModel):
+    """Its fields are named as the parts of a schema are."""
+
+    type: SecretStr
+    metadata: Secret[int]
+    cls: SecretBytes = SecretBytes(b"key")
+
+
+class Aliased(BaseModel):
+    number: int = Field(alias="no")
+
+
+class Computed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    x: int
+
+    @computed_field(return_type=int)
+    @property
+    def twice(self) -> int:
+        return 2 * self.x
+
+
+class Private(BaseModel):
+    x: int = 1
+    _hits: int = PrivateAttr(0)
+
+
+class Priced(BaseModel):
+    price: Decimal = 0  # type: ignore[assignment]
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Word(StrEnum):
+    A = "a"
+
+
+class Nothing:
+    """Cannot tell whether it equals another, and has a form for JSON."""
+
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: value if isinstance(value, cls) else cls(value),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda one: one.x),
+        )
+
+
+class Forgetful(Nothing):
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: value if isinstance(value, cls) else cls(value + 1),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda one: one.x),
+        )
+
+
+class Keys(TypedDict):
+    a: int
+
+
+def hit() -> Private:
+    private = Private()
+    private._hits = 7
+    return private
+
+
+NAN = float("nan")
+SUMMER = datetime(2026, 7, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+LONG_AGO = datetime(1880, 7, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+
+# A hint, a value of it, and where the value would not come back as it is; None if it does.
+ROUND: dict[str, tuple[Any, Any, str | None]] = {
+    "scalars": (list[int | str | None], [1, "a", None], None),
+    "a whole number for a float": (float, 2, None),
+    "text for a text": (str, Text("a"), None),
+    "zero for a Decimal": (Priced, Priced(), None),
+    "tuple": (tuple[int, str], (1, "a"), None),
+    "tuples": (dict[str, tuple[int, ...]], {"a": (1, 2)}, None),
+    "tuple under Any": (Any, {"a": [1, (2,)]}, "a.1"),
+    "tuple under Any in a tuple": (tuple[int, Any], (1, (2,)), "1"),
+    "tuple in a plain list": (list, [1, (2,)], "1"),
+    "tuple for a Sequence": (Sequence[int], (1, 2), ""),
+    "list for a Sequence": (Sequence[int], [1, 2], None),
+    "int keys": (dict[int, str], {1: "a"}, None),
+    "int keys under Any": (Any, [{1: "a"}], "0"),
+    "int keys in a plain dict": (dict, {1: "a"}, ""),
+    "keys alike": (dict[int | str, int], {1: 1, "1": 2}, ""),
+    "datetime under Any": (Any, {"at": SUMMER}, "at"),
+    "set under Any": (Any, {1, 2}, ""),
+    "bytes under Any": (Any, b"plain", ""),
+    "bytes that are no text": (bytes, b"\xff", ""),
+    "model under Any": (Any, [Shape(name="a")], "0"),
+    "enum under Any": (Any, Word.A, ""),
+    "enum under Any in a union": (int | dict[str, Any], {"a": Word.A}, "a"),
+    "nan": (list[float], [NAN, float("inf"), -float("inf")], None),
+    "nan in a set": (set[float], {NAN, 1.0}, None),
+    "nan in a model": (Ratio, Ratio(value=NAN, parts=[Ratio(value=float("inf"))]), None),
+    "nan under Any": (Any, {"a": [NAN]}, "a.0"),
+    "infinity under Any": (dict[str, Any], {"a": float("inf")}, "a"),
+    "nan for a Decimal": (Decimal, Decimal("NaN"), ""),
+    "subclass": (Shape, Circle(name="a"), ""),
+    "subclass in a list": (list[Shape], [Shape(name="a"), Circle(name="b")], "1"),
+    "subclass of a dataclass": (dict[str, Point], {"a": Flat(1)}, "a"),
+    "subclass that may be missing": (Shape | None, Circle(name="a"), ""),
+    "subclass in a union": (Shape | Circle, Circle(name="a", radius=2.0), None),
+    "union that cannot tell": (Circle | Shape, Shape(name="a"), ""),
+    "text that looks like a time": (datetime | str, "2026-01-01T00:00:00", ""),
+    "secrets": (Hidden, Hidden(type="pass", metadata=7), None),  # type: ignore[arg-type]
+    "secret under Any": (Any, SecretStr("hush-4711"), ""),
+    "private attribute as it is made": (Private, Private(), None),
+    "private attribute": (Private, hit(), "_hits"),
+    "alias": (Aliased, Aliased(no=1), None),
+    "computed field": (Computed, Computed(x=2), None),
+    "text of JSON": (Json[list[int]], [1, 2], None),
+    "wrong field of a dataclass": (list[Point], [Point("4711")], "0.x"),  # type: ignore[arg-type]
+    "None in a list": (list[int], [1, None], "1"),
+    "None in a dataclass": (Point, Point(None), "x"),  # type: ignore[arg-type]
+    "None that is allowed": (list[int | None], [1, None], None),
+    "more keys than a TypedDict has": (Keys, {"a": 1, "b": 2}, "b"),
+    "zone": (datetime, SUMMER, None),
+    "offset of seconds": (datetime, LONG_AGO, ""),
+    "scale of a Decimal": (Decimal, Decimal("1.50"), None),
+    "broken constraint": (Annotated[int, Field(ge=0)], -1, ""),
+    "validator that is not idempotent": (
+        Annotated[str, AfterValidator(lambda text: text + "!")],
+        "a",
+        "",
+    ),
+    "no equality": (Nothing, Nothing(1), None),
+    "no equality, and not the same": (Forgetful, Forgetful(1), ""),
+    "number of too many digits": (int, 10**5000, ""),
+}
+
+
+@pytest.mark.parametrize(("hint", "value", "at"), ROUND.values(), ids=ROUND)
+def test_a_value_comes_back_as_it_went_or_is_refused(hint, value, at):
+    codec = Codec(hint)
+
+    if at is None:
+        again = codec.read(codec.write(value))
+        assert Comparison(is_lenient=True).difference(value, again) is None
+    else:
+        with pytest.raises(Unfit) as caught:
+            codec.write(value)
+        assert caught.value.field() == at
+        assert "4711" not in str(caught.value)
+
+
+def without_hints(value, more=None):
+    return value
+
+
+def with_a_base(value: list[Shape]) -> list[Shape]:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "at"),
+    [(without_hints, {"a": (1,)}, "a"), (with_a_base, [Circle(name="a")], "0")],
+)
+def test_arguments_and_results_that_would_change_are_refused(function, value, at):
+    spec = spec_of(function)
+
+    with pytest.raises(InvalidInput, match=r"hint.*argument of shop\.task") as caught:
+        spec.encode((value,), {})
+    assert caught.value.field == f"value.{at}"
+    with pytest.raises(InvalidInput, match=r"what shop\.task returned .* hint") as caught:
+        spec.encode_result(value)
+    assert caught.value.field == f"result.{at}"
+
+
+def test_what_validation_makes_of_an_argument_is_what_comes_back():
+    assert carried(takes_tuple, ["1", "x"]) == (1, "x")
+    assert carried(takes_model, {"number": "7"}) == Order(number=7)
+
+
+def login(password: SecretStr, more: Annotated[SecretStr, Field(max_length=3)] = None) -> SecretStr:  # type: ignore[assignment]
+    return password
+
+
+def test_a_secret_travels_as_its_value_and_is_not_shown():
+    spec = spec_of(login)
+
+    payload = spec.encode((SecretStr("hush"),), {})
+
+    assert json.loads(payload) == {"password": "hush"}
+    assert spec.decode(payload)[0][0].get_secret_value() == "hush"
+    assert returned(login, SecretStr("hush")).get_secret_value() == "hush"
+    route = Route("default", "default", "shop.login", frozenset())
+    assert "hush" not in repr(Submission(id=mint(), route=route, payload=payload))
+
+
+def test_a_refusal_carries_the_value_nowhere():
+    with pytest.raises(InvalidInput) as caught:
+        spec_of(login).encode(("a", "secret-4711"), {})
+
+    assert "secret-4711" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
 
 
 def constrained(age: Annotated[int, Field(ge=0)], name: str = "x") -> str:

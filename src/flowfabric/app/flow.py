@@ -40,7 +40,7 @@ from flowfabric.core.flow import MAX_KIND_BYTES, Edge, FlowSubmitted, Graph, Gro
 from flowfabric.core.flow import Node as GraphNode
 from flowfabric.core.ids import ExecutionId, FlowId, mint_flow, mint_in
 from flowfabric.core.states import GroupPolicy, OnSatisfied
-from flowfabric.worker.context import Context, running
+from flowfabric.worker.context import Context, asynchronous, running
 from flowfabric.worker.course import Unrepeated
 from flowfabric.worker.fitting import accepts_none, shown
 from flowfabric.worker.inputs import ENCODING, Placeholder, Woven, leaves, weave
@@ -353,6 +353,7 @@ class Flow:
         graph.check()
         return graph
 
+    @asynchronous("flow.submit_sync")
     async def submit(self) -> FlowRun:
         """Store the flow; when this returns, it is durable. The end of an `async with` does it.
 

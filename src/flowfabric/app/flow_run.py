@@ -33,6 +33,7 @@ from flowfabric.core.flow import (
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState, Resolution
 from flowfabric.drawing import Picture, as_svg, as_tree, picture_of
+from flowfabric.worker.context import asynchronous
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
@@ -122,6 +123,7 @@ class FlowRun:
     @overload
     async def result(self, node: str, /, *, timeout: float | timedelta | None = None) -> Any: ...
 
+    @asynchronous("run.result_sync")
     async def result(
         self, node: Node[Any] | str | None = None, /, *, timeout: float | timedelta | None = None
     ) -> Any:
@@ -146,6 +148,7 @@ class FlowRun:
             name = self._name_of(members, node)
         return await self._result(name, timeout)
 
+    @asynchronous("run.results_sync")
     async def results(
         self, *, timeout: float | timedelta | None = None, return_exceptions: bool = False
     ) -> dict[str, Any]:
@@ -168,6 +171,7 @@ class FlowRun:
             raise await self._late(seconds) from error
         return await self._collected(client, members, return_exceptions=return_exceptions)
 
+    @asynchronous("run.wait_sync")
     async def wait(self, *, timeout: float | timedelta | None = None) -> FlowState:
         """Wait until all nodes have ended, however they do, and return what the flow has become."""
         members = await self._known()
@@ -180,10 +184,12 @@ class FlowRun:
             raise await self._late(seconds) from error
         return await self.state()
 
+    @asynchronous("run.state_sync")
     async def state(self) -> FlowState:
         """What the flow is doing now, in one word."""
         return (await self.summary()).state
 
+    @asynchronous("run.summary_sync")
     async def summary(self) -> FlowSummary:
         """How many nodes are in which state."""
         summary = await (await self._client()).flows.summary(self.id)
@@ -191,6 +197,7 @@ class FlowRun:
             raise self._missing()
         return summary
 
+    @asynchronous("run.graph_sync")
     async def graph(self) -> FlowGraph:
         """The flow as it stands now: its members and what waits for what."""
         client = await self._client()
@@ -203,6 +210,7 @@ class FlowRun:
             info, await self.summary(), await flows.members(self.id), await flows.edges(self.id)
         )
 
+    @asynchronous("run.cancel_sync")
     async def cancel(
         self,
         reason: str | None = None,
@@ -226,6 +234,7 @@ class FlowRun:
             wait=None if seconds is None else timedelta(seconds=seconds),
         )
 
+    @asynchronous("run.retry_failed_sync")
     async def retry_failed(
         self, reason: str | None = None, *, actor: str | None = None
     ) -> FlowRetried:
@@ -233,6 +242,7 @@ class FlowRun:
         because of it."""
         return await (await self._client()).flows.retry_failed(self.id, reason=reason, actor=actor)
 
+    @asynchronous("run.nodes_sync")
     async def nodes(self) -> dict[str, Run[Any]]:
         """The runs of its nodes by name, in the order they were added."""
         members = await self._known()

@@ -18,7 +18,7 @@ from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
-from flowfabric.worker.context import Context, running
+from flowfabric.worker.context import Context, asynchronous, running
 from flowfabric.worker.course import Unrepeated
 from flowfabric.worker.pauses import MAX_TARGETS
 
@@ -31,6 +31,7 @@ T = TypeVar("T")
 PAGE = 1000
 
 
+@asynchronous("gather_sync")
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     """Wait until all of these have ended, and return their results, in the order of the runs.
 
@@ -51,6 +52,7 @@ async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     return [run.decode(endings[run.id.uuid]) for run in several]
 
 
+@asynchronous("first_sync")
 async def first(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T:
     """Wait until one of these has completed, and return its result.
 
@@ -61,6 +63,7 @@ async def first(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T:
     return result
 
 
+@asynchronous("quorum_of_sync")
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
     """Wait until `k` of these have completed, and return their results, in the order they ended.
 

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from flowfabric.worker.context import on_loop
+
 T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
@@ -53,7 +55,7 @@ class Portal:
             host = self.host
             loop = host if host is not None and host.is_running() else self._background()
             # Under the lock, so that a loop being stopped still does what it was given.
-            answer = asyncio.run_coroutine_threadsafe(work(), loop)
+            answer = asyncio.run_coroutine_threadsafe(on_loop(work), loop)
         return answer.result()
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import CancelSource, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, FailureClass, PublicState
-from flowfabric.worker.context import running
+from flowfabric.worker.context import asynchronous, running
 from flowfabric.worker.failures import facts_of
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Run(Generic[T]):
     def __repr__(self) -> str:
         return f"Run({self.task or 'unknown'}, {self.id})"
 
+    @asynchronous("run.state_sync")
     async def state(self) -> PublicState:
         """What the execution is doing now, in one word."""
         state = await (await self._client()).executions.state(self.id)
@@ -96,6 +97,7 @@ class Run(Generic[T]):
             raise self._missing()
         return state
 
+    @asynchronous("run.result_sync")
     async def result(self, timeout: float | timedelta | None = None) -> T:
         """Wait until the execution has ended and return its result.
 
@@ -132,6 +134,7 @@ class Run(Generic[T]):
             ) from error
         return await self._concluded(client, ending)
 
+    @asynchronous("run.cancel_sync")
     async def cancel(self, reason: str | None = None, *, actor: str | None = None) -> bool:
         """End the execution as cancelled. False if it had ended otherwise before."""
         client = await self._client()
@@ -143,6 +146,7 @@ class Run(Generic[T]):
             raise self._missing() from error
         return True
 
+    @asynchronous("run.progress_sync")
     async def progress(self) -> Progress:
         """What the handler last said about how far it is."""
         progress = await (await self._client()).executions.progress(self.id)

@@ -23,7 +23,7 @@ from flowfabric.core.execution import (
 )
 from flowfabric.core.ids import ExecutionId, mint, mint_for_key
 from flowfabric.core.states import KeyScope
-from flowfabric.worker.context import Context, running
+from flowfabric.worker.context import Context, asynchronous, running
 from flowfabric.worker.task import TaskSpec
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class Task(Generic[P, R, T]):
     @overload
     async def submit(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
 
+    @asynchronous("task.submit_sync")
     async def submit(self, *args: Any, **kwargs: Any) -> Run[T]:
         """Store an execution of this task; when this returns, it is durable.
 
@@ -194,6 +195,7 @@ class Task(Generic[P, R, T]):
         (answer,) = task._store_sync([task.submission(args, kwargs)], "submit")
         return task._loose([answer])[0]
 
+    @asynchronous("task.submit_many_sync")
     async def submit_many(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
         """Store an execution for each tuple of arguments, many in one transaction."""
         return self._loose(await self._store(self._submissions(calls)))

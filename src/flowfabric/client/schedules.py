@@ -40,7 +40,7 @@ class Declaration:
     route: Route
     rule: Rule
     misfire: Misfire = Misfire.ONCE
-    payload: bytes = b"{}"
+    payload: bytes = field(default=b"{}", repr=False)
     payload_encoding: str | None = None
     priority: int = 0
     deadline: timedelta | None = None

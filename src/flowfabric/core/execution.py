@@ -60,7 +60,7 @@ class Submission:
 
     id: ExecutionId
     route: Route
-    payload: bytes
+    payload: bytes = field(repr=False)
     priority: int = 0
     payload_encoding: str | None = None
     delay: timedelta | None = None
@@ -185,7 +185,7 @@ class Claimed:
     deadline_at: datetime | None
     retry_count: int
     payload_encoding: str | None
-    payload: bytes | None
+    payload: bytes | None = field(repr=False)
     replay_count: int
     trace_context: str | None
     partition_key: int
@@ -231,7 +231,7 @@ class Ending:
     terminal_at: datetime
     attempt_index: int
     result_encoding: str | None
-    result: bytes | None
+    result: bytes | None = field(repr=False)
     failure_class: FailureClass | None
     failure_category: str | None
     failure_reason: str | None
@@ -305,9 +305,9 @@ class ExecutionInfo:
     failure_category: str | None
     failure_reason: str | None
     payload_encoding: str | None
-    payload: bytes | None
+    payload: bytes | None = field(repr=False)
     result_encoding: str | None
-    result: bytes | None
+    result: bytes | None = field(repr=False)
     tags: Mapping[str, str]
     creator: str | None
     flow_id: FlowId | None = None
@@ -379,7 +379,7 @@ class ExecutionContext:
 
     task: str
     payload_encoding: str | None
-    payload: bytes
+    payload: bytes = field(repr=False)
     tags: Mapping[str, str]
 
 

@@ -545,7 +545,7 @@ class FlowInput:
     is_counted: bool
     resolved_at: datetime | None
     result_encoding: str | None
-    result: bytes | None
+    result: bytes | None = field(repr=False)
 
 
 class FlowCancelOutcome(StrEnum):

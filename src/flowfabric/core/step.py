@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from flowfabric.core.errors import InvalidInput
@@ -24,7 +24,7 @@ class Step:
     position: int
     is_sequential: bool = True
     kind: StepKind = StepKind.STEP
-    value: bytes | None = None
+    value: bytes | None = field(default=None, repr=False)
     encoding: str | None = None
     # A sleep has one of them: from now by the database's clock, or a moment.
     delay: timedelta | None = None
@@ -33,9 +33,9 @@ class Step:
     def check(self) -> None:
         """Refuse what the engine would refuse, naming the field, before anything is sent."""
         check_step_name(self.name)
-        for field, count in (("occurrence", self.occurrence), ("position", self.position)):
+        for name, count in (("occurrence", self.occurrence), ("position", self.position)):
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _MAX_COUNT:
-                raise InvalidInput(field=field, problem="must be a whole number from 0 on")
+                raise InvalidInput(field=name, problem="must be a whole number from 0 on")
         if not isinstance(self.is_sequential, bool):
             raise InvalidInput(field="is_sequential", problem="must be true or false")
         if self.kind not in StepKind.__members__.values():
@@ -65,7 +65,7 @@ class StepRecord:
     position: int
     is_sequential: bool
     kind: StepKind
-    value: bytes | None
+    value: bytes | None = field(repr=False)
     encoding: str | None
     recorded_at: datetime
     until_at: datetime | None

@@ -25,7 +25,7 @@ from flowfabric.worker.caught import error_of, stored_error
 from flowfabric.worker.course import Course, Host, Leaving, Unrepeated
 from flowfabric.worker.step import (
     OWN_PREFIX,
-    Codec,
+    StepCodec,
     call_in_thread,
     check_name,
     codec_of,
@@ -86,6 +86,32 @@ class Storable(Protocol):
     def name(self) -> str: ...
 
     def within(self, context: Context) -> None: ...
+
+
+def _on_the_loop(function: Callable[P, R]) -> Callable[P, R]:
+    """For the methods of a context that are awaited."""
+    name = getattr(function, "__name__", "")
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        context: Any = args[0]
+        context._check_loop(f"ctx.{name}(...)", f"ctx.{name}_sync")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _not_awaited(call: str, instead: str) -> RuntimeError:
+    return RuntimeError(
+        f"{call} has to be awaited in an `async def` task. In a `def` task use: {instead}(...)"
+    )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Context:
@@ -190,7 +216,8 @@ class Context:
         function again; one after which the handler goes on is, and a later run raises it here.
         Steps that run side by side should have different names.
         """
-        return self._step(_task_here(), name, function, args, kwargs)
+        self._check_loop(f"ctx.step({name!r}, ...)", "ctx.step_sync")
+        return self._step(asyncio.current_task(), name, function, args, kwargs)
 
     async def _step(
         self,
@@ -218,23 +245,27 @@ class Context:
             course.done()
         return value if record.value == stored else self._recorded(course, codec, record)
 
+    @_on_the_loop
     async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
         """Sleep for a time, or seconds. The worker is free meanwhile, and any worker goes on."""
         delay = _span(duration)
         course = self._durable("sleep")
         await self._sleep(course, name, course.is_own(), delay=delay)
 
+    @_on_the_loop
     async def sleep_until(self, when: datetime, *, name: str | None = None) -> None:
         """Sleep until a time. The worker is free meanwhile, and any worker goes on."""
         _check_moment(when)
         course = self._durable("sleep_until")
         await self._sleep(course, name, course.is_own(), until=when)
 
+    @_on_the_loop
     async def now(self, *, name: str | None = None) -> datetime:
         """The time of the database, the same in every run of the handler."""
         course = self._durable("now")
         return await self._now(course, name, course.is_own())
 
+    @_on_the_loop
     async def scheduled_at(self) -> datetime | None:
         """The time for which a schedule submitted this execution; None if none did."""
         if self._host is None:
@@ -242,10 +273,12 @@ class Context:
         told = await self._host.client.executions.tag(self.execution_id, SCHEDULED_AT_TAG)
         return None if told is None else datetime.fromisoformat(told)
 
+    @_on_the_loop
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         """Say how far the execution is; what is not given stays."""
         await self._made().progress(percent, message)
 
+    @_on_the_loop
     async def submit(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Submit a child, once: a later run of the handler gets the same run back.
 
@@ -468,6 +501,18 @@ class Context:
         course.check_free(what)
         return course
 
+    def _check_loop(self, call: str, instead: str) -> None:
+        """Refuse what has to be awaited on the worker's event loop anywhere else: nobody would."""
+        loop = _running_loop()
+        if loop is not None and (self._host is None or self._host.loop is loop):
+            return
+        if (step := in_step.get()) is not None and loop is None:
+            raise RuntimeError(
+                f"{call} inside the function of step {step!r}: a step is done as a whole or again. "
+                "Call it from the handler"
+            )
+        raise _not_awaited(call, instead)
+
     def _is_own(self, course: Course) -> bool:
         """Whether this is the handler's own flow; a call from its thread carries its variables."""
         return course.is_own() if course.root is not None else self._is_own_thread(course)
@@ -479,7 +524,7 @@ class Context:
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run something on the worker's loop, and wait for it in this thread."""
         course = self._made()
-        coroutine = work()
+        coroutine = on_loop(work)
         try:
             answer = asyncio.run_coroutine_threadsafe(coroutine, course.loop)
         except RuntimeError:
@@ -488,7 +533,7 @@ class Context:
             raise course.unwinding() from None
         return answer.result()
 
-    def _recorded(self, course: Course, codec: Codec, record: StepRecord) -> Any:
+    def _recorded(self, course: Course, codec: StepCodec, record: StepRecord) -> Any:
         tracing.step_replayed(record.name)
         if record.kind is StepKind.FAILURE:
             raise error_of(record)
@@ -652,9 +697,7 @@ def _named(name: str | None, ours: str) -> str:
 
 
 def _not_on_a_loop(instead: str) -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if _running_loop() is None:
         return
     raise RuntimeError(f"This would block the event loop. In async code use: await {instead}")
 
@@ -665,12 +708,26 @@ def _tell_retry(name: str, error: Exception, pause: float) -> None:
     )
 
 
-def _task_here() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no event loop runs here
-        return None
+async def on_loop(work: Callable[[], Awaitable[T]]) -> T:
+    """Begin something where it runs, not where it was asked for."""
+    return await work()
 
 
 async def _awaited(value: Any) -> Any:
     return await value
+
+
+def asynchronous(instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """For what has to be awaited: in the thread of a plain handler, where nobody can, it is an
+    error that names what to call there instead."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if running.get() is not None and _running_loop() is None:
+                raise _not_awaited(f"{instead.removesuffix('_sync')}(...)", instead)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate

@@ -26,6 +26,11 @@ _UNIONS = (Union, types.UnionType)
 _WIDER: dict[type, tuple[type, ...]] = {int: (float, complex), float: (complex,)}
 
 
+# Numbers and text: what equals one comes back as one.
+_NAMED = (int, float, complex, str, bytes)
+_ABSTRACT = "collections.abc"
+
+
 def fits(source: Any, target: Any) -> bool:
     """Whether every value of `source` is one of `target`, as a type checker would say. What is not
     understood fits: the value itself is looked at when it is there."""
@@ -33,6 +38,36 @@ def fits(source: Any, target: Any) -> bool:
         return _cached(source, target)
     except TypeError:  # a hint need not be hashable
         return _fits(source, target)
+
+
+def carries(source: Any, target: Any) -> bool:
+    """Whether a value of `source` that fits is the same when it is read as `target`: a Circle read
+    as a Shape is not, nor is a date read as Any. What is not understood is taken to be."""
+    source, target = plain(source), plain(target)
+    if source is target or _is_open(source) or get_origin(source) is Literal:
+        return not _is_open(target) or _is_json(source)
+    if get_origin(source) in _UNIONS:
+        return all(carries(one, target) for one in get_args(source))
+    if _is_open(target):
+        return _is_json(source)
+    if get_origin(target) in _UNIONS:
+        return any(fits(source, one) and carries(source, one) for one in get_args(target))
+    (outer, inner), (wanted, takes) = _split(source), _split(target)
+    if not isinstance(outer, type) or not isinstance(wanted, type):
+        return True
+    if is_typeddict(outer):
+        return is_typeddict(wanted) or bool(takes) or _is_json(source)
+    if wanted in _NAMED or wanted in _WIDER.get(_base(outer), ()):
+        return True
+    is_read_so = outer is wanted or (outer in (list, dict) and wanted.__module__ == _ABSTRACT)
+    if not is_read_so:
+        return False
+    if not takes:
+        several = [one for one in inner if one is not Ellipsis]
+        return all(map(_is_json, several)) if outer is tuple else not inner or _is_json(source)
+    if len(inner) != len(takes):
+        return True
+    return all(carries(*pair) for pair in zip(inner, takes, strict=True) if Ellipsis not in pair)
 
 
 def accepts_none(hint: Any) -> bool:
@@ -192,6 +227,23 @@ def _resolved(hint: Any) -> Any:
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     origin = get_origin(hint)
     return (hint, ()) if origin is None else (origin, get_args(hint))
+
+
+def _is_json(hint: Any) -> bool:
+    """Whether values of this type come back from JSON without a type that says what they are."""
+    hint = plain(hint)
+    if _is_open(hint) or hint in (None, type(None), bool, int, float, str):
+        return True
+    if get_origin(hint) in _UNIONS:
+        return all(map(_is_json, get_args(hint)))
+    if get_origin(hint) is Literal:
+        return all(type(one) in (bool, int, str, type(None)) for one in get_args(hint))
+    if is_typeddict(hint):
+        return all(map(_is_json, get_type_hints(hint).values()))
+    origin, args = _split(hint)
+    if origin is dict:
+        return not args or (plain(args[0]) in (str, Any) and _is_json(args[1]))
+    return origin is list and all(map(_is_json, args))
 
 
 def _is_open(hint: Any) -> bool:

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
+from pydantic import PydanticSchemaGenerationError, ValidationError
+from pydantic_core import from_json, to_json
 
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId
-from flowfabric.worker.fitting import element_of, fits, key_of, members, shown, value_of
-from flowfabric.worker.task import AS_JSON, TaskSpec
+from flowfabric.worker.codec import codec_for, first_problem
+from flowfabric.worker.fitting import carries, element_of, fits, key_of, members, shown, value_of
+from flowfabric.worker.task import TaskSpec
+from flowfabric.worker.unfit import Unfit
 
 ENCODING = "json+inputs"
 
@@ -119,7 +120,6 @@ def written(spec: TaskSpec, name: str, value: Any) -> Any:
 class _Weaver:
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
-        self._adapters: dict[Any, tuple[TypeAdapter[Any], SchemaSerializer]] = {}
 
     def weave(self, value: Any, hint: Any, at: Path, gaps: list[Gap]) -> Any:
         if isinstance(value, Placeholder):
@@ -128,6 +128,12 @@ class _Weaver:
                     field=_told(at),
                     problem=f"{value.giver} is {shown(value.hint)}, and {self._spec.name} takes "
                     f"{shown(hint)} here",
+                )
+            if not carries(value.hint, hint):
+                raise InvalidInput(
+                    field=_told(at),
+                    problem=f"{value.giver} is {shown(value.hint)}, and read as {shown(hint)} it "
+                    f"would not be the same: let {self._spec.name} take {shown(value.hint)} here",
                 )
             gaps.append(Gap(at, value, hint))
             return None
@@ -185,29 +191,17 @@ class _Weaver:
 
     def _written(self, value: Any, hint: Any, at: Path) -> Any:
         try:
-            adapter, writer = self._adapter(hint)
-            return from_json(writer.to_json(adapter.validate_python(value)))
+            codec = codec_for(hint)
+            return from_json(codec.write(codec.validated(value)))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise InvalidInput(
-                field=_told((*at, *first["loc"])),
-                problem=f"{first['msg']} (argument of {self._spec.name})",
-            ) from error
-        except (PydanticSerializationError, PydanticSchemaGenerationError) as error:
-            raise InvalidInput(
-                field=_told(at), problem=f"cannot be sent as JSON: {error}"
-            ) from error
-
-    def _adapter(self, hint: Any) -> tuple[TypeAdapter[Any], SchemaSerializer]:
-        found = None
-        with suppress(TypeError):
-            found = self._adapters.get(hint)
-        if found is None:
-            adapter: TypeAdapter[Any] = TypeAdapter(hint)
-            found = adapter, SchemaSerializer(adapter.core_schema, AS_JSON)
-            with suppress(TypeError):  # a hint need not be hashable
-                self._adapters[hint] = found
-        return found
+            where, problem = first_problem(error)
+            told = _told((*at, *where))
+        except Unfit as unfit:
+            told, problem = unfit.field(*at), unfit.problem
+        except PydanticSchemaGenerationError as error:
+            told, problem = _told(at), f"cannot be written as JSON: {error}"
+        # Without what it came from, which shows the value.
+        raise InvalidInput(field=told, problem=f"{problem} (argument of {self._spec.name})")
 
 
 def fill(payload: bytes | None, inputs: Sequence[FlowInput]) -> tuple[bytes, list[str]]:

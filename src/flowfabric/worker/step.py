@@ -8,70 +8,55 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
 
-from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
-from pydantic_core import CoreConfig, SchemaSerializer
+from pydantic import PydanticSchemaGenerationError, ValidationError
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.policy import Exponential, Retry
 from flowfabric.core.step import check_step_name
+from flowfabric.worker.codec import Codec, codec_for
+from flowfabric.worker.unfit import Unfit
 
 # The name of the step whose function is running here.
 in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
 
 OWN_PREFIX = "ff."
 
-_AS_JSON = CoreConfig(ser_json_inf_nan="strings")
-# Hints that say nothing about what is inside: a date would come back as text.
-_LOOSE: tuple[Any, ...] = (Any, object, dict, list)
 
-
-class Codec:
+class StepCodec:
     """Writes the values of a step, and reads them again."""
 
-    def __init__(self, hint: Any) -> None:
-        self._is_loose = any(hint is one for one in _LOOSE)
-        self._type = TypeAdapter(hint)
-        self._writer = SchemaSerializer(self._type.core_schema, _AS_JSON)
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
 
     def write(self, value: Any, step: str) -> bytes:
-        """The stored form of a value that can be read again; `InvalidInput` names the step."""
+        """The stored form of a value that comes back as it is; `InvalidInput` names the step."""
         try:
-            stored = self._writer.to_json(value, warnings="error")
-            again = self._type.validator.validate_json(stored)
-        except ValidationError as error:
-            problem = f"it could not be read again: {_told(error)}"
-        except ValueError as error:
-            problem = str(error).partition(" [input_value=")[0]
-        else:
-            if not self._is_loose or again == value:
-                return stored
-            problem = (
-                f"a {type(value).__name__} does not come back from JSON as it was; give the "
-                "function a return type"
-            )
-        raise InvalidInput(
-            field=f"step {step!r}",
-            problem=f"what its function returned cannot be stored: {problem}",
-        )
+            return self._codec.write(value)
+        except Unfit as unfit:
+            raise InvalidInput(
+                field=f"step {step!r}",
+                problem=f"what its function returned cannot be stored: {unfit.told()} (the hint is "
+                "the return type of the function)",
+            ) from None
 
     def read(self, stored: bytes | None) -> Any:
         """A stored value as the return type says; `ValueError` tells what is wrong with it."""
         try:
-            return self._type.validator.validate_json(stored or b"null")
+            return self._codec.read(stored or b"null")
         except ValidationError as error:
             raise ValueError(_told(error)) from None
 
 
-_codecs: WeakKeyDictionary[Any, Codec] = WeakKeyDictionary()
-_plain = Codec(Any)
+_codecs: WeakKeyDictionary[Any, StepCodec] = WeakKeyDictionary()
+_plain = StepCodec(Codec(Any))
 
 
-def codec_of(function: Callable[..., Any], step: str) -> Codec:
+def codec_of(function: Callable[..., Any], step: str) -> StepCodec:
     """How the values of a function travel."""
     inner = _innermost(function)
     if isinstance(inner, type):
@@ -138,7 +123,7 @@ def _innermost(function: Callable[..., Any]) -> Any:
             return function
 
 
-def _made(function: Any, hint: Any, step: str) -> Codec:
+def _made(function: Any, hint: Any, step: str) -> StepCodec:
     names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
         # Of the hints only this one: parameters may name what exists for type checkers alone.
@@ -146,10 +131,7 @@ def _made(function: Any, hint: Any, step: str) -> Codec:
         hint = get_type_hints(shown, globalns=names, include_extras=True)["return"]
         if get_origin(hint) in (Awaitable, Coroutine):
             hint = get_args(hint)[-1]
-        try:
-            return _codec(hint)
-        except TypeError:  # a hint that cannot be hashed
-            return Codec(hint)
+        return StepCodec(codec_for(hint))
     except NameError as error:
         problem = f"the return type of its function names something that cannot be found: {error}"
     except PydanticSchemaGenerationError as error:
@@ -158,12 +140,6 @@ def _made(function: Any, hint: Any, step: str) -> Codec:
             f"{error.message.splitlines()[0]}"
         )
     raise InvalidInput(field=f"step {step!r}", problem=problem)
-
-
-@lru_cache(maxsize=512)
-def _codec(hint: Any) -> Codec:
-    """One for all functions of a type: those made inside a handler are new in every run."""
-    return Codec(hint)
 
 
 def _told(error: ValidationError) -> str:

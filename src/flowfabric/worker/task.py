@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired, get_args, get_type_hints
 
-from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
-from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json
+from pydantic import PydanticSchemaGenerationError, ValidationError
 from typing_extensions import TypedDict
 
 from flowfabric.core.errors import InvalidInput
@@ -35,8 +34,10 @@ from flowfabric.core.policy import (
     milliseconds,
     policy_json,
 )
+from flowfabric.worker.codec import Codec, first_problem
 from flowfabric.worker.context import Context
 from flowfabric.worker.providers import Providers, provided, wanted_type
+from flowfabric.worker.unfit import Unfit
 
 _BY_PLACE = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -44,10 +45,6 @@ _BY_PLACE = (
 )
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
-# JSON has no infinity and no NaN; as null they would be refused when they are read.
-AS_JSON = CoreConfig(ser_json_inf_nan="strings")
-# JSON readers refuse numbers of more than 4300 digits; shorter payloads cannot hold one.
-READABLE_BYTES = 4300
 
 
 @dataclass(frozen=True)
@@ -172,7 +169,7 @@ class TaskSpec:
             del self.__dict__[name]
 
     @cached_property
-    def _arguments(self) -> TypeAdapter[dict[str, Any]]:
+    def _arguments(self) -> Codec:
         fields: dict[str, Any] = {}
         for parameter in self.signature.parameters.values():
             hint = self.argument_hint(parameter.name)
@@ -181,9 +178,10 @@ class TaskSpec:
                 _NAMED,
             )
             fields[parameter.name] = hint if is_needed else NotRequired[hint]
-        return self._adapter(
+        return self._codec(
             TypedDict("Arguments", fields),  # type: ignore[operator]
             "its parameters",
+            is_call=True,
         )
 
     def argument_hint(self, name: str) -> Any:
@@ -200,24 +198,8 @@ class TaskSpec:
         return self._hints.get("return", Any)
 
     @cached_property
-    def _argument_writer(self) -> SchemaSerializer:
-        return SchemaSerializer(self._arguments.core_schema, AS_JSON)
-
-    @cached_property
-    def _result(self) -> TypeAdapter[Any]:
-        return self._adapter(self.result_hint, "its result")
-
-    @cached_property
-    def _may_be_none(self) -> bool:
-        try:
-            self._result.validate_python(None)
-        except ValidationError:
-            return False
-        return True
-
-    @cached_property
-    def _result_writer(self) -> SchemaSerializer:
-        return SchemaSerializer(self._result.core_schema, AS_JSON)
+    def _result(self) -> Codec:
+        return self._codec(self.result_hint, "its result")
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments; `InvalidInput` names the one that is off."""
@@ -238,42 +220,18 @@ class TaskSpec:
     def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
         """The arguments as their hints say, and as JSON."""
         arguments = self.bind(args, kwargs)
+        codec = self._arguments
         try:
-            valid = self._arguments.validator.validate_python(arguments)
-            payload = self._argument_writer.to_json(valid)
+            valid = codec.validated(arguments)
+            return valid, codec.write(valid)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise InvalidInput(
-                field=".".join(map(str, first["loc"])) or "arguments",
-                problem=f"{first['msg']} (argument of {self.name})",
-            ) from error
-        except PydanticSerializationError as error:
-            raise InvalidInput(
-                field=self._unserialisable(arguments),
-                problem=f"cannot be sent as JSON: {error}. Annotate the parameter of {self.name} "
-                "with a type pydantic knows, or pass a reference",
-            ) from error
-        if len(payload) > READABLE_BYTES:
-            self._check_readable(valid, payload)
-        return valid, payload
-
-    def _check_readable(self, valid: dict[str, Any], payload: bytes) -> None:
-        """Refuse JSON that no worker could read: a number of too many digits."""
-        try:
-            from_json(payload)
-        except ValueError as error:
-            for name in valid:
-                try:
-                    from_json(self._argument_writer.to_json(valid, include={name}))
-                except ValueError:
-                    break
-            else:
-                name = "arguments"
-            raise InvalidInput(
-                field=name,
-                problem=f"could not be read again from JSON by {self.name}: "
-                f"{str(error).partition(' at line ')[0]}. Send a very long number as text",
-            ) from error
+            at, problem = first_problem(error)
+            field = ".".join(map(str, at)) or "arguments"
+        except Unfit as unfit:
+            field = unfit.field() or codec.unfit_part(valid) or "arguments"
+            problem = unfit.problem
+        # Without what it came from, which shows the value.
+        raise InvalidInput(field=field, problem=f"{problem} (argument of {self.name})")
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by the names of their parameters."""
@@ -300,7 +258,7 @@ class TaskSpec:
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a stored payload, as this version of the function takes them."""
         try:
-            arguments = self._arguments.validator.validate_json(payload or b"{}")
+            arguments = self._arguments.read(payload or b"{}")
         except ValidationError as error:
             raise InvalidInput(
                 field="payload",
@@ -327,16 +285,11 @@ class TaskSpec:
     def encode_result(self, value: Any) -> bytes:
         """The stored form of a result; `InvalidInput` if it has none."""
         try:
-            if value is None and not self._may_be_none:
-                # It would be written as null whatever the hint says, and then could not be read.
-                self._result.validate_python(None)
-            return self._result_writer.to_json(value, warnings="error")
-        except ValidationError as error:
-            problem = _told(error)
-        except ValueError as error:
-            problem = str(error).partition(" [input_value=")[0]
+            return self._result.write(value)
+        except Unfit as unfit:
+            field, problem = unfit.field("result"), unfit.problem
         raise InvalidInput(
-            field="result",
+            field=field,
             problem=f"what {self.name} returned cannot be stored as its type hint says: {problem}",
         )
 
@@ -345,32 +298,23 @@ class TaskSpec:
         if stored is None:
             return None
         try:
-            return self._result.validate_json(stored)
+            return self._result.read(stored)
         except ValidationError as error:
-            # Without the value: it may be long, or a secret.
-            first = error.errors(include_url=False, include_input=False)[0]
             raise InvalidInput(
                 field="result",
-                problem=f"what {self.name} stored does not fit its present type: {first['msg']}",
+                problem=f"what {self.name} stored does not fit its present type: "
+                f"{first_problem(error)[1]}",
             ) from None
 
-    def _adapter(self, hint: Any, what: str) -> TypeAdapter[Any]:
+    def _codec(self, hint: Any, what: str, *, is_call: bool = False) -> Codec:
         try:
-            return TypeAdapter(hint)
+            return Codec(hint, is_call=is_call)
         except PydanticSchemaGenerationError as error:
             raise InvalidInput(
                 field=f"task {self.name}",
                 problem=f"{what} cannot travel as JSON: {error.message.splitlines()[0]} "
                 "(what a worker should provide instead is registered with app.provide)",
             ) from error
-
-    def _unserialisable(self, arguments: dict[str, Any]) -> str:
-        for name, value in arguments.items():
-            try:
-                TypeAdapter(Any).dump_json(value)
-            except PydanticSerializationError:
-                return name
-        return "arguments"
 
 
 def _ordered(value: Any, written: Any) -> Any:

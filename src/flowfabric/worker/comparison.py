@@ -1,0 +1,150 @@
+"""Whether a value that was read again is the one that was written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from flowfabric.worker.unfit import Unfit, kind_of, wrong_class
+
+_PLAIN = frozenset({str, int, bool, type(None), bytes, date, UUID})
+_MISSING = object()
+_CHANGED = "would come back with another value"
+
+
+class Comparison:
+    """Compares values and types, all the way down. NaN is NaN.
+
+    `is_lenient`: where a hint names a number or text, an equal value comes back as what it names.
+    """
+
+    def __init__(self, *, is_lenient: bool) -> None:
+        self._is_lenient = is_lenient
+        # Whether there was something that cannot tell whether it equals another.
+        self.saw_opaque = False
+
+    def difference(self, value: Any, again: Any) -> Unfit | None:
+        """What is different about a value that was read again."""
+        if value is again:
+            return None
+        if type(value) is not type(again):
+            return self._other_type(value, again)
+        if type(value) in _PLAIN:
+            return None if value == again else Unfit(_CHANGED)
+        if isinstance(value, BaseModel):
+            return self._models(value, again)
+        if dataclasses.is_dataclass(value):
+            names = [one.name for one in dataclasses.fields(value)]
+            return self._parts(
+                {name: getattr(value, name, _MISSING) for name in names},
+                {name: getattr(again, name, _MISSING) for name in names},
+            )
+        if isinstance(value, dict | Mapping):
+            return self._mappings(value, again)
+        if isinstance(value, list | tuple):
+            return self._sequences(value, again)
+        if isinstance(value, AbstractSet):
+            return self._sets(value, again)
+        return None if self._is_same(value, again) else Unfit(_CHANGED)
+
+    def _other_type(self, value: Any, again: Any) -> Unfit | None:
+        wanted = type(again)
+        if self._is_lenient and wanted in (int, float, str, bytes, Decimal):
+            is_wider = wanted in (float, Decimal) and isinstance(value, int)
+            if (is_wider or isinstance(value, wanted)) and self._is_same(value, again):
+                return None
+        if isinstance(value, wanted):
+            return wrong_class(value, wanted)
+        return Unfit(
+            f"is {kind_of(value)} and would come back as {kind_of(again)}: make it one, or let the "
+            "hint name its type and nothing that is written alike"
+        )
+
+    def _models(self, value: BaseModel, again: BaseModel) -> Unfit | None:
+        for one, other in (
+            (value.__dict__, again.__dict__),
+            (value.__pydantic_extra__, again.__pydantic_extra__),
+        ):
+            names = type(value).model_fields if one is value.__dict__ else one or ()
+            unfit = self._parts(
+                {name: (one or {}).get(name, _MISSING) for name in names},
+                {name: (other or {}).get(name, _MISSING) for name in names},
+            )
+            if unfit is not None:
+                return unfit
+        unfit = self._parts(value.__pydantic_private__ or {}, again.__pydantic_private__ or {})
+        if unfit is not None:
+            unfit.problem += " (private attributes do not travel: make it a field)"
+        return unfit
+
+    def _parts(self, values: Mapping[str, Any], others: Mapping[str, Any]) -> Unfit | None:
+        for name, value in values.items():
+            other = others.get(name, _MISSING)
+            if (value is _MISSING) != (other is _MISSING):
+                return Unfit("would not come back").under(name)
+            if (unfit := self.difference(value, other)) is not None:
+                return unfit.under(name)
+        return None
+
+    def _mappings(self, value: Mapping[Any, Any], again: Mapping[Any, Any]) -> Unfit | None:
+        if len(value) != len(again):
+            return Unfit("has keys that are the same in JSON")
+        for (key, one), (other_key, other) in zip(value.items(), again.items(), strict=True):
+            if (unfit := self.difference(key, other_key)) is not None:
+                unfit.problem = f"has a key that {unfit.problem}"
+                return unfit
+            if (unfit := self.difference(one, other)) is not None:
+                return unfit.under(key)
+        return None
+
+    def _sets(self, value: AbstractSet[Any], again: AbstractSet[Any]) -> Unfit | None:
+        if len(value) != len(again):
+            return Unfit("has members that are the same in JSON")
+        others = {one: one for one in again}
+        strange = []
+        for one in value:
+            if one not in others:
+                strange.append(one)
+            elif (unfit := self.difference(one, others.pop(one))) is not None:
+                return unfit
+        # NaN, or what has no equality.
+        for one, other in zip(strange, others, strict=True):
+            if (unfit := self.difference(one, other)) is not None:
+                return unfit
+        return None
+
+    def _sequences(self, value: Iterable[Any], again: Iterable[Any]) -> Unfit | None:
+        several, others = list(value), list(again)
+        if len(several) != len(others):
+            return Unfit(f"has {len(several)} items and would come back with {len(others)}")
+        for index, (one, other) in enumerate(zip(several, others, strict=True)):
+            if (unfit := self.difference(one, other)) is not None:
+                return unfit.under(index)
+        return None
+
+    def _is_same(self, value: Any, again: Any) -> bool:
+        if isinstance(value, Decimal) and isinstance(again, Decimal):
+            return value.as_tuple() == again.as_tuple()  # 1.0 is not 1.00
+        if isinstance(value, datetime | time) and value.tzinfo is None and value.fold != again.fold:
+            return False
+        if isinstance(value, datetime) and value.utcoffset() != again.utcoffset():
+            return False
+        if isinstance(value, complex) and isinstance(again, complex):
+            parts = ((value.real, again.real), (value.imag, again.imag))
+            return all(one == other or (one != one and other != other) for one, other in parts)
+        equality: Any = type(value).__eq__
+        if equality is object.__eq__:
+            self.saw_opaque = True
+            return True
+        try:
+            return bool(value == again) or bool(value != value and again != again)
+        except (TypeError, ValueError):  # an array, whose items are compared one by one
+            self.saw_opaque = True
+            return True

@@ -1,0 +1,339 @@
+"""Where to look at a value before it travels as JSON: told by its type hint alone, once for all of
+its values.
+
+Most hints need no look: pydantic writes plain numbers, texts and lists of them in one way only. An
+object has to be of the very class that the hint names, since a subclass is written without what it
+adds. What stands under `Any` has to be plain JSON. Whatever else there is, such as unions and types
+with serialisers, validators or constraints of their own, is not known to be safe: its values are
+read again and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from flowfabric.worker.unfit import Unfit, kind_of, wrong_class
+
+# Looks at a value: None, or what in it would not come back.
+Look = Callable[[Any], "Unfit | None"]
+Schema = Mapping[str, Any]
+
+# What may stand in the schema of a type that is written in one way only, and read as it was.
+_NEUTRAL = frozenset({"type", "metadata", "ref", "strict"})
+_SCALARS = frozenset({"none", "bool", "int", "float", "str", "uuid"})
+_SCALAR_TYPES = {"none": type(None), "bool": bool, "int": int, "float": float, "str": str}
+_FIELD = frozenset({"type", "metadata", "schema", "required", "frozen", "init", "kw_only", "name"})
+_MODEL = _NEUTRAL | {"cls", "schema", "config", "custom_init", "root_model", "frozen"}
+_DATACLASS = _NEUTRAL | {
+    *("cls", "cls_name", "schema", "config", "fields", "frozen", "slots", "post_init"),
+}
+_TYPED_DICT = _NEUTRAL | {
+    *("cls", "cls_name", "fields", "config", "total", "computed_fields", "extra_behavior"),
+}
+_CONFIG = frozenset(
+    {"title", "frozen", "strict", "from_attributes", "validate_assignment", "validate_by_name"}
+)
+# Where a schema has others inside it; of these, where they stand under names that users gave.
+_BY_NAME = frozenset({"fields", "choices"})
+_INNER = _BY_NAME | {
+    *("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "return_schema"),
+    *("lax_schema", "strict_schema", "json_schema", "python_schema", "arguments_schema", "steps"),
+    *("definitions", "computed_fields", "serialization", "extras_keys_schema"),
+}
+_ANY: Schema = {"type": "any"}
+_MISSING = object()
+
+
+class Plan:
+    """What has to be done for the values of a type."""
+
+    def __init__(self, schema: Schema, *, is_call: bool = False) -> None:
+        """`is_call`: the schema is that of a TypedDict that holds arguments by their names."""
+        # Whether all is read as it was written, if it passes the look.
+        self.is_safe = True
+        # Whether there is an Any where the look does not come.
+        self.has_hidden_any = False
+        # Whether to write what the type itself can read: without computed fields, Json[...] as text
+        self.is_for_itself = False
+        # Whether there are objects, which validation takes as they are.
+        self.has_objects = False
+        # The class of the values, if it is one of the plain ones.
+        self.scalar = _SCALAR_TYPES.get(schema["type"])
+        self._definitions: dict[str, Schema] = {}
+        self._made: dict[str, Look | None] = {}
+        self._making: set[str] = set()
+        self._kinds: Mapping[str, Callable[[Schema], Look | None]] = {
+            "any": lambda _: _look_open,
+            "definitions": self._with_definitions,
+            "definition-ref": self._ref,
+            "nullable": self._nullable,
+            "default": lambda schema: self._of(schema["schema"]),
+            "list": self._list,
+            "tuple": self._tuple,
+            "set": self._set,
+            "frozenset": self._set,
+            "dict": self._dict,
+            "typed-dict": self._call if is_call else self._typed_dict,
+            "model": self._model,
+            "dataclass": self._dataclass,
+        }
+        self.look = self._of(schema)
+
+    def _of(self, schema: Schema) -> Look | None:
+        kind = schema["type"]
+        if "serialization" not in schema:
+            if kind in _SCALARS and schema.keys() <= _NEUTRAL:
+                return None
+            if (make := self._kinds.get(kind)) is not None:
+                return make(schema)
+        self._doubt(schema)
+        return None
+
+    def _doubt(self, schema: Schema) -> None:
+        self.is_safe = False
+        for node in nodes(schema, self._definitions):
+            self.has_hidden_any |= node.get("type") == "any"
+            self.is_for_itself |= node.get("type") == "json"
+
+    def _allow(self, schema: Schema, known: frozenset[str]) -> None:
+        """Doubt what says more than is known here: constraints, most of all."""
+        if not schema.keys() <= known or not (schema.get("config") or {}).keys() <= _CONFIG:
+            self.is_safe = False
+
+    def _with_definitions(self, schema: Schema) -> Look | None:
+        self._definitions.update({one["ref"]: one for one in schema["definitions"]})
+        return self._of(schema["schema"])
+
+    def _ref(self, schema: Schema) -> Look | None:
+        ref = schema["schema_ref"]
+        if ref in self._making:  # a type that holds itself
+            return lambda value: None if (look := self._made[ref]) is None else look(value)
+        if ref not in self._made:
+            self._making.add(ref)
+            self._made[ref] = self._of(self._definitions[ref])
+            self._making.discard(ref)
+        return self._made[ref]
+
+    def _nullable(self, schema: Schema) -> Look | None:
+        self._allow(schema, _NEUTRAL | {"schema"})
+        inner = self._of(schema["schema"])
+        return None if inner is None else lambda value: None if value is None else inner(value)
+
+    def _list(self, schema: Schema) -> Look:
+        self._allow(schema, _NEUTRAL | {"items_schema"})
+        inner = self._of(schema.get("items_schema", _ANY))
+        return _exact(list, None if inner is None else lambda value: _among_items(inner, value))
+
+    def _tuple(self, schema: Schema) -> Look:
+        self._allow(schema, _NEUTRAL | {"items_schema", "variadic_item_index"})
+        inner = [self._of(one) for one in schema["items_schema"]]
+        if not any(inner):
+            return _exact(tuple, None)
+        at = schema.get("variadic_item_index")
+
+        def look(value: Any) -> Unfit | None:
+            several = inner
+            if at is not None:
+                repeated = [inner[at]] * (len(value) - len(inner) + 1)
+                several = [*inner[:at], *repeated, *inner[at + 1 :]]
+            for index, (one, item) in enumerate(zip(several, value, strict=False)):
+                if one is not None and (unfit := one(item)) is not None:
+                    return unfit.under(index)
+            return None
+
+        return _exact(tuple, look)
+
+    def _set(self, schema: Schema) -> Look:
+        self.is_safe = False  # members that differ may be written alike
+        inner = self._of(schema.get("items_schema", _ANY))
+        return _exact(
+            set if schema["type"] == "set" else frozenset,
+            None if inner is None else lambda value: _among_items(inner, value),
+        )
+
+    def _dict(self, schema: Schema) -> Look:
+        self._allow(schema, _NEUTRAL | {"keys_schema", "values_schema"})
+        keys = schema.get("keys_schema", _ANY)
+        if keys["type"] == "any":
+            look_key: Look | None = _look_key
+        else:
+            look_key = self._of(keys)
+            if keys["type"] != "str":
+                self.is_safe = False
+        look_value = self._of(schema.get("values_schema", _ANY))
+        if look_key is None and look_value is None:
+            return _exact(dict, None)
+
+        def look(value: Any) -> Unfit | None:
+            for key, item in value.items():
+                if look_key is not None and (unfit := look_key(key)) is not None:
+                    return unfit
+                if look_value is not None and (unfit := look_value(item)) is not None:
+                    return unfit.under(key)
+            return None
+
+        return _exact(dict, look)
+
+    def _call(self, schema: Schema) -> Look | None:
+        self._kinds = {**self._kinds, "typed-dict": self._typed_dict}
+        looks = self._fields(schema["fields"])
+        return (lambda value: _among(looks, value)) if looks else None
+
+    def _typed_dict(self, schema: Schema) -> Look:
+        self._allow(schema, _TYPED_DICT)
+        if schema.get("computed_fields") or schema.get("extra_behavior", "ignore") != "ignore":
+            self._doubt(schema)
+        looks = self._fields(schema["fields"])
+        known = schema["fields"].keys()
+        is_open = schema.get("extra_behavior") == "allow"
+
+        def look(value: Any) -> Unfit | None:
+            if not is_open and not value.keys() <= known:
+                lost = next(key for key in value if key not in known)
+                return Unfit("is no key of this TypedDict and would be lost").under(lost)
+            return _among(looks, value)
+
+        return _exact(dict, look)
+
+    def _model(self, schema: Schema) -> Look:
+        self.has_objects = True
+        self._allow(schema, _MODEL)
+        fields, cls = schema["schema"], schema["cls"]
+        if schema.get("root_model"):
+            root = self._of(fields)
+            return _exact(cls, None if root is None else lambda value: root(value.root))
+        if schema.get("custom_init") or fields["type"] != "model-fields":
+            self._doubt(fields)
+            return _exact(cls, None)
+        extra = (schema.get("config") or {}).get("extra_fields_behavior", "ignore")
+        extra = fields.get("extra_behavior", extra)
+        if extra == "allow":
+            self.is_safe, self.has_hidden_any = False, True
+        if fields.get("computed_fields"):
+            self.is_safe = False
+            self.is_for_itself |= extra != "ignore"
+        looks = self._fields(fields["fields"])
+        return _exact(cls, (lambda value: _among(looks, value.__dict__)) if looks else None)
+
+    def _dataclass(self, schema: Schema) -> Look:
+        self.has_objects = True
+        self._allow(schema, _DATACLASS)
+        fields, cls = schema["schema"], schema["cls"]
+        if schema.get("post_init") or fields["type"] != "dataclass-args":
+            self._doubt(fields)
+            return _exact(cls, None)
+        if (
+            fields.get("computed_fields")
+            or fields.get("collect_init_only")
+            or not all(one.get("init", True) for one in fields["fields"])
+        ):
+            self.is_safe = False
+        looks = self._fields({one["name"]: one for one in fields["fields"]})
+
+        def look(value: Any) -> Unfit | None:
+            return _among(looks, {name: getattr(value, name, _MISSING) for name in looks})
+
+        return _exact(cls, look if looks else None)
+
+    def _fields(self, fields: Mapping[str, Schema]) -> dict[str, Look]:
+        looks = {}
+        for name, one in fields.items():
+            self._allow(one, _FIELD)
+            if (look := self._of(one["schema"])) is not None:
+                looks[name] = look
+        return looks
+
+
+def _exact(cls: type, inner: Look | None) -> Look:
+    """What has to be of this very class; `inner` looks at what is inside."""
+    if inner is None:
+        return lambda value: None if type(value) is cls else wrong_class(value, cls)
+    return lambda value: inner(value) if type(value) is cls else wrong_class(value, cls)
+
+
+def _among(looks: Mapping[str, Look], values: Mapping[str, Any]) -> Unfit | None:
+    for name, look in looks.items():
+        value = values.get(name, _MISSING)
+        if value is not _MISSING and (unfit := look(value)) is not None:
+            return unfit.under(name)
+    return None
+
+
+def _among_items(look: Look, values: Iterable[Any]) -> Unfit | None:
+    for index, value in enumerate(values):
+        if (unfit := look(value)) is not None:
+            return unfit.under(index)
+    return None
+
+
+def _look_open(value: Any) -> Unfit | None:
+    """What no hint describes: it has to be plain JSON."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return None
+    if kind is float:
+        if math.isfinite(value):
+            return None
+        return Unfit(f"is {value}, which is no JSON: let the hint say float instead of Any")
+    if kind is list:
+        return _among_items(_look_open, value)
+    if kind is dict:
+        for key, item in value.items():
+            if (unfit := _look_key(key)) is not None:
+                return unfit
+            if (unfit := _look_open(item)) is not None:
+                return unfit.under(key)
+        return None
+    return Unfit(
+        f"is {kind_of(value)}, and without a type that says so it does not come back from JSON as "
+        "one: let the hint name its type instead of Any"
+    )
+
+
+def _look_key(key: Any) -> Unfit | None:
+    if type(key) is str:
+        return None
+    return Unfit(
+        f"has {kind_of(key)} among its keys, and without a type that says so it does not come back "
+        "from JSON as one: let the hint name the type of the keys, as in dict[int, str]"
+    )
+
+
+def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A schema with every schema directly inside it changed; what users named stays apart."""
+    found = dict(schema)
+    for name in _INNER & schema.keys():
+        inner = schema[name]
+        if name in _BY_NAME and isinstance(inner, dict):
+            found[name] = {key: change(one) for key, one in inner.items()}
+        elif isinstance(inner, list):
+            found[name] = [_changed(one, change) for one in inner]
+        else:
+            found[name] = _changed(inner, change)
+    return found
+
+
+def nodes(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
+    """Every schema inside a schema, those it refers to included."""
+    pending, seen = [schema], set()
+
+    def add(one: Any) -> Any:
+        pending.append(one)
+        return one
+
+    while pending:
+        one = pending.pop()
+        yield one
+        mapped(one, add)
+        ref = one.get("schema_ref", "")
+        if ref in definitions and ref not in seen:
+            seen.add(ref)
+            pending.append(definitions[ref])
+
+
+def _changed(inner: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(inner, tuple):  # a choice and its label
+        return (change(inner[0]), *inner[1:])
+    return change(inner) if isinstance(inner, dict) else inner
