@@ -161,6 +161,43 @@ def test_a_log_that_has_grown_long_is_put_aside(project, monkeypatch):
     assert (project / ".flowfabric" / "postgres.log.old").exists()
 
 
+@pytest.mark.parametrize("found", ["none", "open to all", "open to all, of a running server"])
+def test_nobody_else_may_read_the_log_and_the_record(project, monkeypatch, open_umask, found):
+    kept = project / ".flowfabric"
+    files = [kept / name for name in ("postgres.log", "postgres.log.old", "postgres.json")]
+    monkeypatch.setattr("flowfabric.embedded.folder._LARGEST_LOG", 10)
+    embedded.start(project).release()  # puts the long log aside
+
+    def open_to_all() -> None:
+        for file in files:
+            file.chmod(0o666)
+
+    if found == "none":
+        for file in files:
+            file.unlink()
+        embedded.start(project).release()
+    elif found == "open to all":
+        open_to_all()
+    with embedded.start(project):
+        if found.endswith("running server"):
+            open_to_all()
+            embedded.start(project).release()
+        assert {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in files} == {
+            file.name: "0o600" for file in files
+        }
+
+
+def test_no_file_is_closed_that_a_link_in_the_folder_leads_to(project, folder):
+    """Else the owner of a project that root works in could close any file of the machine."""
+    victim = folder / "victim"
+    victim.touch()
+    victim.chmod(0o644)
+    old = project / ".flowfabric" / "postgres.log.old"
+    old.symlink_to(victim)
+    embedded.start(project).release()
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o644
+
+
 def test_it_works_without_a_network(new_project, package):
     unshare = shutil.which("unshare")
     if not unshare or subprocess.run([unshare, "-n", "true"], check=False).returncode != 0:
@@ -173,6 +210,13 @@ def test_it_works_without_a_network(new_project, package):
         env=os.environ | {"PYTHONPATH": str(package)},
         check=True,
     )
+
+
+@pytest.fixture
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 def _pid(server: embedded.Server) -> int:
