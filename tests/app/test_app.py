@@ -19,6 +19,7 @@ import asyncpg
 import pytest
 
 from flowfabric import App, FlowFabric, InvalidInput, SchemaMismatch, Unavailable
+from support.surroundings import chosen_binaries
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -296,7 +297,7 @@ def test_a_synchronous_program_with_a_server_of_its_own_ends_cleanly(project):
     finished = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "smoke.py"],
         cwd=project,
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], **chosen_binaries()},
         capture_output=True,
         text=True,
         timeout=60,

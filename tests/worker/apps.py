@@ -16,6 +16,7 @@ import pytest
 from flowfabric import App
 from flowfabric.worker.worker import Worker
 from support.database import Database
+from support.surroundings import SERVERS, is_setting
 
 AppMaker = Callable[..., App]
 
@@ -23,10 +24,8 @@ AppMaker = Callable[..., App]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of whoever runs the tests reaches them."""
-    for name in [name for name in os.environ if name.startswith(("PG", "FLOWFABRIC_"))]:
-        if name != "FLOWFABRIC_TEST_DATABASE_URL":
-            monkeypatch.delenv(name)
-    monkeypatch.delenv("DATABASE_URL", raising=False)
+    for name in [name for name in os.environ if is_setting(name) and name not in SERVERS]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
