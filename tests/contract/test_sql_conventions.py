@@ -536,8 +536,10 @@ def expressions_by_exists(code: str) -> list[str]:
         inner = code[match.end() : match.end() + balanced(code[match.end() :])]
         own = set(re.findall(r"\b(?:from|join) (?:ff\.)?\w+ (\w+)", inner)) | {"ff"}
         used = {name for name in re.findall(r"\b(\w+)\.\w+", inner) if not name.startswith("v_")}
-        if re.match(r"\s*select from ff\.\w+ ", inner) and used > own and _is_part(
-            code[: match.start()], code[match.end() + len(inner) + 1 :]
+        if (
+            re.match(r"\s*select from ff\.\w+ ", inner)
+            and used > own
+            and _is_part(code[: match.start()], code[match.end() + len(inner) + 1 :])
         ):
             found.append(" ".join(inner.split()))
     return found

@@ -13,8 +13,7 @@ from support.surroundings import KEPT, is_setting
 TESTS = Path(__file__).parents[1]
 # The first asks for the database of the folder, the second imports an app.
 CHOSEN = (
-    "migrations/test_db_command.py::"
-    "test_no_database_at_all_is_a_usage_error_that_says_what_to_do",
+    "migrations/test_db_command.py::test_no_database_at_all_is_a_usage_error_that_says_what_to_do",
     "testing/test_flows.py::test_a_flow_runs_to_its_end",
 )
 

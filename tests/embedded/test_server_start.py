@@ -60,18 +60,22 @@ def test_what_was_written_is_there_after_a_stop_and_the_next_start(project, quer
 def test_starting_again_takes_a_moment_and_joining_takes_none(new_project):
     project = new_project
 
-    def seconds(action):
-        began = time.perf_counter()
-        action()
-        return time.perf_counter() - began
-
-    def restart():
+    def use():
         embedded.start(project).release()
 
-    assert seconds(restart) < 5
-    assert min(seconds(restart) for _ in range(3)) < 0.6
+    def is_ever_within(seconds):
+        """Of ten times: a busy machine slows most of them down, a wait would slow all."""
+        for _ in range(10):
+            began = time.perf_counter()
+            use()
+            if time.perf_counter() - began < seconds:
+                return True
+        return False
+
+    use()
+    assert is_ever_within(0.6)
     with embedded.start(project):
-        assert min(seconds(restart) for _ in range(3)) < 0.1
+        assert is_ever_within(0.1)
 
 
 def test_a_project_may_have_any_name(folder, query):

@@ -103,7 +103,7 @@ async def test_closing_the_app_lets_its_workers_finish_first(make_app):
     await asyncio.wait_for(started.wait(), 10)
     await asyncio.wait_for(app.close(), 20)
 
-    await asyncio.wait_for(working_on, 1)
+    await asyncio.wait_for(working_on, 30)
     assert await run.result(timeout=10) == "done"
 
 
