@@ -282,7 +282,7 @@ def test_a_program_ends_without_a_warning(db, tmp_path, end):
         env={"PATH": os.environ["PATH"], "FLOWFABRIC_DATABASE_URL": db.url},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
 
     assert finished.returncode == 0, finished.stderr
@@ -300,7 +300,7 @@ def test_a_synchronous_program_with_a_server_of_its_own_ends_cleanly(project):
         env={"PATH": os.environ["PATH"], **chosen_binaries()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
 
     assert finished.returncode == 0, finished.stderr

@@ -31,7 +31,7 @@ def test_the_demo_recovers_its_sleeper_and_ends_with_the_summary():
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
         )
         seconds = monotonic() - started
         left = list((folder / ".flowfabric").rglob("postmaster.pid"))
@@ -39,7 +39,8 @@ def test_the_demo_recovers_its_sleeper_and_ends_with_the_summary():
         shutil.rmtree(folder, ignore_errors=True)
 
     assert finished.returncode == 0, finished.stderr
-    assert seconds < 30
+    # about ten on an idle machine
+    assert seconds < 120
     summary = json.loads(finished.stdout.splitlines()[-1])
     assert summary["lost"] == 0
     assert summary["failed"] == 0

@@ -1,4 +1,4 @@
-"""Where the tests run: in an empty folder, with no setting of whoever started them.
+"""Where the tests run: in an empty folder, with no setting of whoever started them, hearing Ctrl-C.
 
 Commands and apps look for `.flowfabric/`, `flowfabric.toml` and variables where they are started. A
 clone has all of them once somebody has worked in it, so no test may see its clone.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,9 @@ def pytest_collection(session: pytest.Session) -> None:
     global _nowhere
     for name in [name for name in os.environ if is_setting(name) and name not in KEPT]:
         del os.environ[name]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background: the commands that tests start would be deaf to Ctrl-C, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not session.config.pluginmanager.hasplugin("dsession"):
         # (xdist starts its processes where it was started itself: their arguments are relative.)
         _nowhere = Path(tempfile.mkdtemp(prefix="ff-nowhere-"))

@@ -52,7 +52,7 @@ def suite(tmp_path: Path) -> Suite:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=100,
+            timeout=280,
         )
         return Outcome(finished.returncode, finished.stdout)
 
