@@ -7,7 +7,7 @@ from support.clock import clock
 from support.cluster import cluster
 from support.database import conn, db, template
 from support.factories import engine, make
-from support.surroundings import nowhere, pytest_collection, pytest_unconfigure
+from support.surroundings import nowhere, pytest_collection, pytest_sessionfinish
 
 __all__ = [
     "clock",
@@ -18,6 +18,6 @@ __all__ = [
     "make",
     "nowhere",
     "pytest_collection",
-    "pytest_unconfigure",
+    "pytest_sessionfinish",
     "template",
 ]

@@ -59,7 +59,9 @@ def pytest_collection(session: pytest.Session) -> None:
         os.chdir(_nowhere)
 
 
-def pytest_unconfigure() -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Go back, after the fixtures of the session have ended."""
     global _nowhere
     if _nowhere is not None:
         os.chdir(_started_in)
