@@ -175,7 +175,9 @@ def new_process(package: Path) -> Iterator[Callable[..., Process]]:
         *, uid: int | None = None, python: str | None = None, env: dict[str, str] | None = None
     ) -> Process:
         default = sys.executable if uid is None else SYSTEM_PYTHON
-        chosen = chosen_binaries() if uid is None else _binaries_for(uid)
+        chosen = chosen_binaries()
+        if uid is not None:
+            chosen = _binaries_for(uid, chosen.get(binaries.VARIABLE))
         process = Process(package, uid=uid, python=python or default, env=chosen | (env or {}))
         processes.append(process)
         return process
@@ -256,8 +258,8 @@ def wait_until() -> Callable[[Callable[[], Any]], None]:
 
 
 @cache
-def _binaries_for(uid: int) -> dict[str, str]:
-    """The programs that the tests use, as a folder where that user can run them."""
+def _binaries_for(uid: int, _choice: str | None) -> dict[str, str]:
+    """The programs that are chosen now, as a folder where that user can run them."""
     user = Account(name=str(uid), uid=uid, gid=uid, switch=True)
     found = binaries.find(user, data=Path("/nonexistent"), major=None)
     return {binaries.VARIABLE: str(readable_by(user, found).folder)}

@@ -195,7 +195,7 @@ async def test_all_connections_may_break_and_the_worker_goes_on(make_app, db):
     async with working(app, concurrency=10):
         for _ in range(3):
             runs = await work.submit_many([(n,) for n in range(30)])
-            await asyncio.gather(*(run.result(timeout=20) for run in runs[:10]))
+            await asyncio.gather(*(run.result(timeout=60) for run in runs[:10]))
             broken = await db.fetchval(
                 "select count(pg_terminate_backend(pid)) from pg_stat_activity "
                 "where application_name like 'flowfabric%' and datname = current_database()"
@@ -252,7 +252,7 @@ async def test_a_killed_worker_is_recovered_by_another_with_a_higher_epoch(make_
 
     assert await first.end(signal.SIGKILL) == -signal.SIGKILL
 
-    assert await run.result(timeout=20) == "attempt 1, epoch 2"
+    assert await run.result(timeout=60) == "attempt 1, epoch 2"
     client = await app.client()
     attempts = await client.executions.attempts(run.id)
     assert [attempt.worker_id for attempt in attempts] == ["ada", "bob"]
@@ -307,9 +307,9 @@ async def test_a_worker_process_holds_at_most_three_connections(make_app, start_
 async def test_logs_are_lines_of_text(make_app, start_worker):
     app = shop(make_app)
     process = await start_worker(SHOP, "--worker-id", "ada")
-    await (await app.tasks["shop.shaky"].submit("secret-4711")).result(timeout=20)
+    await (await app.tasks["shop.shaky"].submit("secret-4711")).result(timeout=60)
     run = await app.tasks["shop.sleep"].submit(0.0)
-    await run.result(timeout=20)
+    await run.result(timeout=60)
     assert await process.end() == 0
 
     log = await process.log()
@@ -328,9 +328,9 @@ async def test_logs_are_lines_of_json_and_carry_no_payload(make_app, start_worke
         FLOWFABRIC_LEASE_TLL="5",
         FLOWFABRIC_UNHEARD_OF="1",
     )
-    await (await app.tasks["shop.shaky"].submit("secret-4711")).result(timeout=20)
+    await (await app.tasks["shop.shaky"].submit("secret-4711")).result(timeout=60)
     run = await app.tasks["shop.sleep"].submit(0.0)
-    await run.result(timeout=20)
+    await run.result(timeout=60)
     assert await process.end() == 0
 
     log = await process.log()

@@ -66,7 +66,7 @@ async def test_something_cancelled_inside_a_handler_is_a_failure_like_any_other(
 
     async with working(app):
         run = await clumsy.submit(1)
-        assert await run.result(timeout=20) == "done"
+        assert await run.result(timeout=60) == "done"
 
 
 async def test_a_handler_that_cancels_itself_is_tried_again(app):
@@ -81,7 +81,7 @@ async def test_a_handler_that_cancels_itself_is_tried_again(app):
 
     async with working(app):
         run = await hasty.submit()
-        assert await run.result(timeout=20) == "done"
+        assert await run.result(timeout=60) == "done"
 
 
 async def test_closing_the_app_lets_its_workers_finish_first(make_app):
@@ -117,7 +117,7 @@ async def test_a_foreign_namespace_reads_neither_attempts_nor_events(make_app):
     async with working(ours):
         run = await secret.submit()
         with pytest.raises(Exception, match="s3cr3t"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
 
     stranger, owner = await theirs.client(), await ours.client()
     assert await stranger.executions.attempts(run.id) == []
