@@ -1,4 +1,5 @@
-"""The fixtures of all tests that need a database; support/database.py tells how to use them."""
+"""The fixtures of all tests that need a database; support/database.py tells how to use them.
+support/surroundings.py tells where they run."""
 
 from __future__ import annotations
 
@@ -6,5 +7,17 @@ from support.clock import clock
 from support.cluster import cluster
 from support.database import conn, db, template
 from support.factories import engine, make
+from support.surroundings import nowhere, pytest_collection, pytest_sessionfinish
 
-__all__ = ["clock", "cluster", "conn", "db", "engine", "make", "template"]
+__all__ = [
+    "clock",
+    "cluster",
+    "conn",
+    "db",
+    "engine",
+    "make",
+    "nowhere",
+    "pytest_collection",
+    "pytest_sessionfinish",
+    "template",
+]

@@ -19,6 +19,7 @@ import asyncpg
 import pytest
 
 from flowfabric import App, FlowFabric, InvalidInput, SchemaMismatch, Unavailable
+from support.surroundings import chosen_binaries
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -281,7 +282,7 @@ def test_a_program_ends_without_a_warning(db, tmp_path, end):
         env={"PATH": os.environ["PATH"], "FLOWFABRIC_DATABASE_URL": db.url},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
 
     assert finished.returncode == 0, finished.stderr
@@ -296,10 +297,10 @@ def test_a_synchronous_program_with_a_server_of_its_own_ends_cleanly(project):
     finished = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "smoke.py"],
         cwd=project,
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], **chosen_binaries()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
 
     assert finished.returncode == 0, finished.stderr

@@ -19,6 +19,7 @@ import pytest
 from flowfabric import App
 from flowfabric.client import FlowFabric
 from support.processes import children_of, is_alive
+from support.surroundings import chosen_binaries
 from worker.apps import WorkerProcess
 
 SHOP = """
@@ -60,6 +61,7 @@ async def dev(folder: Path, db) -> AsyncIterator[Dev]:
             env={
                 "PATH": os.environ["PATH"],
                 "NO_COLOR": "1",
+                **chosen_binaries(),
                 **({"FLOWFABRIC_DATABASE_URL": url} if url else {}),
             },
             stdin=asyncio.subprocess.DEVNULL,
@@ -340,7 +342,7 @@ async def test_without_a_database_the_project_gets_its_own(dev):
         finished = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flowfabric", "submit", "shop:greet", '"Ada"', "--wait"),
             cwd=own,
-            env={"PATH": os.environ["PATH"]},
+            env={"PATH": os.environ["PATH"], **chosen_binaries()},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

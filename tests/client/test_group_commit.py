@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint, mint_for_key
 from support.database import Database
 from support.sabotage import unwitnessed
+from support.timing import is_ever_within
 from worker.waiting import eventually
 
 ROUTE = Route("default", "default", "tests.work")
@@ -65,15 +65,12 @@ async def test_concurrent_submits_share_statements(client, db):
 async def test_a_submit_while_idle_costs_one_statement_and_no_delay(client, db):
     await client.executions.submit(submission())
     before = statements(client)
-    times = []
     for _ in range(50):
-        started = monotonic()
         await client.executions.submit(submission())
-        times.append(monotonic() - started)
 
     assert statements(client) - before == 50
     # A timer of even a few milliseconds would show in the fastest of them.
-    assert min(times) < 0.005, sorted(times)[:5]
+    assert await is_ever_within(0.005, lambda: client.executions.submit(submission()), tries=1000)
 
 
 async def test_a_cancelled_caller_withdraws_what_has_not_left(client, db):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -261,6 +261,12 @@ async def check_the_hot_path(meter: Meter, routes: int = 1) -> None:
     # A repeat and a stale call are answered item by item, still by key.
     answers, work = await meter.of(engine.complete_many(leases, [b"1"] * N))
     assert {answer.word for answer in answers} == {"completed", "not_active"}
+    work.check({"execution_pkey": by_key(2 * N), "attempt_pkey": 0})
+
+    # What is not there, or locked by others, is looked up once more to tell which.
+    gone = [replace(lease, execution_id=uuid4()) for lease in leases]
+    answers, work = await meter.of(engine.renew_many(gone))
+    assert {answer.word for answer in answers} == {"not_found"}
     work.check({"execution_pkey": by_key(2 * N), "attempt_pkey": 0})
 
     results, work = await meter.of(engine.results([lease.execution_id for lease in leases]))

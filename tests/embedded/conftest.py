@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ import asyncpg
 import pytest
 
 from flowfabric import embedded
-from flowfabric.embedded import postmaster
+from flowfabric.embedded import binaries, postmaster
+from flowfabric.embedded.account import Account, caller
 from flowfabric.embedded.folder import Folder
+from support.programs import readable_by
 from support.signals import hear_ctrl_c
+from support.surroundings import chosen_binaries
 
 
 def _roomy_folder() -> str:
@@ -36,7 +40,11 @@ def _roomy_folder() -> str:
 
 
 TEMPORARY = _roomy_folder()
-SYSTEM_PYTHON = "/usr/bin/python3"
+# Ours may lie under root's home, where no other user gets to.
+SYSTEM_PYTHON = next(
+    (python for python in ("/usr/bin/python3", "/usr/local/bin/python3") if Path(python).exists()),
+    sys.executable,
+)
 
 SCRIPT = """
 import json, os, pathlib, sys
@@ -112,12 +120,6 @@ class Process:
         self.popen.stdout.close()
 
 
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("PG", "FLOWFABRIC_"))]:
-        monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that any user can enter; pytest's own is closed to all but its owner."""
@@ -173,13 +175,25 @@ def new_process(package: Path) -> Iterator[Callable[..., Process]]:
         *, uid: int | None = None, python: str | None = None, env: dict[str, str] | None = None
     ) -> Process:
         default = sys.executable if uid is None else SYSTEM_PYTHON
-        process = Process(package, uid=uid, python=python or default, env=env or {})
+        chosen = chosen_binaries()
+        if uid is not None:
+            chosen = _binaries_for(uid, chosen.get(binaries.VARIABLE))
+        process = Process(package, uid=uid, python=python or default, env=chosen | (env or {}))
         processes.append(process)
         return process
 
     yield new
     for process in processes:
         process.close()
+
+
+@pytest.fixture(params=["system", "wheel"])
+def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the programs come from, in this process and in those it is told to."""
+    if request.param == "system" and not list(binaries._system(caller())):
+        pytest.skip("this system has no PostgreSQL")
+    monkeypatch.setenv(binaries.VARIABLE, request.param)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -241,6 +255,14 @@ def wait_until() -> Callable[[Callable[[], Any]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+@cache
+def _binaries_for(uid: int, _choice: str | None) -> dict[str, str]:
+    """The programs that are chosen now, as a folder where that user can run them."""
+    user = Account(name=str(uid), uid=uid, gid=uid, switch=True)
+    found = binaries.find(user, data=Path("/nonexistent"), major=None)
+    return {binaries.VARIABLE: str(readable_by(user, found).folder)}
 
 
 def _destroy(project: Path) -> None:

@@ -26,6 +26,11 @@ def fake(folder: Path, version: str, *, initdb: str | None = None) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _no_choice(monkeypatch):
+    monkeypatch.delenv("FLOWFABRIC_PG_BINARIES", raising=False)
+
+
 @pytest.fixture
 def no_system(monkeypatch):
     monkeypatch.setattr(binaries, "_PATTERNS", ())
@@ -126,7 +131,7 @@ def test_data_is_started_by_the_major_version_that_made_it(new_project, monkeypa
         assert query(server.url, "SELECT 1") == 1
 
 
-def test_data_of_a_major_version_that_is_not_installed_is_left_alone(project, no_wheel):
+def test_data_of_a_major_version_that_is_not_installed_is_left_alone(project, no_system, no_wheel):
     version = project / ".flowfabric" / "postgres" / "data" / "PG_VERSION"
     version.write_text("17\n")
     with pytest.raises(embedded.MajorUnavailable) as caught:

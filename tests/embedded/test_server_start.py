@@ -15,14 +15,10 @@ import pytest
 from flowfabric import embedded
 
 
-@pytest.mark.parametrize(("source", "major"), [("system", ""), ("wheel", "18.")])
-def test_a_new_project_gets_a_server_that_asyncpg_reaches_by_its_url(
-    new_project, query, monkeypatch, source, major
-):
-    monkeypatch.setenv("FLOWFABRIC_PG_BINARIES", source)
+def test_a_new_project_gets_a_server_that_asyncpg_reaches_by_its_url(new_project, query, source):
     with embedded.start(new_project) as server:
         assert server.started
-        assert server.version.startswith(major)
+        assert server.version.startswith("18." if source == "wheel" else "")
         assert server.url.startswith("postgresql://flowfabric@/flowfabric?host=/")
         assert query(server.url, "SHOW server_version").startswith(server.version)
         assert query(server.url, "SELECT current_database() || ' ' || current_user") == (
@@ -64,18 +60,22 @@ def test_what_was_written_is_there_after_a_stop_and_the_next_start(project, quer
 def test_starting_again_takes_a_moment_and_joining_takes_none(new_project):
     project = new_project
 
-    def seconds(action):
-        began = time.perf_counter()
-        action()
-        return time.perf_counter() - began
-
-    def restart():
+    def use():
         embedded.start(project).release()
 
-    assert seconds(restart) < 5
-    assert min(seconds(restart) for _ in range(3)) < 0.6
+    def is_ever_within(seconds):
+        """Of ten times: a busy machine slows most of them down, a wait would slow all."""
+        for _ in range(10):
+            began = time.perf_counter()
+            use()
+            if time.perf_counter() - began < seconds:
+                return True
+        return False
+
+    use()
+    assert is_ever_within(0.6)
     with embedded.start(project):
-        assert min(seconds(restart) for _ in range(3)) < 0.1
+        assert is_ever_within(0.1)
 
 
 def test_a_project_may_have_any_name(folder, query):
@@ -161,6 +161,43 @@ def test_a_log_that_has_grown_long_is_put_aside(project, monkeypatch):
     assert (project / ".flowfabric" / "postgres.log.old").exists()
 
 
+@pytest.mark.parametrize("found", ["none", "open to all", "open to all, of a running server"])
+def test_nobody_else_may_read_the_log_and_the_record(project, monkeypatch, open_umask, found):
+    kept = project / ".flowfabric"
+    files = [kept / name for name in ("postgres.log", "postgres.log.old", "postgres.json")]
+    monkeypatch.setattr("flowfabric.embedded.folder._LARGEST_LOG", 10)
+    embedded.start(project).release()  # puts the long log aside
+
+    def open_to_all() -> None:
+        for file in files:
+            file.chmod(0o666)
+
+    if found == "none":
+        for file in files:
+            file.unlink()
+        embedded.start(project).release()
+    elif found == "open to all":
+        open_to_all()
+    with embedded.start(project):
+        if found.endswith("running server"):
+            open_to_all()
+            embedded.start(project).release()
+        assert {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in files} == {
+            file.name: "0o600" for file in files
+        }
+
+
+def test_no_file_is_closed_that_a_link_in_the_folder_leads_to(project, folder):
+    """Else the owner of a project that root works in could close any file of the machine."""
+    victim = folder / "victim"
+    victim.touch()
+    victim.chmod(0o644)
+    old = project / ".flowfabric" / "postgres.log.old"
+    old.symlink_to(victim)
+    embedded.start(project).release()
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o644
+
+
 def test_it_works_without_a_network(new_project, package):
     unshare = shutil.which("unshare")
     if not unshare or subprocess.run([unshare, "-n", "true"], check=False).returncode != 0:
@@ -173,6 +210,13 @@ def test_it_works_without_a_network(new_project, package):
         env=os.environ | {"PYTHONPATH": str(package)},
         check=True,
     )
+
+
+@pytest.fixture
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 def _pid(server: embedded.Server) -> int:

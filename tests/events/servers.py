@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import asyncpg
@@ -125,13 +126,15 @@ class Servers:
         self._folder = Path(tempfile.mkdtemp(prefix="ff-events-", dir=place))
         self._folder.chmod(0o755)
         self._servers: list[Server] = []
+        # Never used again: what a killed server leaves may not be gone yet.
+        self._numbers = count()
 
     def make(self, **settings: str) -> Server:
         """A running server with an empty log in the database `log`."""
         original = self._folder / "original"
         if not original.exists():
             self._initialise(original)
-        server = Server(self._folder / f"server{len(self._servers)}", settings)
+        server = Server(self._folder / f"server{next(self._numbers)}", settings)
         self._servers.append(server)
         _make_folder(server.folder)
         _run_as_server("cp", "-a", original / "data", server.data)
@@ -140,7 +143,7 @@ class Servers:
 
     def copy(self, server: Server) -> Server:
         """The files of a server that is stopped, as another one."""
-        copy = self.adopt(Server(self._folder / f"server{len(self._servers)}", server.settings))
+        copy = self.adopt(Server(self._folder / f"server{next(self._numbers)}", server.settings))
         _make_folder(copy.folder)
         _run_as_server("cp", "-a", server.data, copy.data)
         return copy

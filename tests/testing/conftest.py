@@ -13,6 +13,8 @@ from textwrap import dedent
 
 import pytest
 
+from support.surroundings import chosen_binaries
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -46,11 +48,11 @@ def suite(tmp_path: Path) -> Suite:
         finished = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *options],
             cwd=tmp_path,
-            env=kept | variables,
+            env=kept | chosen_binaries() | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=100,
+            timeout=280,
         )
         return Outcome(finished.returncode, finished.stdout)
 

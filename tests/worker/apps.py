@@ -16,6 +16,7 @@ import pytest
 from flowfabric import App
 from flowfabric.worker.worker import Worker
 from support.database import Database
+from support.surroundings import SERVERS, is_setting
 
 AppMaker = Callable[..., App]
 
@@ -23,10 +24,8 @@ AppMaker = Callable[..., App]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of whoever runs the tests reaches them."""
-    for name in [name for name in os.environ if name.startswith(("PG", "FLOWFABRIC_"))]:
-        if name != "FLOWFABRIC_TEST_DATABASE_URL":
-            monkeypatch.delenv(name)
-    monkeypatch.delenv("DATABASE_URL", raising=False)
+    for name in [name for name in os.environ if is_setting(name) and name not in SERVERS]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def app(make_app: AppMaker) -> App:
 
 
 @asynccontextmanager
-async def working(app: App, *, within: float = 20.0, **options: Any) -> AsyncIterator[Worker]:
+async def working(app: App, *, within: float = 60.0, **options: Any) -> AsyncIterator[Worker]:
     """A worker that runs during the block and is told to stop after it."""
     worker = await app.worker(**options)
     task = asyncio.create_task(worker.run())
@@ -67,12 +66,12 @@ class WorkerProcess:
         self.process = process
         self.pid = process.pid
 
-    async def end(self, number: int = signal.SIGTERM, *, within: float = 20.0) -> int:
+    async def end(self, number: int = signal.SIGTERM, *, within: float = 60.0) -> int:
         """Send a signal and wait for the end; returns the exit code."""
         self.process.send_signal(number)
         return await self.ended(within=within)
 
-    async def ended(self, *, within: float = 20.0) -> int:
+    async def ended(self, *, within: float = 60.0) -> int:
         return await asyncio.wait_for(self.process.wait(), within)
 
     async def log(self) -> str:
@@ -80,7 +79,7 @@ class WorkerProcess:
         assert self.process.stderr
         return (await self.process.stderr.read()).decode()
 
-    async def logged(self, text: str, *, within: float = 20.0) -> str:
+    async def logged(self, text: str, *, within: float = 60.0) -> str:
         """Wait for a line of its log that holds a text."""
         assert self.process.stderr
         async with asyncio.timeout(within):

@@ -11,8 +11,11 @@ import pytest
 
 from flowfabric import Context, ExecutionCancelled, ExecutionExpired
 from flowfabric.worker import heartbeat
+from support.timing import is_ever_within
 from worker.apps import working
 from worker.waiting import eventually
+
+LONG = timedelta(minutes=10)
 
 
 class Probe:
@@ -32,32 +35,36 @@ class Probe:
 
 @pytest.mark.parametrize("operation", ["cancel", "revoke"])
 async def test_a_running_handler_is_stopped_within_a_second(make_app, operation):
-    """The lease lives for 30 s and beats come every 10: it is the hint that does it."""
-    app, probe = make_app(), Probe()
+    """It is the hint that does it: a beat comes every 200 s."""
+    app, probe = make_app(lease_ttl=LONG), Probe()
 
     @app.task(max_reclaims=0)
     async def work() -> None:
         await probe.work()
 
-    run = await work.submit()
     client = await app.client()
-    async with working(app):
-        await asyncio.wait_for(probe.began.wait(), 10)
-        started = monotonic()
+
+    async def begin_and_stop() -> None:
+        probe.began.clear()
+        probe.stopped.clear()
+        run = await work.submit()
+        await asyncio.wait_for(probe.began.wait(), 30)
         if operation == "cancel":
             await client.executions.cancel(run.id, reason="stop", actor="ann")
         else:
             await client.leases.revoke(run.id, reason="stop", actor="ann")
-        await asyncio.wait_for(probe.stopped.wait(), 5)
-        assert monotonic() - started < 1.0
+        await asyncio.wait_for(probe.stopped.wait(), 30)
         if operation == "cancel":
             with pytest.raises(ExecutionCancelled):
-                await run.result(timeout=5)
+                await run.result(timeout=30)
+
+    async with working(app):
+        assert await is_ever_within(1.0, begin_and_stop)
 
 
 async def test_a_busy_worker_hears_it_as_well(make_app):
     """A worker that has no free slot does not listen for work, but for this it does."""
-    app, probe = make_app(), Probe()
+    app, probe = make_app(lease_ttl=LONG), Probe()
 
     @app.task
     async def work() -> None:
@@ -67,14 +74,12 @@ async def test_a_busy_worker_hears_it_as_well(make_app):
     client = await app.client()
     async with working(app, concurrency=1):
         await asyncio.wait_for(probe.began.wait(), 10)
-        started = monotonic()
         await asyncio.gather(*(client.executions.cancel(run.id) for run in runs))
-        await asyncio.wait_for(probe.stopped.wait(), 5)
-        assert monotonic() - started < 1.0
+        await asyncio.wait_for(probe.stopped.wait(), 30)
 
 
 async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
-    app = make_app()
+    app = make_app(lease_ttl=LONG)
     began, seen = asyncio.Event(), []
     loop = asyncio.get_running_loop()
 
@@ -90,10 +95,8 @@ async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
     client = await app.client()
     async with working(app):
         await asyncio.wait_for(began.wait(), 10)
-        started = monotonic()
         await client.executions.cancel(run.id)
-        await eventually(lambda: seen == [True])
-        assert monotonic() - started < 1.0
+        await eventually(lambda: seen == [True], within=20)
 
 
 async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
@@ -109,7 +112,7 @@ async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
     async with working(app):
         await asyncio.wait_for(probe.began.wait(), 10)
         await client.executions.cancel(run.id)
-        await asyncio.wait_for(probe.stopped.wait(), 5)
+        await asyncio.wait_for(probe.stopped.wait(), 30)
 
 
 async def test_an_attempt_that_takes_too_long_is_stopped(make_app):
@@ -123,7 +126,7 @@ async def test_an_attempt_that_takes_too_long_is_stopped(make_app):
     async with working(app):
         with pytest.raises(ExecutionExpired):
             await run.result(timeout=10)
-        await asyncio.wait_for(probe.stopped.wait(), 5)
+        await asyncio.wait_for(probe.stopped.wait(), 30)
 
 
 async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):
@@ -166,4 +169,4 @@ async def test_a_false_hint_stops_nobody(make_app, db):
         await asyncio.sleep(0.3)
         assert not probe.stopped.is_set()
         await client.executions.cancel(run.id)
-        await asyncio.wait_for(probe.stopped.wait(), 5)
+        await asyncio.wait_for(probe.stopped.wait(), 30)

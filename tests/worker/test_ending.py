@@ -153,7 +153,7 @@ async def test_something_cancelled_inside_a_handler_is_a_failure_like_any_other(
 
     async with working(app):
         run = await clumsy.submit(1)
-        assert await run.result(timeout=20) == "done"
+        assert await run.result(timeout=60) == "done"
 
 
 async def test_a_handler_that_cancels_itself_is_tried_again(app):
@@ -168,7 +168,7 @@ async def test_a_handler_that_cancels_itself_is_tried_again(app):
 
     async with working(app):
         run = await hasty.submit()
-        assert await run.result(timeout=20) == "done"
+        assert await run.result(timeout=60) == "done"
 
 
 async def test_closing_the_app_lets_its_workers_finish_first(make_app):
@@ -190,7 +190,7 @@ async def test_closing_the_app_lets_its_workers_finish_first(make_app):
     await asyncio.wait_for(started.wait(), 10)
     await asyncio.wait_for(app.close(), 20)
 
-    await asyncio.wait_for(working_on, 1)
+    await asyncio.wait_for(working_on, 30)
     assert await run.result(timeout=10) == "done"
 
 
@@ -204,7 +204,7 @@ async def test_a_foreign_namespace_reads_neither_attempts_nor_events(make_app):
     async with working(ours):
         run = await secret.submit()
         with pytest.raises(Exception, match="s3cr3t"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
 
     stranger, owner = await theirs.client(), await ours.client()
     assert await stranger.executions.attempts(run.id) == []

@@ -72,7 +72,9 @@ async def test_failures_are_repeated_at_growing_intervals():
         await eventually(lambda: len(failing.times) >= 5)
 
     pauses = [b - a for a, b in zip(failing.times, failing.times[1:], strict=False)]
-    assert pauses[3] > 2 * pauses[0]
+    # a busy machine makes a pause longer, never shorter
+    for pause, least in zip(pauses, (0.02, 0.04, 0.08, 0.16), strict=False):
+        assert pause >= 0.95 * least
 
 
 async def test_a_full_batch_is_followed_by_the_next_at_once():
@@ -82,7 +84,7 @@ async def test_a_full_batch_is_followed_by_the_next_at_once():
         first, last = passes.times[0], passes.times[3]
         await asyncio.sleep(0.05)
 
-    assert last - first < 1.0  # the cadence is a minute
+    assert last - first < 30  # the cadence is a minute
     assert len(passes.times) == 4
 
 

@@ -4,14 +4,15 @@ how processes take turns changing them.
     .flowfabric/
     ├── lock            held while a server is looked for, made, started or stopped
     ├── users/          one locked file per process that uses the server
-    ├── postgres.log    what the server says
-    ├── postgres.json   the record: where the two below are, if not here
+    ├── postgres.log    what the server says, mode 0600: it may quote statements
+    ├── postgres.json   the record: where the two below are, if not here; mode 0600
     ├── postgres/       data and socket, mode 0700, owned by the user who runs the server
     └── binaries/       a readable copy of the wheel's programs, if root needs one
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -56,6 +57,7 @@ class Folder:
         self.root = project.absolute() / NAME
         self.users = self.root / "users"
         self.log = self.root / "postgres.log"
+        self._old_log = self.root / "postgres.log.old"
         self._lock = self.root / "lock"
         self._record = self.root / "postgres.json"
         self.record = Record()
@@ -78,6 +80,8 @@ class Folder:
         descriptor = self.open(self._lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            for file in (self.log, self._old_log, self._record):
+                _close_to_others(file)
             self.record = self._read()
             yield
         finally:
@@ -140,7 +144,7 @@ class Folder:
         """Open one of this folder's files, created as its owner's, even by root."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             return os.open(path, flags)
         self._give_to_owner(descriptor)
@@ -150,7 +154,7 @@ class Folder:
         """Open the log at its end; a long one is put aside first."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > _LARGEST_LOG:
-                self.log.replace(self.log.with_suffix(".log.old"))
+                self.log.replace(self._old_log)
         descriptor = self.open(self.log, os.O_WRONLY | os.O_APPEND)
         os.lseek(descriptor, 0, os.SEEK_END)
         return descriptor
@@ -241,6 +245,24 @@ def sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _close_to_others(file: Path) -> None:
+    """Take from everybody but its owner what an open umask or an earlier version gave away."""
+    try:
+        # Not through a link: root may be working in a folder that belongs to somebody else.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return
+        raise
+    try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)
 

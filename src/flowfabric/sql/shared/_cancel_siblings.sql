@@ -64,7 +64,9 @@ begin
              select from ff.edge o
              where o.partition_key = p_partition_key and o.upstream_id = u.id
                and o.downstream_id = p_downstream_id and o.resolution = 'unsatisfied'
-               and case when o.group_no = p_group_no then true else false end) as has_ended,
+               and case when o.group_no = p_group_no then true else false end
+             -- else a plan of a small table reads the whole of it into a hash
+             offset 0) as has_ended,
            exists (
              select from ff.edge g
              join ff.edge_group y
@@ -74,7 +76,8 @@ begin
                and g.resolution = 'unsatisfied'
                and case when y.state = 'pending'
                          and (g.downstream_id, g.group_no) <> (p_downstream_id, p_group_no)
-                     then true else false end) as is_needed
+                     then true else false end
+             offset 0) as is_needed
     from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = u.id
     offset 0) x;

@@ -54,11 +54,13 @@ begin
         where x.partition_key = r.pk and x.route_id = r.route_id
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
           and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
+          -- `offset 0`: else a plan of a small table reads the whole of it into a hash
           and case when p_worker_id is null then true else not exists (
                 select from ff.grant g
                 where g.partition_key = x.partition_key and g.execution_id = x.execution_id
                   and case when g.expires_at > p_now and g.worker_id <> p_worker_id
-                        then true else false end) end
+                        then true else false end
+                offset 0) end
         order by x.rank, x.order_at, x.execution_id
         limit v_share
       ) e
@@ -95,7 +97,8 @@ begin
               select from ff.grant g
               where g.partition_key = e.partition_key and g.execution_id = e.execution_id
                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
-                      then true else false end) end
+                      then true else false end
+              offset 0) end
       order by e.rank, e.order_at, e.execution_id
       limit p_window
     ) m
@@ -116,7 +119,8 @@ begin
               select from ff.grant g
               where g.partition_key = e.partition_key and g.execution_id = e.execution_id
                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
-                      then true else false end) end
+                      then true else false end
+              offset 0) end
       order by e.rank, e.order_at, e.execution_id
       limit p_window
     ) m

@@ -79,7 +79,9 @@ begin
                       select from ff.execution x
                       where x.partition_key = s.pk and x.execution_id = s.id
                         and case when p_namespace is null then true
-                                 else x.namespace = p_namespace end)
+                                 else x.namespace = p_namespace end
+                      -- else a plan of a small table reads the whole of it into a hash
+                      offset 0)
                  then 'busy' else 'not_found' end
              when s.lease_id = s.row_lease_id then
                case when s.ownership <> 'leased'

@@ -68,11 +68,14 @@ begin
         and case when s.parent_id is null then true else not exists (
               select from ff.execution p
               where p.partition_key = p_partition_key and p.execution_id = s.parent_id
-                and p.phase <> 'terminal') end
+                and p.phase <> 'terminal'
+              -- else a plan of a small table reads the whole of it into a hash
+              offset 0) end
         and case when s.flow_id is null then true else not exists (
               select from ff.execution m
               where m.partition_key = p_partition_key and m.flow_id = s.flow_id
-                and m.phase <> 'terminal') end
+                and m.phase <> 'terminal'
+              offset 0) end
       order by s.execution_id
       limit p_limit - cardinality(doomed)
     )

@@ -39,7 +39,9 @@ begin
     select d.pk, d.namespace, d.key, d.scope = 'unfinished' and exists (
              select from ff.execution e
              where e.partition_key = d.pk and e.execution_id = d.execution_id
-               and e.phase <> 'terminal') as is_live
+               and e.phase <> 'terminal'
+             -- else a plan of a small table reads the whole of it into a hash
+             offset 0) as is_live
     from due d
     offset 0
   ),

@@ -62,12 +62,15 @@ begin
             when e.parent_id is not null and exists (
               select from ff.execution p
               where p.partition_key = p_partition_key and p.execution_id = e.parent_id
-                and p.phase <> 'terminal') then false
+                and p.phase <> 'terminal'
+              -- else a plan of a small table reads the whole of it into a hash
+              offset 0) then false
             when e.flow_id is null then true
             else not exists (
               select from ff.execution m
               where m.partition_key = p_partition_key and m.flow_id = e.flow_id
-                and m.phase <> 'terminal') end
+                and m.phase <> 'terminal'
+              offset 0) end
     order by e.trim_at
     limit p_limit
     for update skip locked);

@@ -43,7 +43,9 @@ begin
     and case when p_namespace is null then true else exists (
           select from ff.flow f
           where f.partition_key = b.partition_key and f.flow_id = b.flow_id
-            and f.namespace = p_namespace) end
+            and f.namespace = p_namespace
+          -- else a plan of a small table reads the whole of it into a hash
+          offset 0) end
   for update;
   if found then
     select e.public_state into v_row

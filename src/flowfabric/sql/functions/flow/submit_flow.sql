@@ -123,10 +123,13 @@ begin
       select u.n, u.delay, u.delayed_until, u.waits,
              row_number() over (partition by u.id order by u.n) as nth,
              exists (select from ff.execution e
-                     where e.partition_key = p_partition_key and e.execution_id = u.id)
+                     where e.partition_key = p_partition_key and e.execution_id = u.id
+                     -- else a plan of a small table reads the whole of it into a hash
+                     offset 0)
              or (v_has_gone and exists (
                select from ff.event v
-               where v.partition_key = p_partition_key and v.execution_id = u.id)) as is_taken
+               where v.partition_key = p_partition_key and v.execution_id = u.id
+               offset 0)) as is_taken
       from unnest(v_given.ids, v_given.delays, v_given.delayed_untils, v_waits)
         with ordinality u(id, delay, delayed_until, waits, n)) d
     where d.nth > 1 or d.is_taken or (d.waits and num_nonnulls(d.delay, d.delayed_until) > 0)

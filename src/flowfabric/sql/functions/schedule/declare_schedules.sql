@@ -92,7 +92,8 @@ begin
             then array['name', 'must be 1 to 240 bytes without whitespace or control characters']
           when u.id is null then array['schedule_id', 'must be a uuid']
           when not exists (select from ff.route r
-                           where r.route_id = u.route_id and r.namespace = p_namespace)
+                           where r.route_id = u.route_id and r.namespace = p_namespace
+                           offset 0)
             then array['route_id', 'must be a route registered in this namespace']
           when num_nonnulls(u.cron, u.every) <> 1
             then array['cron', 'must be given, or else every, not both']

@@ -1,0 +1,38 @@
+"""Name a Postgres that the tests do not use by default, as a value of FLOWFABRIC_PG_BINARIES.
+
+The two have different major versions: a sample of the tests runs on the other one, too (.ci/run).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from flowfabric.embedded import BinariesNotFound, MajorUnavailable, account, binaries
+
+NO_DATA = Path("/nonexistent")
+
+
+def main() -> int:
+    user = account.choose(NO_DATA)
+    used = binaries.find(user, data=NO_DATA, major=None)
+    # What a newcomer would choose comes first, then the older ones of the same place.
+    for major in (None, *reversed(binaries.SUPPORTED)):
+        for choice in ("wheel", "system"):
+            os.environ[binaries.VARIABLE] = choice
+            try:
+                found = binaries.find(user, data=NO_DATA, major=major)
+            except (BinariesNotFound, MajorUnavailable):
+                continue
+            if found.major != used.major:
+                print(choice if major is None else found.folder)
+                return 0
+    print(
+        f"there is no other Postgres than {used.version}: make test installs one", file=sys.stderr
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
