@@ -301,9 +301,14 @@ RUN_SCHEDULE = _function(
 )
 FORGET_SCHEDULE = _function("forget_schedule", "namespace app name", "outcome")
 
+UNBLOCK_EXECUTIONS = _function("unblock_executions", "partition_key limit", "handled due_in")
+
 TRIM_RETENTION = _function(
-    "trim_retention", "partition_key limit retention event_floor", "handled due_in"
+    "trim_retention",
+    "partition_key limit retention event_floor namespace lane tags after",
+    "handled due_in next_after",
 )
+TRIM_EXECUTIONS = _function("trim_executions", "partition_key limit", "handled due_in")
 TRIM_EVENTS = _function("trim_events", "partition_key limit", "handled due_in")
 TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
 
@@ -424,6 +429,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RETRY_EXECUTION,
     BLOCK_EXECUTION_FOR_ADMISSION,
     UNBLOCK_EXECUTION,
+    UNBLOCK_EXECUTIONS,
     EXPIRE_EXECUTIONS,
     RESOLVE_WAKES,
     CANCEL_SIBLINGS,
@@ -472,6 +478,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RUN_SCHEDULE,
     FORGET_SCHEDULE,
     TRIM_RETENTION,
+    TRIM_EXECUTIONS,
     TRIM_EVENTS,
     TRIM_KEYS,
 )

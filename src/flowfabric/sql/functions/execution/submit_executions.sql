@@ -101,7 +101,8 @@ begin
   v_has_body := v_has_body or p_policies is not null or p_tags is not null
                 or p_creators is not null or p_trace_contexts is not null
                 or p_task_versions is not null;
-  if v_is_suspect or v_closed is not null or array_position(p_route_ids, null) is not null
+  if v_is_suspect or v_closed is not null or array_ndims(p_route_ids) > 1
+     or array_position(p_route_ids, null) is not null
      or num_nonnulls(p_route_ids) = 0
      or num_nonnulls(p_payload_encodings, p_delays, p_delayed_untils, p_deadlines, p_deadline_ats,
                      p_policies, p_tags, p_creators, p_keys, p_with_parents, p_trace_contexts,

@@ -5,7 +5,7 @@
 -- by commas; a requirement that cannot be read is refused, because an empty one means "anyone".
 --
 -- Moves:    nothing
--- Refuses:  per item: invalid (field, problem) · WF402 route_collision
+-- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
 -- Locks:    none held: insert or nothing
 -- Replay:   the same item gives the same id
 drop function if exists ff.register_routes;
@@ -31,6 +31,11 @@ declare
   v_id      bigint;
   v_known   record;
 begin
+  if p_registered_by is null or p_registered_by = '' or octet_length(p_registered_by) > 256
+     or p_registered_by ~ '[\x01-\x1f\x7f]' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'registered_by', 'problem', 'must be 1 to 256 bytes without control characters'));
+  end if;
   for v_asked in
     select u.namespace, u.lane, u.task, u.capabilities, u.n::integer as n
     from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities)

@@ -224,6 +224,10 @@ create index execution_attention on ff.execution (partition_key, public_state, e
     'delayed', 'rate_limited', 'waiting_children', 'suspended', 'resumable', 'failed', 'cancelled',
     'expired', 'skipped');
 
+-- What waits for a capable worker, by what that worker has to be able to do.
+create index execution_unrouted on ff.execution (partition_key, route_id, execution_id)
+  where eligibility = 'blocked_by_route';
+
 -- Only what has a retention of its own enters; the rest is found by age, oldest first.
 create index execution_trim on ff.execution (partition_key, trim_at) where trim_at is not null;
 
