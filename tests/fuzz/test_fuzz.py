@@ -22,9 +22,9 @@ from support.factories import new_id
 from support.flows import make_flow
 
 SEED = 20260
-QUICK_LIGHT = 3
+QUICK_LIGHT = 2
 """Of the values of a parameter, in the quick run."""
-QUICK_HEAVY = 60
+QUICK_HEAVY = 30
 LONG_CALLS = 10_000
 
 AGAIN = {"40001", "40P01", "55P03"}
@@ -68,15 +68,16 @@ $$
 HEAVY = re.compile(r"0000\b|11000")
 
 WORDS = [
-    "''", "' '", r"E'\x01\x1b'", r"E'a\nb'", "'ä😀'", "'*'", "'{'", "'[]'", "'null'", "'{}'", "'NaN'",
-    "'infinity'", "'0'", "'-1'", "'1e400'", "'{\"a\": 1}'", r"""'{"a.b": "\u0000"}'""",
+    "''", "' '", r"E'\x01\x1b'", r"E'a\nb'", "'ä😀'", "'*'", "'{'", "'[]'", "'null'", "'{}'",
+    "'NaN'", "'infinity'", "'0'", "'-1'", "'1e400'", "'{\"a\": 1}'", r"""'{"a.b": "\u0000"}'""",
     r"""'{"a.b": "\ud800"}'""", """'{"a.b": {"c": []}}'""", "'\\'", "'%s'", "'ff1:0:1'",
     "repeat('x', 300)", "repeat('ä', 129)", "repeat('x', 10000000)", "repeat('[', 20000)",
     "repeat('{\"a.b\":', 20000)",
     """'{"retry_policy": {"max_retries": 1e400}}'""",
     """'{"retry_policy": {"max_retries": 3, "backoff": {"fixed": {"delay_ms": 1e300}}}}'""",
     """'{"timeout_policy": {"attempt_timeout_ms": 9223372036854775807}}'""",
-    """'{"retention_ms": -1}'""", """'{"max_replay_count": 1.5}'""", """'{"max_reclaim_count": []}'""",
+    """'{"retention_ms": -1}'""", """'{"max_replay_count": 1.5}'""",
+    """'{"max_reclaim_count": []}'""",
 ]  # fmt: skip
 
 # Hostile values by type, as SQL.
@@ -228,8 +229,11 @@ async def stage(db, engine, make) -> Stage:
     other = {"execution_id": str(new_id()), "name": "m", "route_id": route}
     graph = {
         "flow_id": str(new_id()), "flow_kind": "chain", "tags": {"a.b": "c"}, "creator": "me",
-        "nodes": [node, other], "edges": [{"from": 0, "to": 1, "group": 0, "data_passing_ref": "r"}],
-        "groups": [{"node": 1, "group": 0, "policy": {"kind": "any_of", "on_satisfied": "let_run"}}],
+        "nodes": [node, other],
+        "edges": [{"from": 0, "to": 1, "group": 0, "data_passing_ref": "r"}],
+        "groups": [
+            {"node": 1, "group": 0, "policy": {"kind": "any_of", "on_satisfied": "let_run"}}
+        ],
     }  # fmt: skip
 
     usual = {
@@ -416,9 +420,7 @@ async def test_good_arguments_are_good(conn, stage):
         call(function["name"], calls_of(stage, function)[0], {})
         for function in await conn.fetch(FUNCTIONS)
     ]
-    rows = await conn.fetch(
-        "select * from pg_temp.tried($1, '.')", [one.text for one in calls]
-    )
+    rows = await conn.fetch("select * from pg_temp.tried($1, '.')", [one.text for one in calls])
     assert [told(calls[row["n"] - 1], row["state"], row["message"]) for row in rows] == []
 
 

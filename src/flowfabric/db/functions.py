@@ -226,7 +226,7 @@ REVOKE_LEASE = _function(
 RECORD_STEPS = _function(
     "record_steps",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials kinds values encodings delays untils wait",
+    "positions sequentials kinds values encodings delays untils wait follows",
     "item outcome recorded_at until_at value encoding attempt_index detail",
 )
 LIST_STEPS = _function(

@@ -78,7 +78,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         50,
         lambda client, batch: client.executions.reconcile_siblings(limit=batch),
     ),
-    # Executions that wait for a capable worker, where the one that registered let not all of them go.
+    # What waits for a capable worker, where the one that registered did not let all of it go.
     Reconciler(
         "unblocker",
         timedelta(seconds=5),

@@ -565,9 +565,7 @@ async def test_reconcilers_trim_by_what_is_stored_and_have_no_say(clock, engine,
         ({"tags": "{}"}, set()),
     ],
 )
-async def test_only_those_of_a_namespace_a_lane_or_with_tags_go(
-    engine, filters, left, policy
-):
+async def test_only_those_of_a_namespace_a_lane_or_with_tags_go(engine, filters, left, policy):
     made = {}
     for name, changes in {
         "mail": {"route": await engine.register(lane="mail")},
@@ -596,15 +594,15 @@ async def test_a_filtered_trim_goes_on_behind_those_it_has_seen(engine):
     )
     after, seen = None, []
     while True:
-        handled, due_in, after = await engine.connection.fetchrow(
-            call, '{"team.name": "x"}', after
-        )
+        handled, due_in, after = await engine.connection.fetchrow(call, '{"team.name": "x"}', after)
         assert due_in is None
         seen.append(handled)
         if after is None:
             break
     assert seen == [2, 1]
-    assert await engine.connection.fetchval("select count(*) from ff.meta where name ~ 'trim_p'") == 0
+    assert (
+        await engine.connection.fetchval("select count(*) from ff.meta where name ~ 'trim_p'") == 0
+    )
 
 
 async def test_trimming_events_takes_a_sensible_limit(engine):

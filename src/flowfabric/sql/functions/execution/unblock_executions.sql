@@ -16,9 +16,11 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
+declare
+  v_now constant timestamptz := ff.now();
 begin
   perform ff._check_limit(p_limit);
-  handled := ff._unblock_routed(p_partition_key, p_limit, ff.now());
+  handled := ff._unblock_routed(p_partition_key, p_limit, v_now);
   return next;
 end;
 $$;

@@ -61,6 +61,9 @@ create table ff.execution (
   -- how many waits for runs there were
   wait_no              integer            not null default 0,
   ends_with_parent     boolean            not null default false,
+  -- it was given a payload, here or in its body; and it has a body
+  has_payload          boolean            not null default false,
+  has_body             boolean            not null default false,
   -- its end concerns another execution: one that waits for it, or a child that ends with it
   is_awaited           boolean            not null default false,
   -- it has ended, and an execution that waits for it has not been told yet
