@@ -39,6 +39,9 @@ LANES = {
     "newline": "a\nb",
     "surrogate": "a\ud800",
     "number": 5,
+    "list": [],
+    "dictionary": {},
+    "bytes": b"mail",
 }
 PRIORITIES = {"text": "high", "bool": True, "float": 1.5, "large": 2**31, "small": -(2**31) - 1}
 TAGS = {
@@ -133,9 +136,10 @@ def test_a_bad_option_is_refused_when_the_task_is_registered(field, value):
 
 @cases(
     {
-        "namespace": {"empty": "", "nul": "a\x00", "long": "x" * 257, "number": 1},
+        "namespace": {"empty": "", "nul": "a\x00", "long": "x" * 257, "number": 1, "list": []},
         "lane": LANES,
-        "task": {"empty": "", "nul": "a\x00", "long": "x" * 257, "space": "a b", "number": 1},
+        "task": {"empty": "", "nul": "a\x00", "long": "x" * 257, "space": "a b", "list": []},
+        "capabilities": {"set": {"gpu"}, "list": ["gpu"]},
     }
 )
 async def test_a_bad_route_is_refused_and_named(client, db, field, value):

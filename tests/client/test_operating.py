@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -66,12 +68,33 @@ async def test_the_retention_of_a_lane_is_set_and_cleared(client, clock):
     (claimed,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
     await client.executions.complete(claimed)
     await clock.advance(HOUR)
-    assert (await client.retention.trim())[0] == 1
+    assert (await client.retention.trim_executions())[0] == 1
     assert await client.executions.describe(claimed.id) is None
     await clock.advance(days=1)
     assert await client.retention.trim_events() == (1, None)
     assert await client.retention.trim_keys() == (0, None)
     assert (await client.lanes.set_retention("mail", None)).retention is None
+
+
+async def test_what_ended_is_trimmed_by_namespace_lane_and_tags(client):
+    ended = []
+    for tags in ({"team.name": "a"}, {"team.name": "b"}, {}):
+        one = replace(submission(), tags=tags)
+        await client.executions.submit(one)
+        await client.executions.cancel(one.id)
+        ended.append(one.id)
+    trim = partial(client.retention.trim, retention=timedelta(0))
+    assert await trim(namespace="other") == (0, None)
+    assert await trim(lane="other") == (0, None)
+    assert await trim(tags={"team.name": "b"}) == (1, None)
+    assert [id for id in ended if await client.executions.describe(id)] == [ended[0], ended[2]]
+    assert await trim(lane="mail", limit=1) == (1, timedelta(0))
+    assert await trim(lane="mail", limit=1) == (1, timedelta(0))
+    assert await trim(lane="mail", limit=1) == (0, None)
+    for field, value in (("lane", []), ("lane", ""), ("tags", {"bad": "key"}), ("namespace", "")):
+        with pytest.raises(InvalidInput) as refusal:
+            await trim(**{field: value})
+        assert refusal.value.field == field
 
 
 @pytest.mark.parametrize("operation", ["get", "pause", "resume", "drain", "disable"])

@@ -174,6 +174,10 @@ CORRUPTIONS = [
     ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set fired_count = 1, "
                        "last_at = next_at, last_id = (select execution_id from ff.execution); "
                        "update ff.execution set namespace = 'another'"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set next_at = 'infinity'"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set next_at = next_at + '60 years'"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set cron = null, every = '1 h', "
+                       "anchor_at = next_at, next_at = next_at + interval '2 h'"),
     ("J01", "asleep", "update ff.step set execution_id = gen_random_uuid()"),
     ("J01", "asleep", "update ff.step set epoch = 5"),
     ("J01", "asleep", "update ff.step set attempt_index = 1"),
@@ -196,6 +200,23 @@ CORRUPTIONS = [
                        "parent_id = gen_random_uuid()"),
     ("C03", "waiting", "update ff.execution set ends_with_parent = true, "
                        "parent_id = execution_id"),
+    ("C05", "waiting", "update ff.execution set parent_id = gen_random_uuid()"),
+    ("C05", "completed", "update ff.execution set parent_id = gen_random_uuid()"),
+    ("C05", "waiting", "update ff.execution set parent_id = execution_id"),
+    ("L05", "completed", "update ff.execution set epoch = 0"),
+    ("L05", "reclaimed", "update ff.execution set epoch = 1"),
+    ("O02", "completed", "update ff.execution set epoch = 0"),
+    ("O02", "revoked", "update ff.execution set epoch = epoch - 1"),
+    ("O02", "interrupted", "update ff.execution set epoch = epoch - 1"),
+    ("S11", "waiting", "update ff.execution set payload = null"),
+    ("S11", "leased", "update ff.execution set payload = null"),
+    ("S11", "completed", "update ff.execution set payload = null"),
+    ("S11", "retried", "delete from ff.execution_body"),
+    ("O07", "waiting", "update ff.event set namespace = 'another'"),
+    ("O07", "completed", "update ff.event set namespace = 'another' where kind = 'completed'"),
+    ("O08", "waiting", "update ff.execution set rank = 17"),
+    ("O08", "completed", "update ff.execution set rank = 17"),
+    ("O08", "leased", "update ff.event set detail = '{\"priority\": 3}' where version = 1"),
 ]  # fmt: skip
 
 
@@ -207,7 +228,7 @@ def corrupted(corruption):
 def test_every_invariant_has_a_corruption():
     lasting = {check.name for check in invariants() if not check.is_eventual}
     flows = {name for name in lasting if name.startswith("F")}  # in test_flow_invariants.py
-    assert {name for name, _, _ in CORRUPTIONS} | {"D01"} == lasting - flows
+    assert {name for name, _, _ in CORRUPTIONS} | {"D01", "J02"} == lasting - flows
 
 
 async def found(db):
@@ -336,3 +357,58 @@ async def test_a_submission_that_is_told_twice_is_no_new_life(db, conn, make):
             "route_id, namespace, occurred_at from ff.event where kind = 'submitted'"
         )
     assert "O04" in await found(db)
+
+
+async def test_a_payload_that_is_missing_from_the_body_is_found(db, conn, engine):
+    db.leave_broken("planted")
+    await engine.submit(payload=b"x" * 300)
+    await engine.submit(payload=b"x", trace="{}")
+    await engine.submit(payload=None, tags={"team.name": "x"})
+    assert await found(db) == set()
+    for damage in ("update ff.execution_body set payload = null", "delete from ff.execution_body"):
+        async with unwitnessed(conn):
+            await conn.execute(damage)
+        rows = [row["problem"] for row in await db.broken_invariants() if row["name"] == "S11"]
+        part = "payload" if "update" in damage else "body"
+        assert rows == [f"waiting, and its {part} is missing"] * (2 if part == "payload" else 3)
+
+
+async def test_a_changed_priority_is_the_one_of_its_last_event(db, conn, engine):
+    db.leave_broken("planted")
+    one = await engine.submit(priority=70)
+    assert await found(db) == set()
+    await engine.change_priority(one.id, 5)
+    await engine.change_priority(one.id, 0)
+    assert await found(db) == set()
+    async with unwitnessed(conn):
+        await conn.execute("update ff.execution set rank = 9000 - 70")
+    assert await found(db) == {"O08"}
+
+
+async def test_a_child_of_a_trimmed_parent_is_no_orphan(db, conn, clock, engine):
+    parent = await engine.submit(policy={"retention_ms": 1000})
+    lease = await engine.take(parent.id)
+    child = await engine.submit(parent=parent.id)
+    await engine.complete(lease)
+    await clock.advance(seconds=2)
+    assert await conn.fetchval("select handled from ff.trim_executions(0::smallint)") == 1
+    assert await found(db) == set()
+    assert (await engine.row(child.id))["parent_id"] == parent.id
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "delete from ff.step where position = 1",
+        "update ff.step set position = 9 where position = 1",
+        "update ff.step set follows = 7 where position = 2",
+    ],
+)
+async def test_a_gap_in_the_steps_is_found(db, conn, engine, make, damage):
+    db.leave_broken("planted")
+    lease = (await make.execution("leased")).lease
+    for position, name in enumerate("abc"):
+        await engine.record(lease, name=name, position=position, follows=position - 1)
+    assert await found(db) == set()
+    await conn.execute(damage)
+    assert await found(db) == {"J02"}

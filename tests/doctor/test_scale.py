@@ -154,6 +154,10 @@ CORRUPTIONS = {
     "'w-1', now(), now() + interval '10 s' from ff.execution where {at}",
     "D01": "update ff.execution set namespace = 'another' where {at}",
     "K01": "update ff.execution set trim_at = now() where {at}",
+    "S11": "update ff.execution set has_payload = true, payload = null where {at}",
+    "O07": "update ff.event set namespace = 'another' where version = 1 and {at}",
+    "O08": "update ff.execution set rank = 17 where {at}",
+    "C05": "update ff.execution set parent_id = gen_random_uuid() where {at}",
 }
 # By the number of the flow; {member} is its last one, which waits for three.
 FLOW_CORRUPTIONS = {
@@ -257,7 +261,7 @@ async def test_a_million_executions(bare, plain, working, capsys):
     planted = {}
     for number, (name, corruption) in enumerate(CORRUPTIONS.items(), start=1):
         # Those with a second attempt, and with a key for D01.
-        n = number * (9_000 if name == "D01" else 45_000)
+        n = number * (9_000 if name == "D01" else 40_000)
         id = await plain.fetchval(f"select {ID} from (select $1::integer as n) x", n)
         statement = corruption.format(at=f"execution_id = '{id}'")
         tag = await plain.execute(statement)

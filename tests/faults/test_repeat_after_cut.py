@@ -621,6 +621,22 @@ async def _trim(stage: Stage) -> Any:
     return (await stage.client.retention.trim())[0]
 
 
+async def _trim_executions(stage: Stage) -> Any:
+    return (await stage.client.retention.trim_executions())[0]
+
+
+async def _blocked_by_route(stage: Stage) -> None:
+    """Blocked although a worker that can run it is there."""
+    await stage.client.workers.register(worker_id="worker", worker_instance_id=stage.instance)
+    one = stage.submission()
+    await stage.client.executions.submit(one)
+    await stage.client.executions.block_for_admission(one.id, "waiting_for_capable_worker")
+
+
+async def _unblock_all(stage: Stage) -> Any:
+    return (await stage.client.executions.unblock_all())[0]
+
+
 async def _trimmed(stage: Stage) -> None:
     await _ended(stage)
     assert await _trim(stage) == 3
@@ -1245,6 +1261,22 @@ SCENARIOS = (
         ("execution",),
     ),
     Scenario("trim", "trim_retention", _ended, _trim, ("attempt", "event_trim"), is_sweep=True),
+    Scenario(
+        "trim what is over",
+        "trim_executions",
+        _ended,
+        _trim_executions,
+        ("attempt", "event_trim"),
+        is_sweep=True,
+    ),
+    Scenario(
+        "unblock those with a capable worker",
+        "unblock_executions",
+        _blocked_by_route,
+        _unblock_all,
+        ("execution",),
+        is_sweep=True,
+    ),
     Scenario("trim events", "trim_events", _trimmed, _trim_events, ("event_trim",), is_sweep=True),
     Scenario("trim keys", "trim_keys", _over, _trim_keys, ("idempotency_key",), is_sweep=True),
     Scenario(

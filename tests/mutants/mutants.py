@@ -343,7 +343,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "what was replayed meanwhile is trimmed",
-        "functions/execution/trim_retention.sql",
+        "shared/_trim_ended.sql",
         "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[replay]",
         ("    for update skip locked);", "    );"),
     ),

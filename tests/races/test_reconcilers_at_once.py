@@ -98,6 +98,16 @@ async def _all_ended(engine: Engine, clock: Clock) -> None:
         )
 
 
+async def _without_worker(engine: Engine, clock: Clock) -> None:
+    """Blocked although a worker that can run them is there."""
+    await engine.connection.execute(
+        "select ff.register_worker('test', 'pool', 'pool-1', null, null, '{}', '1 hour')"
+    )
+    await _submitted(engine)
+    for row in await engine.rows():
+        await engine.block(row["execution_id"], "waiting_for_capable_worker")
+
+
 async def _granted(engine: Engine, clock: Clock) -> None:
     await _submitted(engine)
     for row in await engine.rows():
@@ -161,6 +171,10 @@ WORK: dict[str, tuple[Prepare, str]] = {
     "cancel_backlog": (
         _flow_cancelled,
         "select count(*) from ff.event where kind = 'cancelled'",
+    ),
+    "unblocker": (
+        _without_worker,
+        "select count(*) from ff.execution where eligibility = 'eligible_now'",
     ),
     "grant_reaper": (_granted, f"select {N} - count(*) from ff.grant"),
     "retention_trimmer": (_ended_long_ago, f"select {N} - count(*) from ff.execution"),

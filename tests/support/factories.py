@@ -169,6 +169,7 @@ class Step:
     encoding: str | None = None
     delay: timedelta | None = None
     until: datetime | None = None
+    follows: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -664,7 +665,7 @@ class Engine:
             "p_names => $7::text[], p_occurrences => $8::integer[], p_positions => $9::integer[], "
             "p_sequentials => $10::boolean[], p_kinds => $11::text[], p_values => $12::bytea[], "
             "p_encodings => $13::text[], p_delays => $14::interval[], "
-            "p_untils => $15::timestamptz[], p_wait => $16)",
+            "p_untils => $15::timestamptz[], p_follows => $16::integer[], p_wait => $17)",
             *self._fences([lease for lease, _ in items]),
             *([getattr(step, field.name) for _, step in items] for field in fields(Step)),
             wait,

@@ -679,6 +679,10 @@ class Model(Flows):
                 return Answer("parent_ended")
             parent.is_awaited = True
             self.touched.add(parent.execution_id)
+        elif item.parent_id is not None and (
+            item.parent_id not in there or self._find(namespace, item.parent_id) is None
+        ):
+            return Answer("duplicate", {"id": item.id}) if is_repeat else Answer("parent_ended")
         key = self.keys.get((namespace, item.key)) if item.key is not None else None
         if key is not None and self._holds(key):
             if key.fingerprint != item.fingerprint:

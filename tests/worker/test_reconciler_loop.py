@@ -114,6 +114,7 @@ async def test_d47_the_reconcilers_of_a_worker_are_these():
         "edge_cancel_dispatcher": 1.0,
         "edge_cancel_reconciler": 10.0,
         "cancel_backlog": 15.0,
+        "unblocker": 5.0,
         "grant_reaper": 5.0,
         "retention_trimmer": 60.0,
         "event_trimmer": 60.0,

@@ -18,6 +18,7 @@ from flowfabric.core.execution import (
     Route,
     Submission,
     Submitted,
+    check_lane,
     check_tags,
     check_text,
 )
@@ -139,6 +140,8 @@ class Task(Generic[P, R, T]):
         options = replace(
             self._options, **{name: value for name, value in given.items() if value is not None}
         )
+        if lane is not None:
+            check_lane(lane)
         if options.delay is not None and options.delayed_until is not None:
             raise InvalidInput(
                 field="delayed_until", problem="does not go with a delay: give one of them"

@@ -224,6 +224,13 @@ class Executions(ExecutionReads, ExecutionControl):
         row = (await self._database.call(functions.PROMOTE_DELAYED, partition, limit))[0]
         return row["handled"], row["due_in"]
 
+    async def unblock_all(
+        self, *, partition: int = 0, limit: int = 500
+    ) -> tuple[int, timedelta | None]:
+        """Let go what is blocked for want of a capable worker, once there is one."""
+        row = (await self._database.call(functions.UNBLOCK_EXECUTIONS, partition, limit))[0]
+        return row["handled"], row["due_in"]
+
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
         group = _submit_group(submission)
         batcher = self._submits.get(group)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import timedelta
+from uuid import UUID
 
+from flowfabric.core.execution import check_lane, check_tags
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 
@@ -17,6 +21,14 @@ class Retention:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def trim_executions(
+        self, *, partition: int = 0, limit: int = 500
+    ) -> tuple[int, timedelta | None]:
+        """Delete executions that ended longer ago than their policy or their lane says, else 30
+        days. Their events stay 24 hours after their end."""
+        row = (await self._database.call(functions.TRIM_EXECUTIONS, partition, limit))[0]
+        return row["handled"], row["due_in"]
+
     async def trim(
         self,
         *,
@@ -24,15 +36,34 @@ class Retention:
         limit: int = 500,
         retention: timedelta = DEFAULT_RETENTION,
         event_floor: timedelta = EVENT_FLOOR,
+        namespace: str | None = None,
+        lane: str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> tuple[int, timedelta | None]:
         """Delete executions that ended longer ago than their policy, their lane or `retention`
-        says. Their events stay `event_floor` after their end."""
-        row = (
-            await self._database.call(
-                functions.TRIM_RETENTION, partition, limit, retention, event_floor
-            )
-        )[0]
-        return row["handled"], row["due_in"]
+        says: all of them, or those of a namespace, in a lane, with all of these tags. Their events
+        stay `event_floor` after their end."""
+        if lane is not None:
+            check_lane(lane)
+        if tags is not None:
+            check_tags(tags)
+        found = json.dumps(dict(tags)) if tags else None
+        handled = 0
+        after: UUID | None = None
+        while True:
+            row = (
+                await self._database.call(
+                    functions.TRIM_RETENTION, partition, limit - handled, retention, event_floor,
+                    namespace, lane, found, after,
+                )
+            )[0]  # fmt: skip
+            handled += row["handled"]
+            after = row["next_after"]
+            # Without a filter the engine knows where to go on.
+            if after is None:
+                return handled, row["due_in"]
+            if handled >= limit:
+                return handled, timedelta(0)
 
     async def trim_events(
         self, *, partition: int = 0, limit: int = 500

@@ -107,6 +107,7 @@ class Steps:
             [step.delay for _, step in batch],
             [step.until for _, step in batch],
             wait,
+            [step.follows for _, step in batch],
             patience=SETTLE_PATIENCE_SECONDS,
         )
         found: Answers = [BUSY] * len(batch)

@@ -47,6 +47,17 @@ class Route:
     task: str
     capabilities: frozenset[str] = frozenset()
 
+    def __hash__(self) -> int:
+        try:
+            return hash((self.namespace, self.lane, self.task, self.capabilities))
+        except TypeError:
+            # Routes are looked up before they are checked; what cannot be is no name.
+            self.check()
+            raise InvalidInput(
+                field="capabilities",
+                problem=f"must be a frozenset of text, not {type(self.capabilities).__name__}",
+            ) from None
+
     def check(self) -> None:
         """Refuse names that the engine would refuse, before anything is sent."""
         check_name("namespace", self.namespace)

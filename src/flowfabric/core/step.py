@@ -29,6 +29,8 @@ class Step:
     # A sleep has one of them: from now by the database's clock, or a moment.
     delay: timedelta | None = None
     until: datetime | None = None
+    # The highest position known to be recorded when it was started, -1 for none.
+    follows: int | None = None
 
     def check(self) -> None:
         """Refuse what the engine would refuse, naming the field, before anything is sent."""

@@ -231,7 +231,7 @@ REVOKE_LEASE = _function(
 RECORD_STEPS = _function(
     "record_steps",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials kinds values encodings delays untils wait",
+    "positions sequentials kinds values encodings delays untils wait follows",
     "item outcome recorded_at until_at value encoding attempt_index detail",
 )
 LIST_STEPS = _function(
@@ -306,9 +306,14 @@ RUN_SCHEDULE = _function(
 )
 FORGET_SCHEDULE = _function("forget_schedule", "namespace app name", "outcome")
 
+UNBLOCK_EXECUTIONS = _function("unblock_executions", "partition_key limit", "handled due_in")
+
 TRIM_RETENTION = _function(
-    "trim_retention", "partition_key limit retention event_floor", "handled due_in"
+    "trim_retention",
+    "partition_key limit retention event_floor namespace lane tags after",
+    "handled due_in next_after",
 )
+TRIM_EXECUTIONS = _function("trim_executions", "partition_key limit", "handled due_in")
 TRIM_EVENTS = _function("trim_events", "partition_key limit", "handled due_in")
 TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
 
@@ -482,6 +487,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RETRY_EXECUTION,
     BLOCK_EXECUTION_FOR_ADMISSION,
     UNBLOCK_EXECUTION,
+    UNBLOCK_EXECUTIONS,
     EXPIRE_EXECUTIONS,
     RESOLVE_WAKES,
     CANCEL_SIBLINGS,
@@ -530,6 +536,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RUN_SCHEDULE,
     FORGET_SCHEDULE,
     TRIM_RETENTION,
+    TRIM_EXECUTIONS,
     TRIM_EVENTS,
     TRIM_KEYS,
     DESCRIBE_EXECUTION,

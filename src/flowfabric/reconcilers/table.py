@@ -78,6 +78,13 @@ RECONCILERS: tuple[Reconciler, ...] = (
         50,
         lambda client, batch: client.executions.reconcile_siblings(limit=batch),
     ),
+    # What waits for a capable worker, where the one that registered did not let all of it go.
+    Reconciler(
+        "unblocker",
+        timedelta(seconds=5),
+        500,
+        lambda client, batch: client.executions.unblock_all(limit=batch),
+    ),
     Reconciler(
         "grant_reaper",
         timedelta(seconds=5),
@@ -89,7 +96,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         "retention_trimmer",
         timedelta(seconds=60),
         500,
-        lambda client, batch: client.retention.trim(limit=batch),
+        lambda client, batch: client.retention.trim_executions(limit=batch),
     ),
     Reconciler(
         "event_trimmer",

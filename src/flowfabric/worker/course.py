@@ -220,10 +220,13 @@ class Course:
             position=entry.position,
             is_sequential=entry.is_sequential,
             kind=kind or entry.kind,
+            follows=entry.follows,
             **facts,
         )
         record = await self._persist(lambda: self._host.client.steps.record(self._claimed, step))
         self._seen = (record.recorded_at, monotonic())
+        if self._journal is not None:
+            self._journal.recorded(entry)
         return record
 
     async def progress(self, percent: int | None, message: str | None) -> None:

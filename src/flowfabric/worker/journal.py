@@ -21,7 +21,7 @@ class Mismatch(Exception):
 class Entry:
     """A step that this run has started: where it stands, and what an earlier run recorded."""
 
-    __slots__ = ("is_sequential", "kind", "name", "occurrence", "position", "record")
+    __slots__ = ("follows", "is_sequential", "kind", "name", "occurrence", "position", "record")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Entry:
         is_sequential: bool,
         kind: StepKind,
         record: StepRecord | None,
+        follows: int,
     ) -> None:
         self.name = name
         self.occurrence = occurrence
@@ -38,6 +39,7 @@ class Entry:
         self.is_sequential = is_sequential
         self.kind = kind
         self.record = record
+        self.follows = follows
 
 
 class Journal:
@@ -62,6 +64,9 @@ class Journal:
         self._next = 0
         # Whether steps beside the handler's own have taken the next position.
         self._is_beside = False
+        # The highest position that is known to be recorded: whoever looks at the journal later can
+        # tell that something is missing from it.
+        self._last = -1
 
     def begin(self, name: str, kind: StepKind, *, is_own: bool, is_alone: bool) -> Entry:
         """Start a step: of the handler's own flow or beside it, alone or with others in flight."""
@@ -81,7 +86,14 @@ class Journal:
         self._occurrences[name] = occurrence + 1
         self._next = position + 1 if is_own else position
         self._is_beside = not is_own
-        return Entry(name, occurrence, position, is_own and is_alone, kind, record)
+        follows = self._last
+        if record is not None:
+            self._last = max(follows, record.position)
+        return Entry(name, occurrence, position, is_own and is_alone, kind, record, follows)
+
+    def recorded(self, entry: Entry) -> None:
+        """A step that this run has started is written down."""
+        self._last = max(self._last, entry.position)
 
     @property
     def unreached(self) -> StepRecord | None:

@@ -524,6 +524,12 @@ async def test_four_at_once_trim_the_events_once(db, clock, engine, make):
         ("retention", {"retention": timedelta(days=40_000)}),
         ("event_floor", {"event_floor": None}),
         ("event_floor", {"event_floor": timedelta(seconds=-1)}),
+        ("partition_key", {"partition_key": None}),
+        ("partition_key", {"partition_key": 1}),
+        ("namespace", {"namespace": ""}),
+        ("lane", {"lane": ""}),
+        ("tags", {"tags": "[]"}),
+        ("after", {"after": UUID(int=1)}),
     ],
 )
 async def test_a_trim_that_makes_no_sense_is_refused(engine, make, field, arguments):
@@ -531,6 +537,74 @@ async def test_a_trim_that_makes_no_sense_is_refused(engine, make, field, argume
     with refused("WF001", field=field):
         await trim(engine, **arguments)
     assert len(await ids(engine)) == 1
+    assert await engine.connection.fetchval("select count(*) from ff.meta where name ~ 'trim'") == 0
+
+
+async def test_reconcilers_trim_by_what_is_stored_and_have_no_say(clock, engine, make):
+    await clock.freeze()
+    await make.execution("completed", policy={"retention_ms": HOUR.total_seconds() * 1000})
+    await make.execution("completed")
+    trim = "select handled, due_in from ff.trim_executions(p_partition_key => 0::smallint)"
+    for passed, gone in ((HOUR, 1), (MONTH - HOUR * 2, 0), (HOUR * 2, 1)):
+        await clock.advance(passed)
+        assert tuple(await engine.connection.fetchrow(trim)) == (gone, None)
+    for arguments in ("null", "1::smallint", "0::smallint, 0", "0::smallint, null"):
+        with refused("WF001"):
+            await engine.connection.execute(f"select ff.trim_executions({arguments})")
+
+
+@pytest.mark.parametrize("policy", [None, {"retention_ms": 0}], ids=["by the walk", "by its time"])
+@pytest.mark.parametrize(
+    ("filters", "left"),
+    [
+        ({"namespace": "test"}, {"foreign"}),
+        ({"namespace": "foreign"}, {"mail", "tagged", "plain"}),
+        ({"namespace": "nowhere"}, {"mail", "tagged", "plain", "foreign"}),
+        ({"lane": "mail"}, {"tagged", "plain", "foreign"}),
+        ({"lane": "mail", "namespace": "foreign"}, {"mail", "tagged", "plain", "foreign"}),
+        ({"tags": '{"team.name": "x"}'}, {"mail", "plain", "foreign"}),
+        ({"tags": '{"team.name": "y"}'}, {"mail", "tagged", "plain", "foreign"}),
+        ({"tags": "{}"}, set()),
+    ],
+)
+async def test_only_those_of_a_namespace_a_lane_or_with_tags_go(engine, filters, left, policy):
+    made = {}
+    for name, changes in {
+        "mail": {"route": await engine.register(lane="mail")},
+        "tagged": {"tags": {"team.name": "x", "team.size": "3"}},
+        "plain": {},
+        "foreign": {},
+    }.items():
+        where = engine.within("foreign") if name == "foreign" else engine
+        made[name] = (await where.submit(policy=policy, **changes)).id
+        assert (await where.cancel(made[name])).word == "cancelled"
+    trimmed = await trim_all(engine, retention=timedelta(0), **filters)
+    assert {name for name, id in made.items() if id in await ids(engine)} == left
+    assert trimmed == len(made) - len(left)
+
+
+async def test_a_filtered_trim_goes_on_behind_those_it_has_seen(engine):
+    """The walk of all is somewhere else, and stays there."""
+    items = [Item(tags={"team.name": "x"} if n % 1000 == 999 else None) for n in range(3000)]
+    for start in range(0, 3000, 1000):
+        await engine.submit_many(items[start : start + 1000])
+    while leases := await engine.claim(limit=500):
+        await engine.complete_many(leases, [b"1"] * len(leases))
+    call = (
+        "select handled, due_in, next_after from ff.trim_retention(p_partition_key => 0::smallint, "
+        "p_retention => interval '0', p_tags => $1, p_after => $2)"
+    )
+    after, seen = None, []
+    while True:
+        handled, due_in, after = await engine.connection.fetchrow(call, '{"team.name": "x"}', after)
+        assert due_in is None
+        seen.append(handled)
+        if after is None:
+            break
+    assert seen == [2, 1]
+    assert (
+        await engine.connection.fetchval("select count(*) from ff.meta where name ~ 'trim_p'") == 0
+    )
 
 
 async def test_trimming_events_takes_a_sensible_limit(engine):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import pytest
+
 from support.factories import refused
 
 GOOD = ("team", "mail", "mail.send", "")
@@ -161,6 +163,16 @@ async def test_what_is_just_within_the_limits_is_accepted(engine):
         ]
     )
     assert {row["outcome"] for row in rows} == {"registered"}
+
+
+@pytest.mark.parametrize("name", [None, "", "x" * 257, "a\nb"])
+async def test_whoever_registers_has_a_name(db, name):
+    with refused("WF001", field="registered_by"):
+        await db.fetch(
+            "select * from ff.register_routes('{t}', '{l}', '{w}', '{}', p_registered_by => $1)",
+            name,
+        )
+    assert await db.fetchval("select count(*) from ff.lane") == 0
 
 
 async def test_a_refused_item_harms_no_other(db, engine):

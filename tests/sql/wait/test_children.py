@@ -210,6 +210,21 @@ async def test_the_rest_of_a_batch_is_stored(engine, make):
     assert [answer.word for answer in answers] == ["parent_ended", *["created"] * 3]
 
 
+async def test_a_child_that_does_not_end_with_its_parent_has_one_all_the_same(engine, make):
+    """One that is there, whatever its state, and of the child's namespace."""
+    parent = await make.execution("completed")
+    child = await engine.submit(parent=parent.id)
+    assert child.word == "created"
+    loner = new_id()
+    for foreign in (
+        await engine.submit(parent=new_id()),
+        await engine.submit(id=loner, parent=loner),
+        await engine.within("foreign").submit(parent=parent.id),
+    ):
+        assert (foreign.word, list(foreign.detail)) == ("parent_ended", ["parent_id"])
+    assert (await engine.submit(id=child.id, parent=new_id())).word == "duplicate"
+
+
 async def test_a_parent_that_is_locked_makes_its_children_busy(db, engine, make):
     parent = await make.execution("leased")
     other = Engine(await db.connect())

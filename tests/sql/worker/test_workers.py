@@ -427,3 +427,56 @@ async def test_the_leases_of_another_tenant_are_left_alone(engine, make):
     assert await expire_leases_of(engine.within("other"), "pool-1") == 0
     with refused("WF001", field="worker_instance_id"):
         await expire_leases_of(engine, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_capable"),
+    [
+        ({"capabilities": ["gpu", "more"]}, True),
+        ({"capabilities": ["gpu"], "namespace": ""}, True),
+        ({"capabilities": ["gpu"], "lanes": ["default"], "tasks": None}, True),
+        ({"capabilities": ["cpu"]}, False),
+        ({"capabilities": ["gpu"], "namespace": "foreign"}, False),
+        ({"capabilities": ["gpu"], "lanes": ["mail"]}, False),
+        ({"capabilities": ["gpu"], "tasks": ["other"]}, False),
+    ],
+)
+async def test_a_capable_worker_that_registers_lets_go_what_waited_for_one(
+    db, engine, changes, is_capable
+):
+    waiting = await engine.submit(route=await engine.register(capabilities="gpu"))
+    others = [await engine.submit(route=await engine.register(capabilities="gpu")) for _ in "ab"]
+    await engine.block(waiting.id, "waiting_for_capable_worker")
+    await engine.block(others[0].id, "waiting_for_quota")
+    await engine.block(others[1].id, "paused_by_operator")
+    await Registry(db.conn).register(**changes)
+    row = await engine.row(waiting.id)
+    assert row["eligibility"] == ("eligible_now" if is_capable else "blocked_by_route")
+    for other in others:
+        assert (await engine.row(other.id))["eligibility"].startswith("blocked_by")
+    assert await engine.kinds(waiting.id) == ["submitted"]
+
+
+async def test_what_was_locked_when_the_worker_came_is_let_go_soon(db, engine):
+    waiting = await engine.submit()
+    await engine.block(waiting.id, "waiting_for_capable_worker")
+    other = await db.connect()
+    async with other.transaction():
+        await other.execute("select from ff.execution for update")
+        await Registry(db.conn).register()
+    assert (await engine.row(waiting.id))["eligibility"] == "blocked_by_route"
+    unblock = "select handled, due_in from ff.unblock_executions(0::smallint)"
+    assert tuple(await db.fetchrow(unblock)) == (1, None)
+    assert (await engine.row(waiting.id))["eligibility"] == "eligible_now"
+    assert tuple(await db.fetchrow(unblock)) == (0, None)
+    with refused("WF001", field="limit"):
+        await db.execute("select ff.unblock_executions(0::smallint, 0)")
+
+
+async def test_nobody_is_let_go_for_a_worker_that_is_dead(db, clock, engine):
+    await Registry(db.conn).register()
+    await clock.advance(TTL)
+    waiting = await engine.submit()
+    await engine.block(waiting.id, "waiting_for_capable_worker")
+    await db.execute("select ff.unblock_executions(0::smallint)")
+    assert (await engine.row(waiting.id))["eligibility"] == "blocked_by_route"

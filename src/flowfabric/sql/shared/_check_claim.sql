@@ -27,7 +27,7 @@ begin
   elsif p_capabilities is null or cardinality(p_capabilities) > 256
      or octet_length(array_to_string(p_capabilities, ',')) > 4096 then
     v_field := 'capabilities'; v_problem := 'must be at most 256 tokens and 4096 bytes';
-  elsif array_position(p_capabilities, null) is not null
+  elsif array_ndims(p_capabilities) > 1 or array_position(p_capabilities, null) is not null
      or array_to_string(p_capabilities, '') ~ '[\x01-\x20\x7f,]'
      or array_position(p_capabilities, '') is not null then
     v_field := 'capabilities';

@@ -79,6 +79,8 @@ begin
     update ff.execution e set
       payload = case when i.is_small then i.result end,
       payload_encoding = i.result_encoding,
+      has_payload = true,
+      has_body = i.has_body or not i.is_small,
       mutated_at = greatest(p_now, e.mutated_at)
     from item i
     where e.partition_key = i.pk and e.execution_id = i.id

@@ -49,7 +49,8 @@ declare
   v_ids       uuid[];
   v_cut       uuid;
 begin
-  if not p_states <@ v_known or array_position(p_states, null) is not null then
+  if not p_states <@ v_known or array_ndims(p_states) > 1
+     or array_position(p_states, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'states', 'problem', 'must be of ' || array_to_string(v_known, ', ')));
   end if;

@@ -2,7 +2,8 @@
 -- have one, has ended as well, like all members of their flow: 2 000 rows at most.
 --
 -- The position is the last id seen; null is the beginning, before the walk and after its end. Ids
--- whose own time is too young for the shortest retention in force are jumped over.
+-- whose own time is too young for the shortest retention in force are jumped over. Of those it sees it
+-- takes only what is of this namespace, in this lane and has these tags; null is any.
 drop function if exists ff._walk_ended;
 create function ff._walk_ended(
   p_partition_key smallint,
@@ -10,6 +11,9 @@ create function ff._walk_ended(
   p_limit         integer,
   p_retention     interval,
   p_now           timestamptz,
+  p_namespace     text default null,
+  p_lane          text default null,
+  p_tags          jsonb default null,
   out doomed      uuid[],
   out next_id     uuid
 )
@@ -24,6 +28,7 @@ set jit = off
 as $$
 declare
   v_last    constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+  v_is_all  constant boolean := num_nonnulls(p_namespace, p_lane, p_tags) = 0;
   v_at      uuid := coalesce(p_position, '00000000-0000-0000-0000-000000000000');
   v_left    integer := 2000;
   v_young   uuid;
@@ -46,8 +51,8 @@ begin
       v_end := v_last;
     end if;
     with seen as materialized (
-      select e.execution_id, e.route_id, e.phase, e.terminal_at, e.retention, e.wakes_pending,
-             e.parent_id, e.flow_id
+      select e.execution_id, e.namespace, e.route_id, e.phase, e.terminal_at, e.retention,
+             e.wakes_pending, e.parent_id, e.flow_id
       from ff.execution e
       where e.partition_key = p_partition_key
         and e.execution_id > v_at and e.execution_id <= v_end
@@ -76,6 +81,9 @@ begin
               where m.partition_key = p_partition_key and m.flow_id = s.flow_id
                 and m.phase <> 'terminal'
               offset 0) end
+        and case when v_is_all then true else ff._is_meant(
+              p_partition_key, s.execution_id, s.namespace, s.route_id, p_namespace, p_lane,
+              p_tags) end
       order by s.execution_id
       limit p_limit - cardinality(doomed)
     )

@@ -2,6 +2,7 @@
 --
 -- The epoch is what outside systems compare to tell an old holder from the present one. Each lease
 -- has one that no lease of the execution had before; here attempt by attempt, in O02 by the events.
+-- An attempt begins with a lease of its own, so that there are not more of them than epochs.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -19,3 +20,8 @@ from (
     on e.partition_key = x.partition_key and e.execution_id = x.execution_id
 ) a
 where a.next_epoch <= a.epoch
+union all
+select 'L05', e.partition_key, e.execution_id,
+       format('epoch %s after %s attempts', e.epoch, e.total_attempt_count)
+from ff.execution e
+where e.epoch < e.total_attempt_count

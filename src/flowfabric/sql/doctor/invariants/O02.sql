@@ -2,7 +2,8 @@
 --
 -- A lease begins, and ends once: with the epoch it began with, or one more if it was taken away.
 -- The end of an execution whose lease had run out or was revoked names that lease again. The last
--- lease that began is live exactly if the execution is leased.
+-- lease that began is live exactly if the execution is leased. No lease had a higher epoch than the
+-- execution has: the next one would have an epoch that was given before.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -72,3 +73,4 @@ left join (
 where (e.ownership = 'leased')
       <> (l.kind is not null and l.kind in ('claimed', 'resumed', 'reclaimed'))
    or (e.ownership = 'leased' and (e.lease_id, e.epoch) is distinct from (l.lease_id, l.epoch))
+   or e.epoch < l.epoch

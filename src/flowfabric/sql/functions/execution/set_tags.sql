@@ -89,6 +89,7 @@ begin
     returning b.execution_id
   )
   update ff.execution e set
+    has_body = true,
     instance_tag = case when v_key is null then e.instance_tag
                         else coalesce(v_tags ->> v_key, e.instance_tag) end,
     mutated_at = greatest(v_now, e.transitioned_at, e.mutated_at)

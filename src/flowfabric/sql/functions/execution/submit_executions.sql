@@ -3,10 +3,10 @@
 -- A route names where an execution belongs; it must have been registered in p_namespace. The caller
 -- mints the ids, so a call may be repeated. With a key, the first execution that used it within its
 -- window (or while it is unfinished) is the answer; the same key with another fingerprint is
--- refused. A child that ends with its parent is stored only while the parent has not ended. The id
--- of an execution that was trimmed stays taken as long as its events are kept. Arrays that no item
--- needs may be null. Returns a row for every item that was not created; no row means all of them
--- were.
+-- refused. A child is stored only if its parent is there, and one that ends with its parent only while
+-- that has not ended. The id of an execution that was trimmed stays taken as long as its events are
+-- kept. Arrays that no item needs may be null. Returns a row for every item that was not created; no
+-- row means all of them were.
 --
 -- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused
@@ -103,7 +103,8 @@ begin
   v_has_body := v_has_body or p_policies is not null or p_tags is not null
                 or p_creators is not null or p_trace_contexts is not null
                 or p_task_versions is not null;
-  if v_is_suspect or v_closed is not null or array_position(p_route_ids, null) is not null
+  if v_is_suspect or v_closed is not null or array_ndims(p_route_ids) > 1
+     or array_position(p_route_ids, null) is not null
      or num_nonnulls(p_route_ids) = 0
      or num_nonnulls(p_payload_encodings, p_delays, p_delayed_untils, p_deadlines, p_deadline_ats,
                      p_policies, p_tags, p_creators, p_keys, p_with_parents, p_trace_contexts,
@@ -127,6 +128,11 @@ begin
       p_partition_key, p_namespace, v_skip, p_execution_ids, p_parent_ids, p_with_parents);
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
+  if p_parent_ids is not null then
+    v_refused := v_refused || ff._judge_parents(
+      p_partition_key, p_namespace, v_skip, p_execution_ids, p_parent_ids);
+    v_skip := array(select r.item from unnest(v_refused) r);
+  end if;
   if p_keys is not null then
     v_refused := v_refused || ff._take_keys(
       p_partition_key, p_namespace, v_skip, p_execution_ids, p_keys, p_key_fingerprints,
@@ -144,7 +150,7 @@ begin
       partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
       mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
       cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
-      instance_tag, payload_encoding, payload, parent_id, ends_with_parent)
+      instance_tag, payload_encoding, payload, has_payload, has_body, parent_id, ends_with_parent)
     select p_partition_key, u.id, u.route_id, p_namespace,
            9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
            v_now, v_now, v_now, v_now, 1, 'runnable', 'unowned',
@@ -164,27 +170,33 @@ begin
            u.encoding,
            -- a trace context rides with the payload: the claim looks for both in one place
            case when octet_length(u.payload) <= 256 and u.trace_context is null then u.payload end,
+           u.payload is not null,
+           octet_length(u.payload) > 256 is true
+             or num_nonnulls(u.policy, u.tags, u.creator, u.trace_context, u.task_version) > 0,
            u.parent_id, coalesce(u.with_parent, false)
     from unnest(p_execution_ids, p_route_ids, p_payloads, p_priorities, p_payload_encodings,
                 p_delays, p_delayed_untils, p_deadlines, p_deadline_ats, p_policies,
-                p_max_reclaims, p_tags, p_parent_ids, p_with_parents, p_trace_contexts)
+                p_max_reclaims, p_tags, p_parent_ids, p_with_parents, p_trace_contexts, p_creators,
+                p_task_versions)
       with ordinality u(id, route_id, payload, priority, encoding, delay, delayed_until, deadline,
                         deadline_at, policy, max_reclaims, tags, parent_id, with_parent,
-                        trace_context, n)
+                        trace_context, creator, task_version, n)
     cross join lateral (
       select case when coalesce(u.delayed_until, v_now + u.delay) > v_now
                then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
     where u.n <> all (v_skip)
     order by u.id, u.n
     on conflict do nothing
-    returning execution_id, route_id, instance_tag
+    returning execution_id, route_id, instance_tag, rank
   ),
   logged as (
     insert into ff.event (
       partition_key, xid, execution_id, version, kind, route_id, namespace, instance_tag,
-      occurred_at)
+      occurred_at, detail)
     select p_partition_key, v_xid, c.execution_id, 1, 'submitted', c.route_id, p_namespace,
-           c.instance_tag, v_now
+           c.instance_tag, v_now,
+           -- what is not the default: a later change is compared with it
+           case when c.rank <> 9000 then jsonb_build_object('priority', 9000 - c.rank) end
     from created c
   )
   select array_agg(c.execution_id) into v_created from created c;

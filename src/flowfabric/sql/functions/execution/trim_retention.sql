@@ -1,105 +1,66 @@
--- Delete executions that ended long enough ago, and all they own.
+-- Delete executions that ended long enough ago, and all they own: all of them, or those of a
+-- namespace, in a lane, with tags.
 --
--- How long is said by the execution's policy, else by its lane, else by p_retention. Those with a
--- say of their own are found by their time. The rest is found by a walk over all ids, 2 000 a call,
--- that goes on where the last one stopped; only one caller walks at a time. Ids begin with the time
--- they were made, so where they get too young to have ended long ago the walk jumps to the first
--- that is no time at all, and at the end it starts again. due_in is how soon another call is worth
--- it: null once the walk has been around. Events of an execution stay p_event_floor after its end. A
--- child stays while its parent goes on: a later run of that would submit it again. A member of a flow
--- stays until all of them have ended; its edges and groups go with it, and the flow with the last one.
+-- How long is said by the execution's policy, else by its lane, else by p_retention. Events of an
+-- execution stay p_event_floor after its end. A child stays while its parent goes on, and a member of a
+-- flow until all of them have ended. With a filter a call looks at 2 000 executions behind p_after and
+-- says in next_after where it stopped, null at the end. Without one it goes on where the last call
+-- stopped, as trim_executions does, and due_in is how soon another call is worth it.
 --
 -- Moves:    a terminal execution is gone
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions and their flows, skipping those that are locked; the position of the walk, if
 --           it is free
 -- Replay:   nothing left to do the second time
--- Rights:   app
+-- Rights:   operator
 drop function if exists ff.trim_retention;
 create function ff.trim_retention(
   p_partition_key smallint,
   p_limit         integer default 500,
   p_retention     interval default '30 days',
-  p_event_floor   interval default '24 hours'
+  p_event_floor   interval default '24 hours',
+  p_namespace     text default null,
+  p_lane          text default null,
+  p_tags          text default null,
+  p_after         uuid default null
 )
-returns table (handled integer, due_in interval)
+returns table (handled integer, due_in interval, next_after uuid)
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now      timestamptz := ff.now();
-  v_doomed   uuid[];
-  v_position text;
-  v_walk     record;
+  v_field   text;
+  v_problem text := ff._tags_problem(p_tags);
 begin
+  perform ff._check_operator('trim_retention');
+  perform ff._check_partition(p_partition_key);
   perform ff._check_limit(p_limit);
   if p_retention is null
      or p_retention not between interval '0' and interval '36525 days' then
-    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'retention', 'problem', 'must be between nothing and a hundred years'));
-  end if;
-  if p_event_floor is null
+    v_field := 'retention'; v_problem := 'must be between nothing and a hundred years';
+  elsif p_event_floor is null
      or p_event_floor not between interval '0' and interval '36525 days' then
-    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'event_floor', 'problem', 'must be between nothing and a hundred years'));
+    v_field := 'event_floor'; v_problem := 'must be between nothing and a hundred years';
+  elsif p_namespace = '' then
+    v_field := 'namespace'; v_problem := 'must not be empty; null is every one';
+  elsif p_lane = '' then
+    v_field := 'lane'; v_problem := 'must not be empty; null is every one';
+  elsif v_problem is not null then
+    v_field := 'tags';
+  elsif p_after is not null
+     and num_nonnulls(p_namespace, p_lane, nullif(p_tags, '{}')) = 0 then
+    v_field := 'after'; v_problem := 'belongs to a filter: without one, calls go on by themselves';
   end if;
-
-  v_doomed := array(
-    select e.execution_id
-    from ff.execution e
-    where e.partition_key = p_partition_key and e.trim_at <= v_now and e.phase = 'terminal'
-      and case
-            when e.wakes_pending then false
-            when e.parent_id is not null and exists (
-              select from ff.execution p
-              where p.partition_key = p_partition_key and p.execution_id = e.parent_id
-                and p.phase <> 'terminal'
-              -- else a plan of a small table reads the whole of it into a hash
-              offset 0) then false
-            when e.flow_id is null then true
-            else not exists (
-              select from ff.execution m
-              where m.partition_key = p_partition_key and m.flow_id = e.flow_id
-                and m.phase <> 'terminal'
-              offset 0) end
-    order by e.trim_at
-    limit p_limit
-    for update skip locked);
-
-  if cardinality(v_doomed) < p_limit then
-    insert into ff.meta (name, value)
-    select 'trim_position:' || p_partition_key, ''
-    where not exists (
-      select from ff.meta m where m.name = 'trim_position:' || p_partition_key)
-    on conflict do nothing;
-    select m.value into v_position
-    from ff.meta m where m.name = 'trim_position:' || p_partition_key
-    for update skip locked;
-    if found then
-      v_walk := ff._walk_ended(p_partition_key, nullif(v_position, '')::uuid,
-                               p_limit - cardinality(v_doomed), p_retention, v_now);
-      v_doomed := v_doomed || v_walk.doomed;
-      due_in := case when v_walk.next_id is not null then interval '2 seconds' end;
-      update ff.meta m set value = coalesce(v_walk.next_id::text, '')
-      where m.name = 'trim_position:' || p_partition_key
-        and m.value is distinct from coalesce(v_walk.next_id::text, '');
-    end if;
+  if v_field is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_field, 'problem', v_problem));
   end if;
-
-  v_doomed := ff._free_to_trim(p_partition_key, v_doomed, v_now);
-  if cardinality(v_doomed) > 0 then
-    perform ff._trim_executions(p_partition_key, v_doomed, p_event_floor, v_now);
-  end if;
-  handled := cardinality(v_doomed);
-  return next;
+  return query
+  select t.handled, t.due_in, t.next_after
+  from ff._trim_ended(p_partition_key, p_limit, p_retention, p_event_floor, p_namespace, p_lane,
+                      nullif(p_tags::jsonb, '{}'), p_after) t;
 end;
 $$;

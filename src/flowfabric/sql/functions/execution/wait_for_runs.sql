@@ -49,7 +49,7 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   if cardinality(p_targets) is null or cardinality(p_targets) not between 1 and 1000
-     or array_position(p_targets, null) is not null then
+     or array_ndims(p_targets) > 1 or array_position(p_targets, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'targets', 'problem', 'must be 1 to 1000 executions'));
   end if;

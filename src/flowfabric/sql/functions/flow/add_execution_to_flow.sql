@@ -56,6 +56,7 @@ begin
 
   update ff.execution e set
     flow_id = p_flow_id,
+    has_body = e.has_body or p_node_name is not null,
     mutated_at = greatest(v_now, e.transitioned_at, e.mutated_at)
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
   if p_node_name is not null then

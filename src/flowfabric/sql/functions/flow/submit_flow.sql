@@ -85,6 +85,12 @@ begin
   v_nodes := ff._read_nodes(p_flow -> 'nodes');
   v_problem := v_nodes.problem;
   v_size := jsonb_array_length(p_flow -> 'nodes');
+  if v_problem is null and p_flow ->> 'parent_id' is not null and not exists (
+      select from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = (p_flow ->> 'parent_id')::uuid
+        and case when e.namespace = p_namespace then true else false end) then
+    v_problem := array['parent_id', 'there is no such execution in this namespace'];
+  end if;
   if v_problem is null then
     v_edges := ff._read_edges(nullif(p_flow -> 'edges', 'null'), v_size);
     v_problem := v_edges.problem;
@@ -192,7 +198,8 @@ begin
       partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
       mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
       cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
-      instance_tag, payload_encoding, payload, flow_id, is_awaited, parent_id)
+      instance_tag, payload_encoding, payload, has_payload, has_body, flow_id, is_awaited,
+      parent_id)
     select p_partition_key, u.id, u.route_id, p_namespace,
            9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
            v_now, v_now, v_now, v_now, 1, 'runnable', 'unowned',
@@ -213,7 +220,7 @@ begin
            case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
            u.encoding,
            case when octet_length(u.payload) <= 256 and u.trace_context is null then u.payload end,
-           v_flow_id, u.feeds, (p_flow ->> 'parent_id')::uuid
+           u.payload is not null, true, v_flow_id, u.feeds, (p_flow ->> 'parent_id')::uuid
     from unnest(v_given.ids, v_given.route_ids, v_given.payloads, v_given.priorities,
                 v_given.encodings, v_given.delays, v_given.delayed_untils, v_given.deadlines,
                 v_given.deadline_ats, v_given.policies, v_given.max_reclaims, v_given.tags,
@@ -225,14 +232,15 @@ begin
                then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
     order by u.id
     on conflict do nothing
-    returning execution_id, route_id, instance_tag
+    returning execution_id, route_id, instance_tag, rank
   ),
   logged as (
     insert into ff.event (
       partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-      occurred_at)
+      occurred_at, detail)
     select p_partition_key, v_xid, c.execution_id, 1, 'submitted', c.route_id, v_flow_id,
-           p_namespace, c.instance_tag, v_now
+           p_namespace, c.instance_tag, v_now,
+           case when c.rank <> 9000 then jsonb_build_object('priority', 9000 - c.rank) end
     from created c
   )
   select count(*) into v_count from created c;

@@ -5,7 +5,7 @@
 -- by commas; a requirement that cannot be read is refused, because an empty one means "anyone".
 --
 -- Moves:    nothing
--- Refuses:  per item: invalid (field, problem) · WF402 route_collision
+-- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
 -- Locks:    none held: insert or nothing
 -- Replay:   the same item gives the same id
 -- Rights:   app
@@ -36,6 +36,11 @@ begin
   perform ff._check_namespace(u.namespace)
   from (select distinct x.namespace from unnest(p_namespaces) x(namespace)) u
   where u.namespace is not null;
+  if p_registered_by is null or p_registered_by = '' or octet_length(p_registered_by) > 256
+     or p_registered_by ~ '[\x01-\x1f\x7f]' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'registered_by', 'problem', 'must be 1 to 256 bytes without control characters'));
+  end if;
   for v_asked in
     select u.namespace, u.lane, u.task, u.capabilities, u.n::integer as n
     from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities)

@@ -64,7 +64,8 @@ begin
     v_field := 'app';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
   elsif coalesce(cardinality(p_version) not between 1 and 8, true)
-     or array_position(p_version, null) is not null or 0 > any (p_version) then
+     or array_ndims(p_version) > 1 or array_position(p_version, null) is not null
+     or 0 > any (p_version) then
     v_field := 'version'; v_problem := 'must be 1 to 8 numbers from 0 on';
   elsif coalesce(cardinality(p_names) > 10000, true) then
     v_field := 'names'; v_problem := 'must be at most 10000';

@@ -41,9 +41,11 @@ begin
   perform ff._check_namespace(p_namespace);
   if p_call_id is null then
     v_field := 'call_id'; v_problem := 'must be a uuid';
-  elsif v_size is null or v_size > 1000 or array_position(p_fire_ats, null) is not null then
-    v_field := 'fire_ats'; v_problem := 'must be at most 1000 times';
-  elsif cardinality(p_execution_ids) is distinct from v_size
+  elsif v_size is null or v_size > 1000 or array_ndims(p_fire_ats) > 1
+     or array_lower(p_fire_ats, 1) <> 1 or array_position(p_fire_ats, null) is not null then
+    v_field := 'fire_ats'; v_problem := 'must be a list of at most 1000 times';
+  elsif cardinality(p_execution_ids) is distinct from v_size or array_ndims(p_execution_ids) > 1
+     or array_lower(p_execution_ids, 1) <> 1
      or array_position(p_execution_ids, null) is not null then
     v_field := 'execution_ids'; v_problem := 'must be one for each time';
   elsif p_expected_next_at is null or p_expected_next_at > v_now then

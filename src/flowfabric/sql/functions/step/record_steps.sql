@@ -29,7 +29,8 @@ create function ff.record_steps(
   p_encodings     text[] default null,
   p_delays        interval[] default null,
   p_untils        timestamptz[] default null,
-  p_wait          boolean default false
+  p_wait          boolean default false,
+  p_follows       integer[] default null
 )
 returns table (
   item          integer,
@@ -63,7 +64,8 @@ begin
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
     cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
-    cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils)], p_wait);
+    cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
+    cardinality(p_follows)], p_wait);
 
   -- One verdict an execution: of its first item. An item of it with another fence comes back alone.
   v_fences := array(
@@ -81,7 +83,7 @@ begin
   return query
   with asked as materialized (
     select p_partition_key as pk, u.id, u.name, u.occurrence, u.position, u.sequential, u.kind,
-           u.value, u.encoding, u.delay, u.until_at, u.epoch, u.n::integer as n, j.detail,
+           u.value, u.encoding, u.delay, u.until_at, u.follows, u.epoch, u.n::integer as n, j.detail,
            j.attempt_index,
            case when j.word not in ('busy', 'not_found')
                  and (u.lease_id is distinct from p_lease_ids[v_fences[j.item]]
@@ -91,9 +93,10 @@ begin
                 else j.word end as word
     from unnest(v_judged) j
     join unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_names, p_occurrences,
-                p_positions, p_sequentials, p_kinds, p_values, p_encodings, p_delays, p_untils)
+                p_positions, p_sequentials, p_kinds, p_values, p_encodings, p_delays, p_untils,
+                p_follows)
       with ordinality u(id, lease_id, epoch, attempt_id, name, occurrence, position, sequential,
-                        kind, value, encoding, delay, until_at, n)
+                        kind, value, encoding, delay, until_at, follows, n)
       on u.id is not distinct from p_execution_ids[v_fences[j.item]]
     offset 0
   ),
@@ -117,6 +120,8 @@ begin
             then array['occurrence', 'must be a number from 0 on']
           when a.position is null or a.position < 0
             then array['position', 'must be a number from 0 on']
+          when a.follows not between -1 and a.position
+            then array['follows', 'must be a position up to its own, or -1']
           when a.sequential is null then array['is_sequential', 'must be true or false']
           when a.kind is null or a.kind not in ('step', 'failure', 'sleep', 'now')
             then array['kind', 'must be step, failure, sleep or now']
@@ -141,10 +146,10 @@ begin
   stored as (
     insert into ff.step (
       partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
-      epoch, recorded_at, until_at, encoding, value)
+      epoch, recorded_at, until_at, encoding, value, follows)
     select j.pk, j.id, j.name, j.occurrence, j.position, j.sequential, j.kind::ff.step_kind,
            j.attempt_index, j.epoch, j.now, coalesce(j.until_at, j.now + j.delay), j.encoding,
-           j.value
+           j.value, j.follows
     from judged j
     where j.word = 'held' and j.words is null and j.nth = 1
     on conflict do nothing

@@ -24,12 +24,12 @@ declare
   v_now timestamptz;
 begin
   if p_worker_instance_ids is null or cardinality(p_worker_instance_ids) not between 1 and 10000
-     or array_position(p_worker_instance_ids, null) is not null then
+     or exists (select from unnest(p_worker_instance_ids) u(name) where u.name is null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'worker_instance_ids', 'problem', 'must be 1 to 10000 names'));
   end if;
   if p_namespaces is null or cardinality(p_namespaces) <> cardinality(p_worker_instance_ids)
-     or array_position(p_namespaces, null) is not null then
+     or exists (select from unnest(p_namespaces) u(name) where u.name is null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'namespaces', 'problem', 'must be as many as there are workers, none of them null'));
   end if;

@@ -2,11 +2,12 @@
 --
 -- An instance is one worker of one process. Its name belongs to whoever registered it first, for
 -- as long as that worker lives; the row of a dead one is swept on the way. An empty namespace is a
--- worker for all of them; null lanes or tasks mean any.
+-- worker for all of them; null lanes or tasks mean any. What is blocked for want of a worker that can
+-- run it is let go, 500 in each partition; unblock_executions does the rest.
 --
--- Moves:    nothing
+-- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
--- Locks:    the worker's own row, up to 2 s
+-- Locks:    the worker's own row, up to 2 s; executions, skipping those that are locked
 -- Replay:   the row is written again, and the answer is `refreshed`; one event
 -- Rights:   app
 drop function if exists ff.register_worker;
@@ -77,6 +78,10 @@ begin
     insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
     values (p_namespace, p_worker_instance_id, p_worker_id, 'registered', v_now);
   end if;
+  perform ff._unblock_routed(p.partition_key::smallint, 500, v_now, p_namespace, p_worker_instance_id)
+  from ff.meta m
+  cross join lateral generate_series(0, m.value::integer - 1) p(partition_key)
+  where m.name = 'partitions';
   outcome := case when v_is_new then 'registered' else 'refreshed' end;
   return next;
 end;

@@ -61,6 +61,9 @@ create table ff.execution (
   -- how many waits for runs there were
   wait_no              integer            not null default 0,
   ends_with_parent     boolean            not null default false,
+  -- it was given a payload, here or in its body; and it has a body
+  has_payload          boolean            not null default false,
+  has_body             boolean            not null default false,
   -- its end concerns another execution: one that waits for it, or a child that ends with it
   is_awaited           boolean            not null default false,
   -- it has ended, and an execution that waits for it has not been told yet
@@ -223,6 +226,10 @@ create index execution_attention on ff.execution (partition_key, public_state, e
   where public_state in (
     'delayed', 'rate_limited', 'waiting_children', 'suspended', 'resumable', 'failed', 'cancelled',
     'expired', 'skipped');
+
+-- What waits for a capable worker, by what that worker has to be able to do.
+create index execution_unrouted on ff.execution (partition_key, route_id, execution_id)
+  where eligibility = 'blocked_by_route';
 
 -- Only what has a retention of its own enters; the rest is found by age, oldest first.
 create index execution_trim on ff.execution (partition_key, trim_at) where trim_at is not null;

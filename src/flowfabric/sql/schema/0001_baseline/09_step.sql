@@ -21,6 +21,9 @@ create table ff.step (
   until_at      timestamptz,
   encoding      text,
   value         bytea,
+  -- the highest position that its run knew to be recorded when it was started, -1 for none; null if
+  -- whoever recorded it did not say
+  follows       integer,
   primary key (partition_key, execution_id, name, occurrence),
   constraint step_limits check (
     occurrence >= 0 and position >= 0 and octet_length(name) between 1 and 256

@@ -1,0 +1,20 @@
+-- An event is of the namespace of its execution.
+--
+-- Whoever reads the events of a namespace sees all of its own and none of another. The route that
+-- an event names is of that namespace, too; so the events that outlived their execution can be
+-- checked.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Somebody may have read an event that is not theirs, or have missed one: let the
+--          subscribers of both namespaces read their executions again. Find out who wrote the
+--          event.
+select 'O07' as name, v.partition_key, v.execution_id,
+       format('%s events of %s, the last one in version %s, belong to %s', count(*), v.namespace,
+              max(v.version), min(coalesce(e.namespace, f.namespace, r.namespace))) as problem
+from ff.event v
+left join ff.execution e on e.partition_key = v.partition_key and e.execution_id = v.execution_id
+left join ff.flow f on f.partition_key = v.partition_key and f.flow_id = v.execution_id
+left join ff.route r on r.route_id = v.route_id
+where v.namespace <> coalesce(e.namespace, f.namespace, r.namespace) or v.namespace <> r.namespace
+group by v.partition_key, v.execution_id, v.namespace

@@ -1,0 +1,19 @@
+-- The priority of an execution is the one that its events tell of.
+--
+-- It is that of its last change, else the one it was submitted with: that event says so unless it
+-- is 0.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  `flowfabric priority <id> <number>` sets it, with an event. Find out who wrote the row.
+select 'O08' as name, e.partition_key, e.execution_id,
+       format('priority %s, but its events tell of %s', 9000 - e.rank, l.priority) as problem
+from ff.execution e
+join (
+  select distinct on (v.partition_key, v.execution_id) v.partition_key, v.execution_id,
+         coalesce(v.detail ->> 'new_priority', v.detail ->> 'priority', '0')::numeric as priority
+  from ff.event v
+  where v.kind in ('submitted', 'priority_changed')
+  order by v.partition_key desc, v.execution_id desc, v.event_id desc
+) l on l.partition_key = e.partition_key and l.execution_id = e.execution_id
+where e.rank <> 9000 - l.priority

@@ -1,0 +1,19 @@
+-- What an execution was submitted with is still there.
+--
+-- Its payload is on the row if it is small, else in its body, with the policy, the tags and the
+-- creator. The row says whether there is a payload and a body; without them a handler would be
+-- called with nothing, or retried without a policy.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  Restore the row of ff.execution_body, or the payload, from a backup before the execution
+--          is claimed again; or cancel it and submit it anew.
+select 'S11' as name, e.partition_key, e.execution_id,
+       format('%s, and %s is missing', e.public_state,
+              case when e.has_body and b.execution_id is null then 'its body'
+                   else 'its payload' end) as problem
+from ff.execution e
+left join ff.execution_body b
+  on b.partition_key = e.partition_key and b.execution_id = e.execution_id
+where (e.has_body and b.execution_id is null)
+   or (e.has_payload and e.payload is null and b.payload is null)
