@@ -21,12 +21,14 @@ HOUSEKEEPING = {
     "resolve_wakes",
     "sweep_workers",
     "trim_events",
+    "trim_executions",
     "trim_keys",
+    "unblock_executions",
 }
 # A position in the log, and a time: read_events asks for the namespace.
 HARMLESS = {"open_cursor", "server_time", "now"}
 # For operators only: EXECUTE is not granted to anybody else.
-OPERATORS = {"trim_retention", "revoke_namespace", "list_namespace_grants"}
+OPERATORS = {"revoke_namespace", "list_namespace_grants"}
 
 
 async def sqlstate(connection, row, namespace: str | None) -> str | None:

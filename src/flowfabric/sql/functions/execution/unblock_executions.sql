@@ -7,6 +7,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, skipping those that are locked
 -- Replay:   nothing left to do the second time
+-- Rights:   app
 drop function if exists ff.unblock_executions;
 create function ff.unblock_executions(p_partition_key smallint, p_limit integer default 500)
 returns table (handled integer, due_in interval)
