@@ -34,8 +34,8 @@ insert into ff.execution (
 select 0, (lpad(to_hex((extract(epoch from t.at) * 1000)::bigint), 12, '0') || '7000'
            || '8000' || lpad(to_hex(n), 12, '0'))::uuid,
        $2, 'default', 9000, t.at, t.at, t.at, t.at, 3, 'terminal', 'unowned', 'not_applicable',
-       'none', 'success', 'attempt_terminal', 'complete', 1, gen_random_uuid(), 'initial', t.at, t.at,
-       'ended_success', t.at, t.at
+       'none', 'success', 'attempt_terminal', 'complete', 1, gen_random_uuid(), 'initial',
+       t.at, t.at, 'ended_success', t.at, t.at
 from generate_series(1, $1::bigint) n
 cross join lateral (
   select clock_timestamp() - interval '2 hours' + n * interval '10 ms' as at) t
