@@ -28,7 +28,7 @@ class Cluster:
         """Run a Postgres program; its server parts refuse to run as root."""
         if program in {"initdb", "pg_ctl"}:
             options |= as_server()
-        finished = subprocess.run(
+        finished: subprocess.CompletedProcess[str] = subprocess.run(
             [str(self.binaries / program), *arguments],
             cwd=self.folder,
             text=True,
