@@ -1,5 +1,5 @@
-"""ff.grant_namespace, revoke_namespace and list_namespace_grants, and the check that asks them. What
-other logins may do is tried in tests/attacks."""
+"""ff.grant_namespace, revoke_namespace and list_namespace_grants. What other logins may do is tried
+in tests/attacks."""
 
 from __future__ import annotations
 
