@@ -251,7 +251,7 @@ async def test_keys_of_children_are_honoured_and_tell_them_apart(app, db):
         if ctx.attempt == 0:
             raise RuntimeError("once more")
         other = await ctx.submit(child.using(key="taken"), 7)
-        return [[await runs[n].result() for n in (1, 2, 3)], other.id, other.is_duplicate]
+        return [[await runs[n].result() for n in (1, 2, 3)], str(other.id), other.is_duplicate]
 
     run = await parent.submit()
     async with working(app):

@@ -646,6 +646,8 @@ async def test_what_is_awaited_names_its_twin_in_a_plain_handler(app, db):
         "flow.submit_sync": lambda ctx, run: app.flow("f").submit(),
     }
 
+    assert all(map(asyncio.iscoroutinefunction, (child.submit, child.submit_many, gather)))
+
     def told(call: Callable[[], Any]) -> str:
         try:
             return f"returned {call()!r}"

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Route, Submission
-from flowfabric.core.ids import mint
+from flowfabric.core.ids import ExecutionId, mint
 from flowfabric.worker.codec import Codec
 from flowfabric.worker.comparison import Comparison
 from flowfabric.worker.context import Context
@@ -351,6 +351,7 @@ def hit() -> Private:
     return private
 
 
+ID = "{fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
 NAN = float("nan")
 SUMMER = datetime(2026, 7, 1, tzinfo=ZoneInfo("Europe/Berlin"))
 LONG_AGO = datetime(1880, 7, 1, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -413,6 +414,8 @@ ROUND: dict[str, tuple[Any, Any, str | None]] = {
         "a",
         "",
     ),
+    "id": (dict[str, ExecutionId], {"id": ExecutionId.parse(ID)}, None),
+    "id for a text": (str, ExecutionId.parse(ID), None),
     "no equality": (Nothing, Nothing(1), None),
     "no equality, and not the same": (Forgetful, Forgetful(1), ""),
     "number of too many digits": (int, 10**5000, ""),

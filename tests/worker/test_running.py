@@ -120,7 +120,7 @@ async def test_a_handler_knows_its_execution(app):
     @app.task(name="shop.who")
     def who(n: int, ctx: Context) -> list[Any]:
         assert current() is ctx
-        return [ctx.execution_id, ctx.task, ctx.attempt, ctx.epoch, ctx.cancelled, n]
+        return [str(ctx.execution_id), ctx.task, ctx.attempt, ctx.epoch, ctx.cancelled, n]
 
     async with working(app):
         run = await who.submit(5)

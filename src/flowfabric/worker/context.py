@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import random
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -24,6 +25,7 @@ from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.caught import error_of, stored_error
 from flowfabric.worker.course import Course, Host, Leaving, Unrepeated
 from flowfabric.worker.step import (
+    MARK,
     OWN_PREFIX,
     StepCodec,
     call_in_thread,
@@ -98,6 +100,14 @@ def _on_the_loop(function: Callable[P, R]) -> Callable[P, R]:
         context._check_loop(f"ctx.{name}(...)", f"ctx.{name}_sync")
         return function(*args, **kwargs)
 
+    return _marked(call)
+
+
+def _marked(call: Callable[P, R]) -> Callable[P, R]:
+    """Let others see that what it returns is to be awaited, as with `async def`."""
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(call)
+    setattr(call, MARK, getattr(asyncio.coroutines, MARK))
     return call
 
 
@@ -728,6 +738,6 @@ def asynchronous(instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 raise _not_awaited(f"{instead.removesuffix('_sync')}(...)", instead)
             return function(*args, **kwargs)
 
-        return call
+        return _marked(call)
 
     return decorate

@@ -26,6 +26,9 @@ in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
 
 OWN_PREFIX = "ff."
 
+# On plain functions that return a coroutine: asyncio knows it before Python 3.12.
+MARK = "_is_coroutine"
+
 
 class StepCodec:
     """Writes the values of a step, and reads them again."""
@@ -76,7 +79,7 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     inner = _innermost(function)
     if not (inspect.isroutine(inner) or isinstance(inner, type)):
         inner = type(inner).__call__
-    return inspect.iscoroutinefunction(inner)
+    return inspect.iscoroutinefunction(inner) or hasattr(inner, MARK)
 
 
 def call_in_thread(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
