@@ -7,13 +7,14 @@
 -- Reads:   executions
 -- Remedy:  `flowfabric priority <id> <number>` sets it, with an event. Find out who wrote the row.
 select 'O08' as name, e.partition_key, e.execution_id,
-       format('priority %s, but its events tell of %s', 9000 - e.rank, l.priority) as problem
+       format('priority %s, but its events tell of %s', 9000 - e.rank,
+              coalesce(l.priority, 0)) as problem
 from ff.execution e
-join (
+left join (
   select distinct on (v.partition_key, v.execution_id) v.partition_key, v.execution_id,
-         coalesce(v.detail ->> 'new_priority', v.detail ->> 'priority', '0')::numeric as priority
+         coalesce(v.detail ->> 'new_priority', v.detail ->> 'priority')::numeric as priority
   from ff.event v
-  where v.kind in ('submitted', 'priority_changed')
+  where v.kind in ('submitted', 'priority_changed') and v.detail is not null
   order by v.partition_key desc, v.execution_id desc, v.event_id desc
 ) l on l.partition_key = e.partition_key and l.execution_id = e.execution_id
-where e.rank <> 9000 - l.priority
+where e.rank <> 9000 - coalesce(l.priority, 0)
