@@ -79,6 +79,7 @@ begin
         and case when not a.is_second and x.ownership = 'leased'
                   and x.lease_id = a.lease_id and x.epoch = a.epoch and x.attempt_id = a.attempt_id
                   and x.lease_expires_at > greatest(v_now, x.transitioned_at)
+                  and coalesce(least(x.deadline_at, x.attempt_deadline_at) > v_now, true)
                   and coalesce(octet_length(a.result), 0) <= 1048576
                   and coalesce(octet_length(a.encoding), 0) <= 64
                   and (p_namespace is null or x.namespace = p_namespace)
@@ -98,6 +99,8 @@ begin
       version = e.version + 1,
       result = h.result,
       result_encoding = h.encoding,
+      crash_count = 0,
+      lone_crash_count = 0,
       last_lease_id = e.lease_id,
       last_lease_end = 'complete',
       last_lease_retry_at = null,

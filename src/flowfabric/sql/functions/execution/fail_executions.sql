@@ -118,6 +118,9 @@ begin
       retry_count = e.retry_count + (d.wait is not null)::integer,
       delayed_until = d.now + d.wait,
       due_at = case when d.wait is not null then least(d.now + d.wait, e.deadline_at) end,
+      -- it brought its run to an end: no suspect any more
+      crash_count = 0,
+      lone_crash_count = 0,
       last_lease_id = e.lease_id,
       last_lease_end = 'fail',
       last_lease_retry_at = d.now + d.wait,
