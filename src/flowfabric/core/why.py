@@ -194,8 +194,8 @@ def _crash_loop(e: Evidence) -> str:
     if "reclaim_at" not in e:
         return f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}."
     return (
-        f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}. It may be taken over "
-        f"again from {_at(e, 'reclaim_at')} on."
+        f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}. It may be taken "
+        f"over again from {_at(e, 'reclaim_at')} on."
     )
 
 

@@ -1,5 +1,5 @@
-"""Suspects: executions with which two workers in a row vanished. A worker runs them one at a time and
-alone, so that the one that ends its process takes no other with it."""
+"""Suspects: executions with which two workers in a row vanished. A worker runs them one at a time
+and alone, so that the one that ends its process takes no other with it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ QUIET_SECONDS = 30.0
 QUIET_LOOK_SECONDS = 0.02
 # How long a worker takes no other work beside a suspect that runs.
 ALONE_SECONDS = 300.0
-# For how long a suspect is put off, and how often by one worker; then it runs beside others, so that
-# it need not wait for ever for handlers that never end.
+# For how long a suspect is put off, and how often by one worker; then it runs beside others, so
+# that it need not wait for ever for handlers that never end.
 PUT_OFF = timedelta(seconds=15)
 MOST_PUT_OFFS = 3
 
@@ -26,8 +26,8 @@ MOST_PUT_OFFS = 3
 class Suspects:
     """Whose turn it is in a worker: one suspect and nothing else, or all other work.
 
-    The two take turns of equal length, so that neither waits for ever. The turn of the others is over
-    at once if there is no other work.
+    The two take turns of equal length, so that neither waits for ever. The turn of the others is
+    over at once if there is no other work.
     """
 
     def __init__(self) -> None:

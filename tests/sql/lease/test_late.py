@@ -1,5 +1,5 @@
-"""Late is late: a call of the holder after the deadline, or after the time of its attempt, does what
-the reconciler would have done, and says so. So a single worker that is too slow keeps the promise."""
+"""Late is late: a call of the holder after the deadline, or after the time of its attempt, does
+what the reconciler would have done, and says so. So the promise holds with a single worker, too."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 -- that was not plainly completed; no row means all of them were.
 --
 -- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19); those it
---           concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
---           or skipped (T5)
+--           concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23) or
+--           skipped (T5); what is late is settled as in ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
