@@ -12,7 +12,7 @@ from flowfabric.core import states
 from .sources import SqlFile, sql_files
 
 # Words that never leave the engine.
-INTERNAL = {"cause", "lease_end"}
+INTERNAL = {"cause", "lease_end", "lease_start"}
 
 LIBRARY = sql_files("shared", "functions")
 MOVERS = [file for file in LIBRARY if re.search(r"(?<!\.)\bcause\s*=", file.code)]
@@ -144,7 +144,7 @@ def test_all_movers_are_recognised():
         "block_execution_for_admission",
         "change_priority",
         "complete_executions",
-        "expire_executions",
+        "_settle_late",
         "fail_executions",
         "promote_delayed",
         "revoke_lease",

@@ -732,6 +732,8 @@ class Machine(RuleBasedStateMachine):
         claim_id: UUID | None = None,
     ) -> None:
         claimer = WORKERS[worker]
+        # every second worker says when it starts
+        reports = worker % 2 == 0
         is_new = claim_id is None
         claim_id = claim_id or self.mint()
         call = Call(
@@ -747,12 +749,13 @@ class Machine(RuleBasedStateMachine):
                 "capabilities": sorted(claimer.capabilities),
                 "limit": limit,
                 "lease_ttl": ttl,
+                "reports_starts": reports,
             },
             _leases,
         )
         answers = self.step(
             call,
-            lambda: self.model.claim(who, claimer, claim_id, lanes, limit, ttl),
+            lambda: self.model.claim(who, claimer, claim_id, lanes, limit, ttl, reports),
             again=again,
         )
         if isinstance(answers, list) and is_new:
@@ -883,6 +886,27 @@ class Machine(RuleBasedStateMachine):
         self.step(
             self._fenced_batch("renew_leases", fences, who, "renewed", lease_ttl=ttl),
             lambda: self.model.renew(who, fences, ttl),
+            target=fences[0].execution_id,
+            again=again,
+        )
+
+    @operation(
+        4,
+        picks=several(PICK, 3),
+        kind=FENCES,
+        who=WHO,
+        alone=one_of([True, True, False, False, None]),
+        again=AGAIN,
+    )
+    def start(
+        self, picks: list[int], kind: str, who: str | None, alone: bool | None, again: bool
+    ) -> None:
+        fences = self._fences(picks, kind)
+        self.step(
+            self._fenced_batch(
+                "start_executions", fences, who, "started", alones=[alone] * len(fences)
+            ),
+            lambda: self.model.start(who, fences, alone),
             target=fences[0].execution_id,
             again=again,
         )
@@ -1194,7 +1218,13 @@ class Machine(RuleBasedStateMachine):
             lambda: self.model.cancel(who, id_, source, reason, actor, fence),
             target=id_,
             again=again,
+            # a holder that is late ends it first, and is then told that it has ended
+            is_repeatable=not self._is_late(id_),
         )
+
+    def _is_late(self, id_: UUID) -> bool:
+        e = self.model.executions.get(id_)
+        return e is not None and (self.model.is_over(e) or self.model.is_late(e))
 
     @operation(
         4,
@@ -2507,6 +2537,7 @@ _LEASE = (
     "deadline_at",
     "retry_count",
     "replay_count",
+    "crash_count",
 )
 
 
@@ -2673,6 +2704,7 @@ HOLDERS = {
     "complete_executions": {"completed"},
     "fail_executions": {"failed", "retry_scheduled"},
     "renew_leases": {"renewed"},
+    "start_executions": {"started"},
     "release_leases": {"released"},
     "delay_execution": {"delayed"},
     "wait_children": {"waiting"},
@@ -2785,8 +2817,18 @@ MUTANTS = {
     "one retry too many": ("_retry_wait", "p_retry_count >=", "p_retry_count >"),
     "one reclaim too many": (
         "_judge_reclaim",
-        "p_row.reclaim_count >= p_row.max_reclaims",
-        "p_row.reclaim_count > p_row.max_reclaims",
+        "e.reclaim_count - e.company_count >= e.max_reclaims",
+        "e.reclaim_count - e.company_count > e.max_reclaims",
+    ),
+    "a late result counts": (
+        "complete_executions",
+        "and coalesce(least(x.deadline_at, x.attempt_deadline_at) > v_now, true)",
+        "",
+    ),
+    "a crash is blamed on what had not started": (
+        "_expire_leases",
+        "when x.lease_start = 'waiting' and x.crash_count > 0 then x.crash_count",
+        "when false then x.crash_count",
     ),
     "a revoke keeps the epoch": ("revoke_lease", "epoch = e.epoch + 1,", ""),
     "a replay goes on counting retries": ("_write_replays", "retry_count = 0,", ""),

@@ -1127,6 +1127,7 @@ def _forged(execution_id: UUID) -> Lease:
         payload=None,
         replay_count=0,
         trace_context=None,
+        crash_count=0,
     )
 
 

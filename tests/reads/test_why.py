@@ -38,6 +38,8 @@ class Situation:
     code: str
     words: tuple[str, ...] = ()
     after: timedelta | None = None
+    # when it changes at the latest: after a half of this at least
+    within: timedelta | None = None
     others: tuple[str, ...] = ()
 
 
@@ -454,8 +456,9 @@ async def _(stage: Stage) -> ExecutionId:
     "crash_loop",
     "It is in a crash loop",
     "2 reclaims of 100",
-    "it may be taken over again from",
-    after=timedelta(seconds=1),
+    "0 of 3 crashes so far",
+    "It may be taken over again from",
+    within=timedelta(seconds=1),
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
@@ -473,7 +476,11 @@ async def _(stage: Stage) -> ExecutionId:
 
 
 @situation(
-    "its reclaims are used up", "lease", "reclaims_used_up", "The next worker that looks ends it"
+    "its reclaims are used up",
+    "lease",
+    "reclaims_used_up",
+    "The next worker that looks ends it",
+    others=("crash_loop",),
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
@@ -635,6 +642,36 @@ async def _(stage: Stage) -> ExecutionId:
     return id
 
 
+@situation("it crashed alone too often", "end", "crashed_alone", "vanished 3 times", "ran alone")
+async def _(stage: Stage) -> ExecutionId:
+    id = await _crash_alone(stage)
+    assert not await stage.executions.claim(worker_id="pool", worker_instance_id="pool-1")
+    return id
+
+
+@situation(
+    "it crashed alone too often and nobody has looked",
+    "lease",
+    "reclaims_used_up",
+    "Its worker vanished 3 times while it ran alone",
+    others=("crash_loop",),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    return await _crash_alone(stage)
+
+
+async def _crash_alone(stage: Stage) -> ExecutionId:
+    id = await stage.lose(await stage.claimed(), 2)
+    for _ in range(3):
+        await stage.clock.advance(minutes=5)
+        await stage.executions.promote_delayed()
+        held = await stage.claim()
+        await stage.executions.start(held, alone=True)
+        await stage.lose(held, 1)
+    return id
+
+
 @situation("it was cancelled", "end", "cancelled", "ada cancelled it at", "not needed any more")
 async def _(stage: Stage) -> ExecutionId:
     id = await stage.submit()
@@ -660,7 +697,11 @@ async def _(stage: Stage) -> ExecutionId:
 
 def check(why: Why, expected: Situation, now: datetime) -> None:
     assert (why.dimension, why.code) == (expected.dimension, expected.code), why
-    assert why.changes_at == (None if expected.after is None else now + expected.after)
+    if expected.within is not None:
+        assert why.changes_at is not None
+        assert now + expected.within / 2 <= why.changes_at <= now + expected.within
+    else:
+        assert why.changes_at == (None if expected.after is None else now + expected.after)
     for word in expected.words:
         assert word in why.sentence
     assert tuple(other.code for other in why.others) == expected.others

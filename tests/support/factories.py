@@ -139,6 +139,7 @@ class Lease:
     payload: bytes | None
     replay_count: int
     trace_context: str | None
+    crash_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +352,7 @@ class Engine:
         ttl: timedelta | None = TTL,
         first_lane: str | None = None,
         floor: Lease | None = None,
+        reports_starts: bool = False,
     ) -> list[Lease]:
         """The leases of one claim, in the order in which the function returned them."""
         claim_id = claim_id or uuid4()
@@ -360,7 +362,7 @@ class Engine:
             "p_worker_instance_id => $4, p_claim_id => $5, p_lanes => $6::text[], "
             "p_tasks => $7::text[], p_capabilities => $8::text[], p_limit => $9, "
             "p_lease_ttl => $10, p_first_lane => $11, p_floor_rank => $12::smallint, "
-            "p_floor_at => $13, p_floor_id => $14)",
+            "p_floor_at => $13, p_floor_id => $14, p_reports_starts => $15)",
             self.partition_key,
             self.namespace,
             worker,
@@ -375,6 +377,7 @@ class Engine:
             floor.rank if floor else None,
             floor.order_at if floor else None,
             floor.execution_id if floor else None,
+            reports_starts,
         )
         return [Lease(lease_id=claim_id, **row) for row in rows]
 
@@ -606,6 +609,23 @@ class Engine:
             ttl,
         )
         return _outcomes(rows, len(leases), "renewed")
+
+    async def start(self, lease: Lease, *, alone: bool | None = False) -> Outcome:
+        (answer,) = await self.start_many([lease], alone=alone)
+        return answer
+
+    async def start_many(
+        self, leases: Sequence[Lease], *, alone: bool | None = False
+    ) -> list[Outcome]:
+        rows = await self.connection.fetch(
+            "select item, outcome, detail from ff.start_executions("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
+            "p_alones => $7::boolean[])",
+            *self._fences(leases),
+            [alone] * len(leases),
+        )
+        return _outcomes(rows, len(leases), "started")
 
     async def release(
         self, lease: Lease, cause: str | None = "worker_shutdown", *, wait: bool = False

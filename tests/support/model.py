@@ -53,6 +53,7 @@ RECLAIMABLE = (Ownership.LEASE_EXPIRED_RECLAIMABLE, Ownership.LEASE_REVOKED)
 CLASSES = frozenset(FailureClass)
 KINDS = frozenset(StepKind)
 CENTURY = timedelta(days=36525)
+LONE_CRASHES = 3
 
 
 # What goes in
@@ -303,6 +304,10 @@ class Execution:
     retry_count: int = 0
     replay_count: int = 0
     reclaim_count: int = 0
+    company_count: int = 0
+    crash_count: int = 0
+    lone_crash_count: int = 0
+    lease_start: str = "unreported"
 
     delayed_until: datetime | None = None
     reclaim_at: datetime | None = None
@@ -371,7 +376,11 @@ class Execution:
 
     @property
     def is_over_the_cap(self) -> bool:
-        return self.phase == Phase.ACTIVE and self.reclaim_count >= self.policy.max_reclaims
+        """Too many reclaims besides those in company, or too many crashes alone."""
+        counted = self.reclaim_count - self.company_count
+        return self.phase == Phase.ACTIVE and (
+            counted >= self.policy.max_reclaims or self.lone_crash_count >= LONE_CRASHES
+        )
 
     @property
     def public_state(self) -> str:
@@ -740,6 +749,7 @@ class Model(Flows):
         lanes: Sequence[str] | None,
         limit: int,
         ttl: timedelta,
+        reports_starts: bool = False,
     ) -> list[Answer]:
         if not 1 <= limit <= 1000:
             raise invalid("limit")
@@ -779,6 +789,7 @@ class Model(Flows):
         for e in leases:
             self.grants.pop(e.execution_id, None)
             self._lease(e, worker, claim_id, ttl)
+            e.lease_start = "waiting" if reports_starts else "unreported"
         if candidates:
             self.slots[worker.instance] = (claim_id, [e.execution_id for e in leases])
         return [self._leased(e) for e in leases]
@@ -808,6 +819,7 @@ class Model(Flows):
         e.blocking_detail = e.blocked_at = e.reclaim_at = None
         e.epoch += 1
         e.lease_id = claim_id
+        e.lease_start = "unreported"
         e.lease_expires_at = at + ttl
         e.worker_id, e.worker_instance_id = worker.id, worker.instance
         e.started_at = e.started_at or at
@@ -820,6 +832,13 @@ class Model(Flows):
         if is_reclaim:
             type_, reason = AttemptType.RECLAIM, str(e.ownership)
             e.reclaim_count += 1
+            # Nobody is blamed for the company of a crash, but a suspect for its own.
+            was_crash = e.ownership == Ownership.LEASE_EXPIRED_RECLAIMABLE
+            was_suspect = e.crash_count > 2
+            if was_crash and (
+                e.lease_start == "waiting" or (e.lease_start == "beside" and not was_suspect)
+            ):
+                e.company_count += 1
             e.attempt_ended_at, e.attempt_ended_as = at, AttemptLifecycle.INTERRUPTED_RECLAIMED
             if e.lease_id is not None:
                 self._drop_lease(e, "expire_lease")
@@ -893,15 +912,20 @@ class Model(Flows):
                 "deadline_at": e.deadline_at,
                 "retry_count": e.retry_count,
                 "replay_count": e.replay_count,
+                "crash_count": e.crash_count,
             },
         )
 
     def _exceed_reclaims(self, e: Execution) -> None:
         """T22."""
+        category = "reclaim_cap_exceeded"
         reason = (
             f"its workers vanished {e.reclaim_count + 1} times; "
             f"the limit is {e.policy.max_reclaims} reclaims"
         )
+        if e.lone_crash_count >= LONE_CRASHES:
+            category = "crashed_alone"
+            reason = f"its worker vanished {LONE_CRASHES} times while it ran alone in its process"
         self._end(
             "T22",
             e,
@@ -911,7 +935,7 @@ class Model(Flows):
             lease_end="expire_lease",
             attempt_as=AttemptLifecycle.INTERRUPTED_RECLAIMED,
             takes_lease=False,
-            failure=(FailureClass.INFRA_CRASH, "reclaim_cap_exceeded", reason, None),
+            failure=(FailureClass.INFRA_CRASH, category, reason, None),
         )
 
     # The fence
@@ -922,6 +946,7 @@ class Model(Flows):
         """The execution if the fence is good, or the answer; `repeat` means the first one again."""
         if None in (fence.execution_id, fence.lease_id, fence.epoch, fence.attempt_id):
             return None, Answer("invalid", {"field": "fence"})
+        self._settle_late(namespace, [fence])
         e = self._find(namespace, fence.execution_id)
         if e is None:
             return None, Answer("not_found")
@@ -956,6 +981,27 @@ class Model(Flows):
             and e.lease_expires_at > self._at(e)
         )
 
+    def is_over(self, e: Execution) -> bool:
+        return e.deadline_at is not None and e.deadline_at <= self.now
+
+    def is_late(self, e: Execution) -> bool:
+        return (
+            e.is_leased and e.attempt_deadline_at is not None and e.attempt_deadline_at <= self.now
+        )
+
+    def _settle_late(self, namespace: str | None, fences: Sequence[Fence]) -> None:
+        """What a good fence is shown for too late is settled first, as the reconciler would."""
+        over, late = [], []
+        for fence, is_second in self._each(fences):
+            e = self._find(namespace, fence.execution_id)
+            if e is not None and not is_second and self._is_good(e, fence):
+                if self.is_over(e):
+                    over.append(e)
+                elif self.is_late(e):
+                    late.append(e)
+        if over or late:
+            self._time_out_all(over, late)
+
     def _each(self, fences: Sequence[Fence]) -> Iterable[tuple[Fence, bool]]:
         """The items of a batch, and whether an item before has the same execution."""
         seen: set[UUID | None] = set()
@@ -964,15 +1010,21 @@ class Model(Flows):
             seen.add(fence.execution_id)
 
     def _expire_lease(self, e: Execution) -> None:
-        """T19. From the third reclaim on the row waits before the next, longer each time."""
+        """T19. A crash is blamed on what had started, the first in a row on all. From the third on
+        the row waits before the next reclaim, longer each time, with a jitter of its own."""
         at = self._at(e)
         e.ownership = Ownership.LEASE_EXPIRED_RECLAIMABLE
         e.blocking_reason = BlockingReason.WAITING_FOR_WORKER
         e.attempt_state = AttemptState.ATTEMPT_INTERRUPTED
         e.attempt_paused_at, e.attempt_pause_cause = at, "lease_expired"
-        if e.reclaim_count >= 2:
-            wait = timedelta(seconds=2 ** min(e.reclaim_count - 2, 8))
-            e.reclaim_at = self.now + min(wait, timedelta(minutes=4))
+        if e.lease_start != "waiting" or e.crash_count == 0:
+            e.crash_count += 1
+        if e.lease_start == "alone":
+            e.lone_crash_count += 1
+        if e.crash_count >= 3 and e.lone_crash_count < LONE_CRASHES:
+            wait = min(timedelta(seconds=2 ** min(e.crash_count - 3, 8)), timedelta(minutes=4))
+            chance = (int.from_bytes(e.execution_id.bytes[14:]) + e.epoch * 40503) % 65536
+            e.reclaim_at = self.now + wait * (1 - chance / 131072)
         self._move(
             "T19", e, "expire_lease", EventKind.LEASE_EXPIRED, lease_id=e.lease_id,
             instance=e.worker_instance_id,
@@ -980,9 +1032,28 @@ class Model(Flows):
 
     # Calls of a holder
 
+    def start(
+        self, namespace: str | None, fences: Sequence[Fence], alone: bool | None
+    ) -> list[Answer]:
+        if alone is None:
+            raise invalid("alones")
+        self._settle_late(namespace, fences)
+        answers = []
+        for fence, is_second in self._each(fences):
+            e, answer = self._judge_item(namespace, fence, None, is_second)
+            if e is not None:
+                e.lease_start = "alone" if alone else "beside"
+                e.mutated_at = max(self.now, e.mutated_at)
+                self.touched.add(e.execution_id)
+                answer = Answer("started")
+            assert answer is not None
+            answers.append(answer)
+        return answers
+
     def renew(self, namespace: str | None, fences: Sequence[Fence], ttl: timedelta) -> list[Answer]:
         if not timedelta(seconds=1) <= ttl <= timedelta(days=1):
             raise invalid("lease_ttl")
+        self._settle_late(namespace, fences)
         answers = []
         for fence, is_second in self._each(fences):
             e, answer = self._judge_item(namespace, fence, None, is_second)
@@ -1012,8 +1083,10 @@ class Model(Flows):
         # second item is a duplicate.
         for n, (fence, is_second) in enumerate(self._each(fences)):
             e = self._find(namespace, fence.execution_id)
-            if e is not None and not is_second and self._is_good(e, fence):
+            is_late = e is not None and (self.is_over(e) or self.is_late(e))
+            if e is not None and not is_second and not is_late and self._is_good(e, fence):
                 e.result = results[n]
+                e.crash_count = e.lone_crash_count = 0
                 self._finish(
                     "T12", e, Outcome.SUCCESS, "complete", EventKind.COMPLETED, "complete",
                     AttemptLifecycle.ENDED_SUCCESS,
@@ -1024,6 +1097,7 @@ class Model(Flows):
         for n, e in ended.items():
             answers[n] = Answer("completed", self._owing(e, told_of))
         rest = [n for n, answer in enumerate(answers) if answer is None]
+        self._settle_late(namespace, [fences[n] for n in rest])
         for n, (fence, is_second) in zip(rest, self._each([fences[n] for n in rest]), strict=True):
             _, answer = self._judge_item(namespace, fence, "complete", is_second)
             assert answer is not None
@@ -1065,6 +1139,7 @@ class Model(Flows):
         category: str | None,
         detail: bytes | None,
     ) -> list[Answer]:
+        self._settle_late(namespace, fences)
         answers = []
         ended: dict[int, Execution] = {}
         for n, (fence, is_second) in enumerate(self._each(fences)):
@@ -1098,6 +1173,7 @@ class Model(Flows):
     def _fail(self, e: Execution, failure: tuple[str, str | None, str, bytes | None]) -> Answer:
         retry = e.policy.retry
         wait = retry.wait(e.retry_count, failure[0], failure[1]) if retry else None
+        e.crash_count = e.lone_crash_count = 0
         if wait is not None and self._is_dead(e):
             self._finish(
                 "T23", e, Outcome.CANCELLED, "cancel", EventKind.CANCELLED, "fail",
@@ -1148,6 +1224,9 @@ class Model(Flows):
         """The holder lets go: the same attempt goes on later, with the time it had left."""
         at = self._at(e)
         lease_id, instance = e.lease_id, e.worker_instance_id
+        if end != "release" and e.lease_start != "waiting":
+            # It came to this by itself: no suspect any more.
+            e.crash_count = e.lone_crash_count = 0
         self._drop_lease(e, end, until)
         self._wait(e, until, BlockingReason.WAITING_FOR_DELAY)
         e.attempt_state = AttemptState.ATTEMPT_INTERRUPTED
@@ -1164,6 +1243,7 @@ class Model(Flows):
     def release(
         self, namespace: str | None, fences: Sequence[Fence], cause: str
     ) -> list[Answer]:  # T15
+        self._settle_late(namespace, fences)
         answers = []
         for fence, is_second in self._each(fences):
             e, answer = self._judge_item(namespace, fence, "release", is_second)
@@ -1249,6 +1329,7 @@ class Model(Flows):
         """One verdict for each execution, that of its first item; what comes with another fence is
         to be asked alone."""
         verdicts: dict[UUID | None, tuple[Fence, Execution | None, Answer | None]] = {}
+        self._settle_late(namespace, [fence for fence, _ in items])
         answers = []
         for fence, step in items:
             if fence.execution_id not in verdicts:
@@ -1505,7 +1586,8 @@ class Model(Flows):
         e.outcome = Outcome.NONE
         e.attempt_state = AttemptState.PENDING_REPLAY_ATTEMPT
         e.replay_count += is_counted
-        e.retry_count = e.reclaim_count = 0
+        e.retry_count = e.reclaim_count = e.company_count = 0
+        e.crash_count = e.lone_crash_count = 0
         e.wakes_pending = False
         if e.deadline_at is not None and e.deadline_at <= self._at(e):
             e.deadline_at = None
@@ -1907,15 +1989,15 @@ class Model(Flows):
         """T24. A deadline ends any state; an attempt over its time is settled as a failure, unless
         it has just ended with its parent."""
         there = [e for e in self.executions.values() if e.phase != Phase.TERMINAL]
-        over = [e for e in there if e.deadline_at is not None and e.deadline_at <= self.now]
+        over = [e for e in there if self.is_over(e)]
+        late = [e for e in there if not self.is_over(e) and self.is_late(e)]
+        return self._time_out_all(over, late)
+
+    def _time_out_all(self, over: Sequence[Execution], late: Sequence[Execution]) -> int:
         for e in over:
             self._time_out(e, "expire", "execution_deadline", "its deadline has passed")
         self._tell()
-        late = [
-            e
-            for e in there
-            if e.is_leased and e.attempt_deadline_at and e.attempt_deadline_at <= self.now
-        ]
+        late = [e for e in late if e.is_leased]
         why = "the attempt ran out of time"
         for e in late:
             retry = e.policy.retry

@@ -227,6 +227,7 @@ def claim() -> Claimed:
         payload=None,
         replay_count=0,
         trace_context=None,
+        crash_count=0,
         partition_key=0,
         lease_id=uuid4(),
     )

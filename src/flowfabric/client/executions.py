@@ -54,6 +54,7 @@ class Executions(ExecutionReads, ExecutionControl):
         self._submits: dict[tuple[int, str, bool], Batcher[Submission, Submitted]] = {}
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
+        self._starts: dict[int, Batcher[tuple[Claimed, bool], None]] = {}
         self._ended_hint = EndedHint(database)
         self._wakes = Wakes(database)
 
@@ -64,6 +65,8 @@ class Executions(ExecutionReads, ExecutionControl):
             await completes.close()
         for fails in list(self._fails.values()):
             await fails.close()
+        for starts in list(self._starts.values()):
+            await starts.close()
         await self._ended_hint.close()
         await self._wakes.close()
 
@@ -125,11 +128,14 @@ class Executions(ExecutionReads, ExecutionControl):
         patience: float = 10.0,
         claim_id: UUID | None = None,
         max_wait: timedelta | None = None,
+        reports_starts: bool = False,
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; none if there are none.
 
         `max_wait` is how long to wait for some; hints wake it, polling is the net. After
-        `Unavailable`, asking again with the same `claim_id` gives what the lost call leased.
+        `Unavailable`, asking again with the same `claim_id` gives what the lost call leased. With
+        `reports_starts` the caller calls `start()` before it runs what has crashed before;
+        without, a lost lease counts as a crash of all it held.
         """
         if max_wait is not None:
             asked: dict[str, Any] = {
@@ -144,6 +150,7 @@ class Executions(ExecutionReads, ExecutionControl):
                 "floor": floor,
                 "partition": partition,
                 "patience": patience,
+                "reports_starts": reports_starts,
             }
             return await self._claim_within(max_wait, asked)
         claim_id = claim_id or uuid7()
@@ -164,6 +171,7 @@ class Executions(ExecutionReads, ExecutionControl):
             rank,
             at,
             last,
+            reports_starts,
             patience=patience,
         )
         return [_claimed(row, partition, claim_id) for row in rows]
@@ -187,6 +195,16 @@ class Executions(ExecutionReads, ExecutionControl):
                         await hinted.wait()
         finally:
             await session.close()
+
+    async def start(self, claimed: Claimed, *, alone: bool = False) -> None:
+        """Say that an execution starts now, alone in its process or beside others, so that a crash
+        is blamed on it. Needed for what has crashed before (`crash_count`), after a claim with
+        `reports_starts`."""
+        batcher = self._starts.get(claimed.partition_key)
+        if batcher is None:
+            batcher = Batcher(self._flush_starts, self._start_alone)
+            self._starts[claimed.partition_key] = batcher
+        await batcher.put((claimed, alone))
 
     async def complete(self, claimed: Claimed, result: bytes | None = None) -> None:
         """Settle an execution with its result; refused unless the lease is still good."""
@@ -311,6 +329,29 @@ class Executions(ExecutionReads, ExecutionControl):
             f"The key {submission.key!r} is held by another transaction; try again later.",
             field="key",
         )
+
+    async def _flush_starts(
+        self, batch: list[tuple[Claimed, bool]], wait: bool = False
+    ) -> list[Exception | Busy | None]:
+        rows = await self._database.call(
+            functions.START_EXECUTIONS,
+            batch[0][0].partition_key,
+            self._namespace,
+            [claimed.execution_id for claimed, _ in batch],
+            [claimed.lease_id for claimed, _ in batch],
+            [claimed.epoch for claimed, _ in batch],
+            [claimed.attempt_id for claimed, _ in batch],
+            [alone for _, alone in batch],
+            wait,
+        )
+        return answers(len(batch), None, [tuple(row) for row in rows], same="started")
+
+    async def _start_alone(self, item: tuple[Claimed, bool]) -> None:
+        answer = (await self._flush_starts([item], wait=True))[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Busy):
+            raise RetryExhausted(operation="start_executions")
 
     async def _flush_completes(
         self, batch: list[tuple[Claimed, bytes | None]], wait: bool = False

@@ -243,4 +243,4 @@ def _check_worker(worker_id: str, worker_instance_id: str) -> None:
 
 
 def _claimed(row: Any, id: ExecutionId, claim_id: UUID) -> Claimed:
-    return Claimed(*(*row[:19], id.partition_key, claim_id))
+    return Claimed(*(*row[:20], id.partition_key, claim_id))

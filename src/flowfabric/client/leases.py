@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from flowfabric.client.batching import Busy
-from flowfabric.client.refusals import answers
+from flowfabric.client.refusals import answers, refusal
 from flowfabric.client.steering import steer
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed, Steered
@@ -18,6 +18,7 @@ from flowfabric.db import functions
 from flowfabric.db.call import Rows
 from flowfabric.db.functions import Statement
 from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
 
@@ -50,10 +51,17 @@ class Leases:
                 ttl,
                 patience=2.0,
             )
-            for item, outcome, _ in rows:
+            for item, outcome, detail in rows:
                 # A second lease for one execution is judged in the next beat, without the first.
                 late = outcome in ("busy", "duplicate")
                 (busy if late else lost).append(group[item - 1])
+                if not late:
+                    told = refusal(outcome, detail)
+                    ENGINE_LOGGER.info(
+                        "lease not renewed: %s, %s",
+                        group[item - 1].id,
+                        told.facts.get("reason", outcome),
+                    )
         return lost, busy
 
     async def release(

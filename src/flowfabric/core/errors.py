@@ -236,7 +236,18 @@ class Refused(FlowFabricError):
 
 
 class ExecutionNotActive(Refused, code="WF201", name="not_active"):
-    """The execution is not running any more, or not yet; nothing was changed."""
+    """The execution is not running any more, or not yet; the call had no effect."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the call came after the deadline, or after the time of the attempt."""
+        return self.facts.get("reason") in ("deadline_passed", "attempt_timed_out")
+
+    @property
+    def delayed_until(self) -> datetime | None:
+        """When it is tried again, if its attempt ran out of time and a retry was left."""
+        text = self.facts.get("delayed_until")
+        return datetime.fromisoformat(text) if text else None
 
 
 class LaneClosed(Refused, code="WF202", name="lane_closed"):

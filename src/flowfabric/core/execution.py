@@ -199,6 +199,8 @@ class Claimed:
     payload: bytes | None = field(repr=False)
     replay_count: int
     trace_context: str | None
+    # Workers in a row that vanished with it.
+    crash_count: int
     partition_key: int
     lease_id: UUID
 
@@ -209,6 +211,11 @@ class Claimed:
     @property
     def fence(self) -> Fence:
         return Fence(self.execution_id, self.lease_id, self.epoch, self.attempt_id)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be what ends its workers, so that it runs alone in its process."""
+        return self.crash_count >= 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from flowfabric.core.ids import ExecutionId
 
 Evidence: TypeAlias = Mapping[str, Any]
 
+# An execution that crashed this often while it ran alone fails.
+LONE_CRASHES = 3
+
 
 class Dimension(StrEnum):
     """What kind of thing stands in the way."""
@@ -98,6 +101,13 @@ def _reclaims_exhausted(e: Evidence) -> str:
     )
 
 
+def _crashed_alone(e: Evidence) -> str:
+    return (
+        f"It is over: it failed at {_at(e, 'at')} because its worker vanished "
+        f"{_count(e['lone_crashes'], 'time')} while it ran alone."
+    )
+
+
 def _cancelled(e: Evidence) -> str:
     who = e.get("actor") or e["cancelled_by"]
     return f"It is over: {who} cancelled it at {_at(e, 'at')}{_told(e, 'reason', ': ')}."
@@ -167,6 +177,11 @@ def _lease_revoked(e: Evidence) -> str:
 
 
 def _reclaims_used_up(e: Evidence) -> str:
+    if e.get("lone_crashes", 0) >= LONE_CRASHES:
+        return (
+            f"Its worker vanished {_count(e['lone_crashes'], 'time')} while it ran alone. The next "
+            "worker that looks ends it as failed."
+        )
     return (
         f"Its workers vanished too often: all of its {_count(e['max_reclaims'], 'reclaim')} are "
         "used up. The next worker that looks ends it as failed."
@@ -175,11 +190,12 @@ def _reclaims_used_up(e: Evidence) -> str:
 
 def _crash_loop(e: Evidence) -> str:
     lost = f"{_count(e['reclaims'], 'reclaim')} of {e['max_reclaims']}"
+    alone = f"it runs alone now, {e['lone_crashes']} of {LONE_CRASHES} crashes so far"
     if "reclaim_at" not in e:
-        return f"It is in a crash loop: its workers keep vanishing ({lost})."
+        return f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}."
     return (
-        f"It is in a crash loop: its workers keep vanishing ({lost}); it may be taken over again "
-        f"from {_at(e, 'reclaim_at')} on."
+        f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}. It may be taken "
+        f"over again from {_at(e, 'reclaim_at')} on."
     )
 
 
@@ -390,6 +406,7 @@ SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "completed": _completed,
     "failed": _failed,
     "reclaims_exhausted": _reclaims_exhausted,
+    "crashed_alone": _crashed_alone,
     "cancelled": _cancelled,
     "skipped": _skipped,
     "deadline_passed": _deadline_passed,

@@ -76,10 +76,10 @@ SUBMIT_FLOW = Function(
 CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
-    "lease_ttl first_lane floor_rank floor_at floor_id",
+    "lease_ttl first_lane floor_rank floor_at floor_id reports_starts",
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context",
+    "payload replay_count trace_context crash_count",
 )
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
@@ -161,6 +161,11 @@ READ_RESULTS = _function(
 RENEW_LEASES = _function(
     "renew_leases",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids lease_ttl",
+    "item outcome detail",
+)
+START_EXECUTIONS = _function(
+    "start_executions",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids alones wait",
     "item outcome detail",
 )
 RELEASE_LEASES = _function(
@@ -352,7 +357,7 @@ SERVER_TIME = _function("server_time", "", "server_time")
 _CLAIM = (
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context"
+    "payload replay_count trace_context crash_count"
 )
 _GRANT = "partition_key namespace execution_id key worker_id worker_instance_id"
 ISSUE_CLAIM_GRANT = _function(
@@ -479,6 +484,7 @@ FUNCTIONS: tuple[Function, ...] = (
     PROMOTE_DELAYED,
     READ_RESULTS,
     RENEW_LEASES,
+    START_EXECUTIONS,
     RELEASE_LEASES,
     EXPIRE_LEASES,
     CANCEL_EXECUTION,

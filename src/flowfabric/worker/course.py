@@ -18,6 +18,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
+    FlowFabricError,
     InvalidInput,
     LeaseLost,
     RetryExhausted,
@@ -66,7 +67,7 @@ class Host:
     # The handler has been told to leave, and should have left after a moment.
     leaving: Callable[[Claimed], None]
     # The engine says that the lease is gone.
-    lost: Callable[[Claimed], None]
+    lost: Callable[[Claimed, FlowFabricError], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -451,8 +452,8 @@ class Course:
         if self.is_leaving or self.is_over:
             raise self.unwinding()
 
-    def _lose(self) -> BaseException:
-        self._host.lost(self._claimed)
+    def _lose(self, error: FlowFabricError) -> BaseException:
+        self._host.lost(self._claimed, error)
         return self.unwinding()
 
     async def _persist(self, write: Callable[[], Awaitable[T]]) -> T:
@@ -461,8 +462,8 @@ class Course:
         while True:
             try:
                 return await write()
-            except (LeaseLost, ExecutionNotActive):
-                raise self._lose() from None
+            except (LeaseLost, ExecutionNotActive) as error:
+                raise self._lose(error) from None
             except RetryExhausted:
                 await asyncio.sleep(_LOCKED_SECONDS)
                 self._go_on()

@@ -43,6 +43,13 @@ from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.pauses import Awaiting, Departure, Held
 from flowfabric.worker.presence import Registration
 from flowfabric.worker.slots import Slots
+from flowfabric.worker.suspects import (
+    ALONE_SECONDS,
+    PUT_OFF,
+    QUIET_LOOK_SECONDS,
+    QUIET_SECONDS,
+    Suspects,
+)
 from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.threads import Threads
 
@@ -132,6 +139,8 @@ class Worker:
         self._unheard: tuple[UUID, float] | None = None
         # What is to be given back when the worker ends.
         self._returning: dict[Claimed, None] = {}
+        self._suspects = Suspects()
+        self._attending: asyncio.Task[None] | None = None
         self._unsettled: set[asyncio.Future[None]] = set()
         self._ended = asyncio.Event()
         self._ended.set()
@@ -206,7 +215,12 @@ class Worker:
     @property
     def is_working(self) -> bool:
         """Whether something runs here, waits for a slot, or is not settled yet."""
-        return bool(
+        return self._suspects.current is not None or not self._is_quiet
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether nothing runs here or waits for a slot or its end, besides a suspect."""
+        return not (
             self._running
             or self._buffer
             or self._interrupted
@@ -216,8 +230,13 @@ class Worker:
 
     @property
     def held(self) -> list[Claimed]:
-        """What runs here or waits for a slot."""
-        return [*self._running, *self._buffer]
+        """What runs here or waits to."""
+        return [*self._running, *self._buffer, *self._waiting_suspect]
+
+    @property
+    def _waiting_suspect(self) -> list[Claimed]:
+        suspect = self._suspects.current
+        return [] if suspect is None or suspect in self._running else [suspect]
 
     @property
     def handlers(self) -> list[tuple[asyncio.Task[None], Claimed]]:
@@ -236,6 +255,8 @@ class Worker:
         """Claim what can run now, at most `limit`, and start it: for a worker that is not `run()`
         but paced by somebody else, as in tests. It has ended when `is_working` is over."""
         await self.begin()
+        if self._suspects.current is not None:
+            return []
         asked_at = monotonic()
         claimed = await self._client.executions.claim(
             worker_id=self.worker_id,
@@ -246,10 +267,9 @@ class Worker:
             limit=limit,
             lease_ttl=self._ttl,
             caller=self._claims,
+            reports_starts=True,
         )
-        self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
-        self._buffer.extend(claimed)
-        self._start_buffered()
+        self._accept(claimed, asked_at)
         return claimed
 
     async def crash(self) -> list[Claimed]:
@@ -258,6 +278,7 @@ class Worker:
         left = [*self.held, *self._interrupted]
         self._buffer.clear()
         self._interrupted.clear()
+        self._suspects.current = None
         stopping = [task for task, _ in self._running.values()]
         for claimed in list(self._running):
             self._abandon(claimed)
@@ -332,11 +353,12 @@ class Worker:
         asked_at = 0.0
         while not self._stopping.is_set():
             room = self._slots.free + self._ahead - len(self._buffer)
-            if room <= 0:
+            if room <= 0 or self._suspects.current is not None:
                 await self._wait_for_room()
                 continue
             # In halves, so that there is something to run while the next claim is on its way.
-            limit = min(room, MAX_CLAIM, 2 * self._concurrency)
+            limit = self._suspects.limit(min(room, MAX_CLAIM, 2 * self._concurrency))
+            behind = self._suspects.behind
             if floor is not None and monotonic() - floor_since > FLOOR_SECONDS:
                 floor = None
             self._woken.clear()
@@ -351,11 +373,13 @@ class Worker:
                     capabilities=self._needs,
                     limit=limit,
                     lease_ttl=self._ttl,
-                    first_lane=self._next_lane(),
-                    floor=floor,
+                    # Behind the suspects the lanes have no turns: their places are compared.
+                    first_lane=None if behind else self._next_lane(),
+                    floor=behind or floor,
                     caller=self._claims,
                     patience=1.0,
                     claim_id=claim_id,
+                    reports_starts=True,
                 )
             except Unavailable as error:
                 # The claim may have been made: it is asked for again by the same name.
@@ -368,11 +392,10 @@ class Worker:
                 self._unheard = (claim_id, asked_at)
                 raise
             failures, claim_id = 0, None
-            if claimed:
-                self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
-                self._buffer.extend(claimed)
-                self._start_buffered()
-            if len(claimed) == limit:
+            self._accept(claimed, asked_at)
+            if behind is not None or self._suspects.current is not None:
+                floor = None
+            elif len(claimed) == limit:
                 self._hints.more(self)
                 full += 1
                 if full == BUSY_CLAIMS:
@@ -391,6 +414,80 @@ class Worker:
             else:
                 full = 0
                 await self._wait(DEAF_POLL_SECONDS if self._hints.is_deaf else IDLE_POLL_SECONDS)
+
+    def _accept(self, claimed: list[Claimed], asked_at: float) -> None:
+        """Start what was claimed, or let it wait for a slot; suspects have a way of their own."""
+        self._heartbeat.hold(claimed, asked_at, self._lost_elsewhere)
+        ordinary, suspects = self._suspects.sort(claimed)
+        self._buffer.extend(ordinary)
+        self._start_buffered()
+        if suspects:
+            self._suspects.begin(suspects[0])
+            self._attending = asyncio.create_task(self._attend(suspects[0], suspects[1:]))
+
+    async def _attend(self, suspect: Claimed, others: list[Claimed]) -> None:
+        """Run a suspect when nothing else runs here, and nothing beside it. The other suspects are
+        given back before it starts: a worker that it ends must not hold them."""
+        try:
+            if others:
+                await self._return(others, "suspects_run_alone")
+            is_quiet = await self._become_quiet(suspect)
+            if self._suspects.current is not suspect or self._stopping.is_set():
+                return
+            if not is_quiet and self._suspects.may_put_off(suspect):
+                await self._put_off(suspect)
+                return
+            self._suspects.is_alone = is_quiet
+            WORKER_LOGGER.warning(
+                "%s workers in a row vanished with %s (%s): it runs %s now",
+                suspect.crash_count,
+                suspect.id,
+                suspect.task,
+                "alone" if is_quiet else "beside others, which have not ended for long",
+            )
+            task = self._start(suspect)
+            if is_quiet:
+                await self._leave_alone(task)
+            if is_quiet and not task.done() and not self._stopping.is_set():
+                await self._client.executions.start(suspect, alone=False)
+            self._suspects.forget(suspect)
+        except FlowFabricError as error:
+            WORKER_LOGGER.warning("the turn of %s is over: %s", suspect.id, error)
+        finally:
+            if self._suspects.current is suspect and not self._stopping.is_set():
+                self._suspects.end()
+            self._freed.set()
+            self.wake()
+
+    async def _leave_alone(self, task: asyncio.Task[None]) -> None:
+        """Wait until a suspect has ended, has run for long, or the worker stops."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait(
+            [task, stopping], timeout=ALONE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        stopping.cancel()
+
+    async def _become_quiet(self, suspect: Claimed) -> bool:
+        until = monotonic() + QUIET_SECONDS
+        while not self._is_quiet:
+            if self._suspects.current is not suspect or self._stopping.is_set():
+                return False
+            if monotonic() > until:
+                return False
+            await asyncio.sleep(QUIET_LOOK_SECONDS)
+        return True
+
+    async def _put_off(self, suspect: Claimed) -> None:
+        WORKER_LOGGER.warning(
+            "%s (%s) cannot run alone now, other handlers do not end; it is put off for %s",
+            suspect.id,
+            suspect.task,
+            PUT_OFF,
+        )
+        try:
+            await self._client.executions.delay(suspect, PUT_OFF)
+        finally:
+            self._heartbeat.drop(suspect)
 
     @property
     def _ahead(self) -> int:
@@ -430,15 +527,14 @@ class Worker:
 
     def _start_buffered(self) -> None:
         while self._buffer and self._slots.free > 0:
-            claimed = self._buffer.popleft()
-            context = Context(claimed, self._host)
-            self._running[claimed] = (
-                # Not in the context of the handler that made room: what it set is its own.
-                self._loop.create_task(
-                    self._execute(claimed, context), context=self._context.copy()
-                ),
-                context,
-            )
+            self._start(self._buffer.popleft())
+
+    def _start(self, claimed: Claimed) -> asyncio.Task[None]:
+        context = Context(claimed, self._host)
+        # Not in the context of the handler that made room: what it set is its own.
+        task = self._loop.create_task(self._execute(claimed, context), context=self._context.copy())
+        self._running[claimed] = (task, context)
+        return task
 
     async def _execute(self, claimed: Claimed, context: Context) -> None:
         """One execution: decode, call, encode, settle."""
@@ -449,6 +545,8 @@ class Worker:
         # What cannot be read or stored now cannot be later; what the handler raises may pass.
         kind = FailureClass.PERMANENT
         try:
+            if claimed.crash_count and not await self._say_started(claimed):
+                return
             with tracing.process_span(claimed, self.instance_id):
                 payload = claimed.payload
                 if claimed.payload_encoding == ENCODING:
@@ -531,6 +629,22 @@ class Worker:
             WORKER_LOGGER.error("%s The worker drains and ends.", self._worn_out)
             self.stop()
 
+    async def _say_started(self, claimed: Claimed) -> bool:
+        """Let the database know, before the handler is called, of a run that may crash again."""
+        is_alone = self._suspects.is_alone and self._suspects.current is claimed
+        try:
+            await self._client.executions.start(claimed, alone=is_alone)
+        except (LeaseLost, ExecutionNotActive) as error:
+            WORKER_LOGGER.warning("%s was lost before it started: %s", claimed.id, error)
+        except Unavailable as error:
+            WORKER_LOGGER.warning(
+                "%s is not started, its lease will run out: %s", claimed.id, error
+            )
+        else:
+            return True
+        self._heartbeat.drop(claimed)
+        return False
+
     def _root(self, claimed: Claimed) -> asyncio.Task[None] | None:
         """The task in which an async handler runs."""
         running = self._running.get(claimed)
@@ -595,7 +709,9 @@ class Worker:
             self.wake()
         if (error := future.exception()) is None:
             return
-        if isinstance(error, LeaseLost | ExecutionNotActive):
+        if isinstance(error, ExecutionNotActive) and error.is_late:
+            _log_late(claimed, error)
+        elif isinstance(error, LeaseLost | ExecutionNotActive):
             WORKER_LOGGER.info("%s was left too late: %s", claimed.id, error)
         else:
             WORKER_LOGGER.error("%s could not be left, it will run again: %s", claimed.id, error)
@@ -685,7 +801,9 @@ class Worker:
 
     def _told(self, claimed: Claimed, error: BaseException | None, *, has_result: bool) -> None:
         self._heartbeat.drop(claimed)
-        if isinstance(error, LeaseLost | ExecutionNotActive):
+        if isinstance(error, ExecutionNotActive) and error.is_late:
+            _log_late(claimed, error)
+        elif isinstance(error, LeaseLost | ExecutionNotActive):
             WORKER_LOGGER.warning(
                 "%s ended too late, its result does not count: %s", claimed.id, error
             )
@@ -704,6 +822,8 @@ class Worker:
         if any(claimed in gone for claimed in self._buffer):
             self._buffer = deque(claimed for claimed in self._buffer if claimed not in gone)
             self._freed.set()
+        if self._suspects.current in gone and self._suspects.current not in self._running:
+            self._suspects.current = None
         for claimed in several:
             self._heartbeat.drop(claimed)
             if claimed in self._running and not self._has_departed(claimed):
@@ -715,12 +835,14 @@ class Worker:
         course = self._running[claimed][1].course
         return course is not None and course.has_departed
 
-    def _lost_here(self, claimed: Claimed) -> None:
+    def _lost_here(self, claimed: Claimed, error: FlowFabricError) -> None:
         """The engine refused what the handler wanted to record."""
         self._heartbeat.drop(claimed)
         if claimed in self._running:
             task, context = self._running[claimed]
-            if not context.cancelled:
+            if not context.cancelled and isinstance(error, ExecutionNotActive) and error.is_late:
+                _log_late(claimed, error)
+            elif not context.cancelled:
                 WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
             context.cancel()
             self._slots.told(claimed)
@@ -777,6 +899,8 @@ class Worker:
                 [task for task, _ in left.values()],
                 timeout=HURRIED_SECONDS if self._hurrying.is_set() else self._unwind_seconds,
             )
+        if self._attending is not None:
+            await asyncio.wait([self._attending])
         # A result that cannot be stored becomes a failure to be settled.
         while self._returning or self._interrupted or self._unanswered or self._unsettled:
             await self._give_back()
@@ -807,9 +931,10 @@ class Worker:
     async def _give_back(self) -> None:
         """Give back what has not started, or was interrupted. What is given back stays noted until
         that is done."""
-        waiting = [*self._buffer, *self._interrupted]
+        waiting = [*self._buffer, *self._interrupted, *self._waiting_suspect]
         self._buffer.clear()
         self._interrupted.clear()
+        self._suspects.current = None
         await self._return([*waiting, *self._returning])
 
     async def _return(self, several: list[Claimed], cause: str = "worker_shutdown") -> None:
@@ -851,6 +976,24 @@ class Worker:
             self._heartbeat.drop(claimed)
         for claimed, reason in refused.items():
             WORKER_LOGGER.warning("%s could not be given back: %s", claimed.id, reason)
+
+
+def _log_late(claimed: Claimed, error: ExecutionNotActive) -> None:
+    """Say which time was over, and what becomes of the execution."""
+    if error.facts["reason"] == "deadline_passed":
+        what, then = "deadline passed", "it expired"
+    elif error.delayed_until is None:
+        what, then = "attempt timed out", "no retry is left, it expired"
+    else:
+        what, then = "attempt timed out", f"it will be tried again at {error.delayed_until}"
+    WORKER_LOGGER.warning(
+        "%s before the handler had ended: %s %s, attempt %s; its result does not count, %s",
+        what,
+        claimed.task,
+        claimed.id,
+        claimed.attempt_index + 1,
+        then,
+    )
 
 
 def _called(call: Callable[[], Any]) -> Any:

@@ -138,6 +138,7 @@ async def test_what_others_have_locked_is_skipped(db, clock, engine):
 
 
 async def test_from_the_third_loss_on_a_row_waits_longer_each_time(clock, engine, make):
+    """Up to a half shorter than the full wait, and not alike for those that crashed together."""
     await clock.freeze()
     (created,) = await engine.submit_many([Item()])
     waits = []
@@ -147,7 +148,10 @@ async def test_from_the_third_loss_on_a_row_waits_longer_each_time(clock, engine
         await engine.expire()
         row = await engine.row(created.id)
         assert row["due_at"] == row["reclaim_at"]
-        waits.append(row["reclaim_at"] and (row["reclaim_at"] - now) / SECOND)
+        full = None if row["crash_count"] < 3 else min(2 ** (row["crash_count"] - 3), 240)
+        if full is not None:
+            assert full / 2 <= (row["reclaim_at"] - now) / SECOND <= full
+        waits.append(full)
         if row["reclaim_at"]:
             assert await engine.claim() == []
             await clock.set(row["reclaim_at"] - timedelta(microseconds=1))
@@ -157,6 +161,16 @@ async def test_from_the_third_loss_on_a_row_waits_longer_each_time(clock, engine
     assert waits == [None, None, 1, 2, 4, 8, 16, 32, 64, 128, 240, 240, 240]
     row = await engine.row(created.id)
     assert (row["reclaim_count"], row["retry_count"]) == (12, 0)
+
+
+async def test_rows_that_crashed_together_do_not_come_back_together(clock, engine):
+    await clock.freeze()
+    await engine.submit_many([Item()] * 20)
+    for _ in range(3):
+        assert len(await engine.claim()) == 20
+        await clock.advance(TTL)
+        await engine.expire()
+    assert len({row["reclaim_at"] for row in await engine.rows()}) > 15
 
 
 async def test_an_expiry_hints_that_there_is_work(db, clock, engine):

@@ -60,14 +60,6 @@ async def test_the_time_an_attempt_has_left_is_kept(clock, engine):
     assert row["attempt_deadline_at"] is None
 
 
-async def test_an_attempt_that_is_overdue_has_no_time_left(clock, engine):
-    await engine.submit(policy={"timeout_policy": {"attempt_timeout_ms": 5_000}})
-    lease = await engine.take()
-    await clock.advance(seconds=20)
-    await engine.release(lease)
-    assert (await engine.row(lease.execution_id))["attempt_time_left"] == timedelta()
-
-
 async def test_an_attempt_without_a_timeout_has_none_after_a_release(engine, make):
     execution = await make.execution("interrupted")
     row = await engine.row(execution.id)

@@ -12,6 +12,7 @@ import pytest
 from support.factories import TTL
 
 OPERATIONS = (
+    "start",
     "renew",
     "complete",
     "fail",

@@ -20,7 +20,8 @@ returns table (
   payload_encoding    text,
   payload             bytea,
   replay_count        integer,
-  trace_context       text
+  trace_context       text,
+  crash_count         smallint
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan
@@ -37,7 +38,8 @@ begin
          case e.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
          e.rank, e.order_at, e.epoch, e.attempt_index, e.attempt_id, e.attempt_type::text,
          e.lease_expires_at, e.attempt_deadline_at, e.deadline_at, e.retry_count,
-         e.payload_encoding, coalesce(e.payload, b.payload), e.replay_count, b.trace_context
+         e.payload_encoding, coalesce(e.payload, b.payload), e.replay_count, b.trace_context,
+         e.crash_count
   from unnest(p_execution_ids) with ordinality i(execution_id, n)
   cross join lateral (
     select x.* from ff.execution x

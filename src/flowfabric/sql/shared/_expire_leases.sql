@@ -1,5 +1,10 @@
 -- Mark leases that ran out (T19). The caller holds the row locks and has checked the expiry.
--- From the third reclaim on a row waits before it may be reclaimed, longer each time.
+--
+-- A crash is blamed on what had started: on all that a worker held the first time, then on what it
+-- said it would start, and on what a holder that says nothing held. From the third crash in a row on a
+-- row waits before it may be reclaimed, longer each time. The wait is shortened by up to a half, by
+-- its id and epoch, so that rows which crashed together do not come back together. The third crash
+-- alone is the last: its row does not wait for its end.
 drop function if exists ff._expire_leases;
 create function ff._expire_leases(
   p_partition_key smallint,
@@ -32,18 +37,31 @@ begin
       version = e.version + 1,
       attempt_paused_at = greatest(p_now, e.transitioned_at),
       attempt_pause_cause = 'lease_expired',
+      crash_count = w.crash_count,
+      lone_crash_count = w.lone_crash_count,
       reclaim_at = w.reclaim_at,
       due_at = least(w.reclaim_at, e.deadline_at),
       transitioned_at = greatest(p_now, e.transitioned_at),
       mutated_at = greatest(p_now, e.transitioned_at)
     from item i
     cross join lateral (
-      select case when x.reclaim_count >= 2
-               then p_now + least(interval '1 second' * power(2, least(x.reclaim_count - 2, 8)),
-                                  interval '4 minutes') end as reclaim_at
-      from ff.execution x
-      where x.partition_key = i.partition_key and x.execution_id = i.execution_id
-      offset 0
+      select b.crash_count, b.lone_crash_count,
+             case when b.crash_count >= 3 and b.lone_crash_count < 3
+               then p_now + least(interval '1 second' * power(2, least(b.crash_count - 3, 8)),
+                                  interval '4 minutes')
+                 * (1 - ((get_byte(b.id, 14) * 256 + get_byte(b.id, 15) + b.epoch * 40503) % 65536)
+                        / 131072.0)
+             end as reclaim_at
+      from (
+        select uuid_send(x.execution_id) as id, x.epoch,
+               case when x.lease_start = 'waiting' and x.crash_count > 0 then x.crash_count
+                    else least(x.crash_count + 1, 32767) end::smallint as crash_count,
+               (x.lone_crash_count + (x.lease_start = 'alone')::integer)::smallint
+                 as lone_crash_count
+        from ff.execution x
+        where x.partition_key = i.partition_key and x.execution_id = i.execution_id
+        offset 0
+      ) b
     ) w
     where e.partition_key = i.partition_key and e.execution_id = i.execution_id
     returning e.execution_id, e.version, e.attempt_index, e.lease_id, e.epoch, e.route_id,

@@ -2,7 +2,7 @@
 -- caller holds its lock.
 --
 -- A lease that ran out unnoticed is marked so (T19). A member of a cancelled flow is not reclaimable.
--- Over the limit of reclaims the execution ends (T22), and one that ended so before is told the same
+-- Over the limit of reclaims or of crashes alone the execution ends (T22), and one that ended so before is told the same
 -- again.
 drop function if exists ff._judge_reclaim;
 create function ff._judge_reclaim(
@@ -28,7 +28,12 @@ begin
   if ff._is_flow_cancelled(p_partition_key, p_row.flow_id) then
     return 'not_reclaimable';
   end if;
-  if p_row.reclaim_count >= p_row.max_reclaims then
+  -- read again: a lease that ran out may have been a crash alone
+  if exists (
+    select from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id
+      and case when e.reclaim_count - e.company_count >= e.max_reclaims or e.lone_crash_count >= 3
+            then true else false end) then
     perform ff._exceed_reclaims(p_partition_key, array[p_row.execution_id], p_now);
     return 'reclaim_cap_exceeded';
   end if;

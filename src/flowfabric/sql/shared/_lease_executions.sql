@@ -1,7 +1,10 @@
 -- Give the caller a lease on executions it has locked and found open (T9, T10, T21).
 --
 -- A pending execution or a reclaimed one starts a new attempt, whose id is the claim id; the attempt
--- before it moves to the history. An interrupted execution goes on with the attempt it had.
+-- before it moves to the history. An interrupted execution goes on with the attempt it had. With
+-- p_reports_starts the holder will say when it starts them (ff.start_executions). A reclaim after a
+-- crash beside others, or before the start, does not count towards the limit of reclaims; one of a
+-- suspect does.
 drop function if exists ff._lease_executions;
 create function ff._lease_executions(
   p_partition_key      smallint,
@@ -11,7 +14,8 @@ create function ff._lease_executions(
   p_worker_id          text,
   p_worker_instance_id text,
   p_lease_ttl          interval,
-  p_now                timestamptz
+  p_now                timestamptz,
+  p_reports_starts     boolean default false
 )
 returns table (
   execution_id        uuid,
@@ -32,7 +36,8 @@ returns table (
   payload_encoding    text,
   payload             bytea,
   replay_count        integer,
-  trace_context       text
+  trace_context       text,
+  crash_count         smallint
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan
@@ -44,7 +49,8 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_xid constant xid8 := pg_current_xact_id();
+  v_xid   constant xid8 := pg_current_xact_id();
+  v_start constant ff.lease_start := case when p_reports_starts then 'waiting' else 'unreported' end;
 begin
   if not p_has_past then
     -- First attempts, as almost always: nothing to move, and every column of an attempt is empty.
@@ -70,6 +76,7 @@ begin
                        e.deadline_at),
         worker_id = p_worker_id,
         worker_instance_id = p_worker_instance_id,
+        lease_start = v_start,
         started_at = greatest(p_now, e.transitioned_at),
         transitioned_at = greatest(p_now, e.transitioned_at),
         mutated_at = greatest(p_now, e.transitioned_at),
@@ -98,7 +105,7 @@ begin
     select l.execution_id, l.namespace, r.lane, r.task, 'fresh', l.rank, l.order_at, l.epoch, 0,
            p_claim_id, l.attempt_type::text, l.lease_expires_at, l.attempt_deadline_at,
            l.deadline_at, l.retry_count, l.payload_encoding, coalesce(l.payload, b.payload),
-           l.replay_count, b.trace_context
+           l.replay_count, b.trace_context, 0::smallint
     from leased l
     cross join lateral (
       select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r
@@ -181,7 +188,14 @@ begin
       progress_percent = case when not i.is_new then e.progress_percent end,
       progress_message = case when not i.is_new then e.progress_message end,
       progressed_at = case when not i.is_new then e.progressed_at end,
+      lease_start = v_start,
       reclaim_count = e.reclaim_count + (e.phase = 'active')::integer,
+      company_count = e.company_count + case
+        when e.ownership <> 'lease_expired_reclaimable' then 0
+        when e.lease_start = 'waiting' then 1
+        -- that of a suspect is its own: it had two crashes before this one
+        when e.lease_start = 'beside' and e.crash_count <= 2 then 1
+        else 0 end,
       started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),
       transitioned_at = greatest(p_now, e.transitioned_at),
       mutated_at = greatest(p_now, e.transitioned_at),
@@ -214,7 +228,7 @@ begin
     returning e.execution_id, e.version, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
               e.route_id, e.rank, e.order_at, e.lease_expires_at, e.attempt_deadline_at,
               e.deadline_at, e.retry_count, e.replay_count, e.payload_encoding, e.payload, e.cause, e.namespace,
-              e.flow_id, e.instance_tag, e.transitioned_at, i.n
+              e.crash_count, e.flow_id, e.instance_tag, e.transitioned_at, i.n
   ),
   logged as (
     insert into ff.event (
@@ -231,7 +245,8 @@ begin
          case l.cause when 'claim' then 'fresh' when 'resume' then 'resumed' else 'reclaimed' end,
          l.rank, l.order_at, l.epoch, l.attempt_index, l.attempt_id, l.attempt_type::text,
          l.lease_expires_at, l.attempt_deadline_at, l.deadline_at, l.retry_count,
-         l.payload_encoding, coalesce(l.payload, b.payload), l.replay_count, b.trace_context
+         l.payload_encoding, coalesce(l.payload, b.payload), l.replay_count, b.trace_context,
+         l.crash_count
   from leased l
   cross join lateral (
     select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r

@@ -17,7 +17,8 @@ begin
          and case when e.flow_id is null then true else coalesce((
                select f.cancel_policy = 'flow_only' from ff.flow f
                where f.partition_key = p_partition_key and f.flow_id = e.flow_id), true) end,
-         e.phase = 'active' and e.reclaim_count >= e.max_reclaims,
+         e.phase = 'active' and (e.reclaim_count - e.company_count >= e.max_reclaims
+                                 or e.lone_crash_count >= 3),
          e.total_attempt_count > 0
     into v_row
   from ff.execution e

@@ -1,8 +1,8 @@
 -- Let ended executions run again (T28), or wait again if a group of theirs is not satisfied (T29). The
 -- caller holds the row locks. p_is_counted: it counts towards their limit of replays.
 --
--- The latest attempt stays as it ended until the next claim moves it to the history. Retries and
--- reclaims are counted anew; a deadline that has passed is lifted, else the execution would end at
+-- The latest attempt stays as it ended until the next claim moves it to the history. Retries,
+-- reclaims and crashes are counted anew; a deadline that has passed is lifted, else the execution would end at
 -- once. A child that ended with its parent has a life of its own from here on.
 drop function if exists ff._write_replays;
 create function ff._write_replays(
@@ -54,6 +54,9 @@ begin
       replay_count = e.replay_count + p_is_counted::integer,
       retry_count = 0,
       reclaim_count = 0,
+      company_count = 0,
+      crash_count = 0,
+      lone_crash_count = 0,
       deadline_at = case when e.deadline_at > greatest(p_now, e.transitioned_at)
                       then e.deadline_at end,
       due_at = case when e.deadline_at > greatest(p_now, e.transitioned_at) then e.deadline_at end,

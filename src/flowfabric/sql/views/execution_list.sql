@@ -10,6 +10,6 @@ select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, 9000 - e.ra
        e.eligibility::text, e.outcome::text, e.attempt_state::text, e.blocking_detail, e.version,
        e.replay_count, e.max_reclaims, e.lease_expires_at, e.reclaim_at, e.deadline_at, e.due_at,
        e.cancellation_reason, e.cancelled_by, e.progress_percent, e.blocked_at, e.trim_at,
-       e.reclaim_count >= 2 and e.phase <> 'terminal' as is_crash_loop
+       e.crash_count >= 2 and e.phase <> 'terminal' as is_crash_loop
 from ff.execution e
 join ff.route r on r.route_id = e.route_id;

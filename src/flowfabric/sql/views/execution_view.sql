@@ -25,7 +25,7 @@ select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilit
        e.cancellation_reason, e.cancelled_by, e.progress_percent, e.progress_message,
        e.progressed_at, e.blocked_at, e.retention, e.trim_at, e.due_at, e.attempt_started_at,
        e.attempt_paused_at, e.attempt_pause_cause, e.attempt_time_left, e.instance_tag,
-       e.reclaim_count >= 2 and e.phase <> 'terminal' as is_crash_loop, b.task_version, e.parent_id,
+       e.crash_count >= 2 and e.phase <> 'terminal' as is_crash_loop, b.task_version, e.parent_id,
        e.ends_with_parent, e.wait_no, e.wait_left, e.wakes_pending, b.trace_context,
        (select count(*) from ff.execution c
         where c.partition_key = e.partition_key and c.parent_id = e.execution_id) as child_count,

@@ -1,18 +1,22 @@
 -- Retries, reclaims and replays stay within their limits.
 --
 -- The limits are those of the stored policy: no retry without a retry policy, 3 with one that names
--- no number, 10 replays, max_reclaims reclaims.
+-- no number, 10 replays, max_reclaims reclaims besides those in company. Nothing runs or waits to
+-- after three crashes alone, and what completed has no crash left.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Cancel the execution if it is open, and find out which operation counted too far.
 select 'L07' as name, e.partition_key, e.execution_id,
-       format('%s retries, %s of %s reclaims, %s replays: more than its policy allows',
-              e.retry_count, e.reclaim_count, e.max_reclaims, e.replay_count) as problem
+       format('%s retries, %s of %s reclaims (%s in company), %s replays, %s crashes (%s alone): '
+              'more than it is allowed', e.retry_count, e.reclaim_count, e.max_reclaims, e.company_count,
+              e.replay_count, e.crash_count, e.lone_crash_count) as problem
 from ff.execution e
 left join ff.execution_body b
   on b.partition_key = e.partition_key and b.execution_id = e.execution_id
-where e.reclaim_count > e.max_reclaims
+where e.reclaim_count - e.company_count > e.max_reclaims
+   or (e.lone_crash_count >= 3 and (e.ownership = 'leased' or e.phase = 'runnable'))
+   or (e.outcome = 'success' and e.crash_count > 0)
    or e.retry_count > case
         when b.policy -> 'retry_policy' is null then 0
         when jsonb_typeof(b.policy #> '{retry_policy,max_retries}') = 'number'

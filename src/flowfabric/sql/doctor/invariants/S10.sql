@@ -15,6 +15,8 @@ select 'S10' as name, e.partition_key, e.execution_id,
 from ff.execution e
 where e.rank not between 0 and 9000 or e.epoch < 0 or e.version < 1 or e.max_reclaims < 0
    or least(e.retry_count, e.replay_count, e.reclaim_count, e.total_attempt_count) < 0
+   or e.company_count not between 0 and e.reclaim_count
+   or e.lone_crash_count not between 0 and e.crash_count
    or octet_length(e.payload) > 256 or octet_length(e.result) > 1048576
    or (e.result is not null and e.outcome <> 'success')
    or e.attempt_index <> greatest(e.total_attempt_count - 1, 0)

@@ -7,8 +7,9 @@
 -- ff.complete_executions.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); a lease found expired is marked so
---           (T19); those it concerns: runnable blocked -> eligible (T4), unfinished
---           -> terminal cancelled (T23) or skipped (T5)
+--           (T19); those it concerns: runnable blocked -> eligible (T4), unfinished -> terminal
+--           cancelled (T23) or skipped (T5); what is late is settled as in ff.expire_executions
+--           (T24)
 -- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s

@@ -5,12 +5,15 @@
 -- priority, order_at, id; a lane named in p_first_lane goes first among equal priorities, so that
 -- a worker of several lanes can let them take turns. A floor lets a worker that drains a backlog
 -- start where its last full batch ended instead of walking the dead entries in front of it. What is
--- granted to another worker is passed over; what is claimed loses its grant.
+-- granted to another worker is passed over; what is claimed loses its grant. crash_count is how many
+-- workers in a row vanished with the execution: from two on the worker is to run it alone. A worker
+-- that says when it starts what it claimed (p_reports_starts, ff.start_executions) is blamed for no
+-- more than that.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
---           active -> terminal failed (T22 over the limit of reclaims); those this concerns:
---           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
---           or skipped (T5)
+--           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone); those
+--           this concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled
+--           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, in claim order, skipping those that are locked; then their grants
 -- Replay:   the same p_claim_id returns the executions it leased and still holds
@@ -30,7 +33,8 @@ create function ff.claim_executions(
   p_first_lane         text default null,
   p_floor_rank         smallint default null,
   p_floor_at           timestamptz default null,
-  p_floor_id           uuid default null
+  p_floor_id           uuid default null,
+  p_reports_starts     boolean default false
 )
 returns table (
   execution_id        uuid,
@@ -51,7 +55,8 @@ returns table (
   payload_encoding    text,
   payload             bytea,
   replay_count        integer,
-  trace_context       text
+  trace_context       text,
+  crash_count         smallint
 )
 language plpgsql
 security definer
@@ -212,7 +217,7 @@ begin
     end if;
     return query select * from ff._lease_executions(
       p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
-      p_lease_ttl, v_now);
+      p_lease_ttl, v_now, coalesce(p_reports_starts, false));
   end if;
 
   -- Written last and only from the state read first: a repeat that overlaps its original waits here

@@ -6,8 +6,8 @@
 -- that was not plainly completed; no row means all of them were.
 --
 -- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19); those it
---           concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
---           or skipped (T5)
+--           concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23) or
+--           skipped (T5); what is late is settled as in ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -81,6 +81,7 @@ begin
         and case when not a.is_second and x.ownership = 'leased'
                   and x.lease_id = a.lease_id and x.epoch = a.epoch and x.attempt_id = a.attempt_id
                   and x.lease_expires_at > greatest(v_now, x.transitioned_at)
+                  and coalesce(least(x.deadline_at, x.attempt_deadline_at) > v_now, true)
                   and coalesce(octet_length(a.result), 0) <= 1048576
                   and coalesce(octet_length(a.encoding), 0) <= 64
                   and (p_namespace is null or x.namespace = p_namespace)
@@ -100,6 +101,8 @@ begin
       version = e.version + 1,
       result = h.result,
       result_encoding = h.encoding,
+      crash_count = 0,
+      lone_crash_count = 0,
       last_lease_id = e.lease_id,
       last_lease_end = 'complete',
       last_lease_retry_at = null,

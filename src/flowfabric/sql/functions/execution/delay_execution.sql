@@ -4,7 +4,8 @@
 -- makes the execution eligible at once. The deadline of the execution stays as it is.
 --
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); a lease found expired
---           is marked so (T19)
+--           is marked so (T19); what is late is settled as in ff.expire_executions (T24, T23, T5,
+--           T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s

@@ -96,11 +96,13 @@ begin
                               then 'deadline_passed' else 'attempt_timed_out' end
         when 'cancelled' then 'cancelled'
         when 'skipped' then 'skipped'
-        else case v_row.cause when 'exceed_reclaims' then 'reclaims_exhausted'
-                              else 'failed' end end,
+        else case when v_row.cause <> 'exceed_reclaims' then 'failed'
+                  when v_row.failure_category = 'crashed_alone' then 'crashed_alone'
+                  else 'reclaims_exhausted' end end,
       jsonb_strip_nulls(jsonb_build_object(
         'at', v_row.terminal_at, 'attempts', v_row.total_attempt_count,
         'retries', v_row.retry_count, 'reclaims', v_row.reclaim_count,
+        'lone_crashes', nullif(v_row.lone_crash_count, 0),
         'failure_class', v_row.failure_class, 'failure_category', v_row.failure_category,
         'failure_reason', v_row.failure_reason, 'deadline_at', v_row.deadline_at,
         'cancelled_by', v_row.cancelled_by, 'reason', v_row.cancellation_reason,
@@ -281,6 +283,7 @@ begin
     return query select 'attempt', 'crash_loop',
       jsonb_strip_nulls(jsonb_build_object(
         'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
+        'crashes', v_row.crash_count, 'lone_crashes', v_row.lone_crash_count,
         'reclaim_at', v_row.reclaim_at, 'is_due', v_row.reclaim_at <= v_now,
         'worker_instance_id', coalesce(v_row.worker_instance_id, v_row.last_worker_instance_id))),
       v_row.reclaim_at;
@@ -372,13 +375,15 @@ begin
   if v_able is not null then
     if v_row.phase = 'active' and v_row.reclaim_at is null then
       return query select 'lease',
-        case when v_row.reclaim_count >= v_row.max_reclaims then 'reclaims_used_up'
+        case when v_row.reclaim_count - v_row.company_count >= v_row.max_reclaims
+               or v_row.lone_crash_count >= 3 then 'reclaims_used_up'
              when v_row.ownership = 'lease_revoked' then 'lease_revoked'
              else 'lease_expired' end,
         jsonb_strip_nulls(jsonb_build_object(
           'worker_instance_id', coalesce(v_row.worker_instance_id, v_row.last_worker_instance_id),
           'lease_expires_at', v_row.lease_expires_at, 'is_marked', v_row.ownership <> 'leased',
           'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
+          'lone_crashes', nullif(v_row.lone_crash_count, 0),
           'able_workers', least(v_able, 100), 'are_more_able', v_able > 100,
           'by', case when v_event.kind = 'lease_revoked' then v_event.actor end,
           'reason', case when v_event.kind = 'lease_revoked' then v_event.detail ->> 'reason' end)),
@@ -428,11 +433,12 @@ begin
         'at', case when v_event.kind = 'replayed' then v_event.occurred_at end)),
       null::timestamptz;
   end if;
-  if v_row.reclaim_count >= 2
+  if v_row.crash_count >= 2
      and (v_row.reclaim_at is null or v_grant.execution_id is not null) then
     return query select 'attempt', 'crash_loop',
       jsonb_strip_nulls(jsonb_build_object(
         'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
+        'crashes', v_row.crash_count, 'lone_crashes', v_row.lone_crash_count,
         'reclaim_at', v_row.reclaim_at)),
       v_row.reclaim_at;
   end if;

@@ -4,9 +4,10 @@
 -- tried again: where it would be, it ends as cancelled, and its holder is told `failed`. Those whom
 -- an end concerns are told as in ff.complete_executions. Returns a row for every item.
 --
--- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23);
---           a lease found expired is marked so (T19); those an end concerns: runnable blocked ->
---           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+-- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23); a
+--           lease found expired is marked so (T19); those an end concerns: runnable blocked ->
+--           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5); what is late is
+--           settled as in ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -120,6 +121,9 @@ begin
       retry_count = e.retry_count + (d.wait is not null)::integer,
       delayed_until = d.now + d.wait,
       due_at = case when d.wait is not null then least(d.now + d.wait, e.deadline_at) end,
+      -- it brought its run to an end: no suspect any more
+      crash_count = 0,
+      lone_crash_count = 0,
       last_lease_id = e.lease_id,
       last_lease_end = 'fail',
       last_lease_retry_at = d.now + d.wait,

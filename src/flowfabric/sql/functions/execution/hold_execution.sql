@@ -2,7 +2,8 @@
 -- looked: `retry` lets it go on, with the same attempt.
 --
 -- Moves:    active -> runnable blocked by an operator, attempt interrupted (T30); a lease found
---           expired is marked so (T19)
+--           expired is marked so (T19); what is late is settled as in ff.expire_executions (T24,
+--           T23, T5, T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s

@@ -85,7 +85,7 @@ begin
   return query
   select e.execution_id, e.namespace, r.lane, r.task, 9000 - e.rank, e.public_state::text,
          e.blocking_reason::text, e.attempt_index, e.total_attempt_count, e.retry_count,
-         e.replay_count, e.reclaim_count, e.reclaim_count >= 2 and e.phase <> 'terminal',
+         e.replay_count, e.reclaim_count, e.crash_count >= 2 and e.phase <> 'terminal',
          e.worker_instance_id, e.created_at, e.started_at, e.terminal_at, e.delayed_until,
          e.deadline_at,
          case when e.attempt_state <> 'pending_replay_attempt' then e.failure_reason end, e.version,

@@ -2,7 +2,8 @@
 --
 -- What is not given stays. Not a transition: no event, and nothing indexed changes.
 --
--- Moves:    nothing; a lease found expired is marked so (T19)
+-- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+--           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s

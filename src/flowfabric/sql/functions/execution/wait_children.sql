@@ -4,7 +4,8 @@
 -- nothing to wait for, and the execution is eligible at once.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); a lease found expired
---           is marked so (T19)
+--           is marked so (T19); what is late is settled as in ff.expire_executions (T24, T23, T5,
+--           T4)
 -- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   the lease that was given up gets `waiting` again

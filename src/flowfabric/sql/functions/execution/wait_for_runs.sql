@@ -7,7 +7,8 @@
 -- be claimed, their workers are told to look again.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); a lease found expired
---           is marked so (T19)
+--           is marked so (T19); what is late is settled as in ff.expire_executions (T24, T23, T5,
+--           T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found (also of one it would wait for) · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution and those it waits for, in id order, waiting up to 2 s for each

@@ -6,8 +6,9 @@
 -- lease; they hold it back when it calls wait_children. An edge of a group that is decided holds
 -- nothing back. `unsatisfied` counts the applied edges into the downstream that are not resolved.
 --
--- Moves:    runnable eligible -> runnable blocked (T3, quiet); with an upstream that has ended, as its
---           end does (T4, T5, T23); a lease found expired is marked so (T19)
+-- Moves:    runnable eligible -> runnable blocked (T3, quiet); with an upstream that has ended, as
+--           its end does (T4, T5, T23); a lease found expired is marked so (T19); what is late is
+--           settled as in ff.expire_executions (T24)
 -- Refuses:  WF003 invalid_dependency · WF301 not_found · WF215 flow_already_terminal
 --           · WF217 not_runnable · as outcome: not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid

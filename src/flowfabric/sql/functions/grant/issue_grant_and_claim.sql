@@ -38,7 +38,8 @@ returns table (
   payload_encoding    text,
   payload             bytea,
   replay_count        integer,
-  trace_context       text
+  trace_context       text,
+  crash_count         smallint
 )
 language plpgsql
 security definer

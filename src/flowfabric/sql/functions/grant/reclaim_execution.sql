@@ -45,6 +45,7 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
+  crash_count         smallint,
   outcome             text,
   detail              jsonb
 )

@@ -4,7 +4,8 @@
 -- not a transition: no event, and nothing indexed changes. due_at stays behind as a lower bound;
 -- whoever meets it too early moves it on. Only a lease that is cut short moves it.
 --
--- Moves:    nothing; a lease found expired is marked so (T19)
+-- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+--           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting: a busy lease goes into the next beat

@@ -6,7 +6,8 @@
 -- of kind `now` is the time of the database at which it was recorded; that of kind `sleep` is the
 -- time until which to sleep. Returns a row for every item.
 --
--- Moves:    nothing; a lease found expired is marked so (T19)
+-- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+--           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid (field, problem)
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait

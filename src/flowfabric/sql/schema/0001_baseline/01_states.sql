@@ -50,6 +50,11 @@ create type ff.lease_end as enum (
   'complete', 'fail', 'release', 'delay', 'wait_children', 'wait_for_runs', 'suspend', 'hold',
   'cancel', 'skip', 'expire', 'time_out', 'expire_lease', 'revoke_lease');
 
+-- What the database knows of the run of a lease. `unreported`: its holder does not say when it starts,
+-- so the run counts as started. `waiting`: its holder says so, and has not. `beside` others in its
+-- process, or `alone`: it has started.
+create type ff.lease_start as enum ('unreported', 'waiting', 'beside', 'alone');
+
 create type ff.event_kind as enum (
   'submitted', 'claimed', 'resumed', 'reclaimed', 'released', 'lease_expired', 'lease_revoked',
   'completed', 'failed', 'retry_scheduled', 'delayed', 'waiting', 'suspended', 'woken',

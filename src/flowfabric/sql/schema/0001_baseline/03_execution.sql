@@ -15,6 +15,8 @@
 -- renew     The worker proves every few seconds that it lives. No event: nothing changed.
 -- complete  The holder hands in the result; the row is terminal. Or it fails: the stored policy
 --           decides whether the row waits for another attempt or ends. Or it lets go (release).
+--           A worker may say when it starts an execution (ff.start_executions), and whether it
+--           runs it alone: a crash is blamed only on what had started.
 -- expire    A holder that fell silent loses its lease: the row stays active, marked reclaimable,
 --           and the next claim picks it up. The old holder can change nothing any more, because
 --           every call it makes carries the lease id, epoch and attempt it was given.
@@ -58,6 +60,8 @@ create table ff.execution (
   replay_count         integer            not null default 0,
   reclaim_count        integer            not null default 0,
   max_reclaims         integer            not null default 100,
+  -- reclaims after a crash beside others, which do not count towards max_reclaims
+  company_count        integer            not null default 0,
   -- how many waits for runs there were
   wait_no              integer            not null default 0,
   ends_with_parent     boolean            not null default false,
@@ -75,6 +79,7 @@ create table ff.execution (
   outcome              ff.outcome         not null,
   attempt_state        ff.attempt_state   not null,
   cause                ff.cause           not null,
+  lease_start          ff.lease_start     not null default 'unreported',
   public_state         ff.public_state    not null generated always as (
     case phase
       when 'terminal' then
@@ -156,6 +161,10 @@ create table ff.execution (
   blocked_at           timestamptz,
   cancellation_reason  text,
   cancelled_by         text,
+  -- crashes in a row since it last ran well; from two on it is a suspect and runs alone
+  crash_count          smallint           not null default 0,
+  -- how many of them it had alone in its process
+  lone_crash_count     smallint           not null default 0,
   progress_percent     smallint,
   progress_message     text,
   progressed_at        timestamptz,
@@ -195,6 +204,8 @@ create table ff.execution (
   constraint wakes_only_when_ended check (not wakes_pending or phase = 'terminal'),
   constraint waits_only_while_blocked check (
     wait_left is null or (eligibility = 'blocked_by_dependencies' and wait_left > 0)),
+  constraint company_is_part_of_the_reclaims check (company_count between 0 and reclaim_count),
+  constraint lone_crashes_are_crashes check (lone_crash_count between 0 and crash_count),
   constraint progress_is_a_percentage check (progress_percent between 0 and 100),
   constraint limits check (
     rank between 0 and 9000 and epoch >= 0 and version >= 1 and max_reclaims >= 0

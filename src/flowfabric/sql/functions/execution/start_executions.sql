@@ -1,0 +1,71 @@
+-- Let the holder of leases say that it starts their executions now, each alone in its process or beside
+-- others.
+--
+-- If the lease is lost later, the crash is blamed on the execution; without this call it is not, apart
+-- from the first one in a row. So a worker that claims with p_reports_starts calls this, before it calls
+-- the handler, for every execution whose crash_count is not 0. A second call says what is so by now: a
+-- worker that takes other work beside a long run tells so. Returns a row for every execution that was
+-- not marked; no row means all of them were.
+--
+-- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+--           ff.expire_executions (T24, T23, T5, T4)
+-- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid
+-- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
+-- Replay:   idempotent by nature
+-- Rights:   app
+drop function if exists ff.start_executions;
+create function ff.start_executions(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[],
+  p_lease_ids     uuid[],
+  p_epochs        bigint[],
+  p_attempt_ids   uuid[],
+  p_alones        boolean[],
+  p_wait          boolean default false
+)
+returns table (item integer, outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_judged ff.verdict[];
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    cardinality(p_alones)], p_wait);
+  if array_position(p_alones, null) is not null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'alones', 'problem', 'say true or false for every execution'));
+  end if;
+  v_judged := ff._judge_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
+                               p_epochs, p_attempt_ids, p_wait);
+  v_now := ff.now();
+
+  update ff.execution e set
+    lease_start = case when i.is_alone then 'alone'::ff.lease_start else 'beside' end,
+    mutated_at = greatest(v_now, e.mutated_at)
+  from (
+    select p_partition_key as pk, j.execution_id, p_alones[j.item] as is_alone
+    from unnest(v_judged) j
+    where j.word = 'held'
+    offset 0
+  ) i
+  where e.partition_key = i.pk and e.execution_id = i.execution_id;
+
+  return query
+  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'held';
+end;
+$$;
