@@ -2840,7 +2840,7 @@ MUTANTS = {
     ),
     "members of a cancelled flow go on waiting": (
         "cancel_flow_header",
-        "perform ff._pause_members(p_partition_key, p_flow_id, p_reason, v_now);",
+        "perform ff._pause_members(p_partition_key, p_flow_id, v_flow.cancel_reason, v_now);",
         "null;",
     ),
     "another tenant may cancel": (

@@ -40,7 +40,7 @@ cross join lateral (
   union all
   select 'may not call ' || p.oid::regprocedure
   from pg_catalog.pg_proc p
-  where p.pronamespace = n.oid and p.proname not like '\_%'
+  where p.pronamespace = n.oid and not starts_with(p.proname, '_')
     and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
   union all
   select 'may not read ' || c.oid::regclass

@@ -93,11 +93,13 @@ begin
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
   -- The closer look at every item is for calls that have something to look at.
-  select coalesce(bool_or(u.id is null or octet_length(u.payload) > 1048576
-                          or u.max_reclaims not between 0 and 1000000), false),
+  select coalesce(bool_or(ff._is_no_id(u.id) or octet_length(u.payload) > 1048576
+                          or u.max_reclaims not between 0 and 1000000
+                          or u.parent_id is not null and ff._is_no_id(u.parent_id)), false),
          coalesce(bool_or(octet_length(u.payload) > 256), false)
     into v_is_suspect, v_has_body
-  from unnest(p_execution_ids, p_payloads, p_max_reclaims) u(id, payload, max_reclaims);
+  from unnest(p_execution_ids, p_payloads, p_max_reclaims, p_parent_ids)
+    u(id, payload, max_reclaims, parent_id);
   v_has_body := v_has_body or p_policies is not null or p_tags is not null
                 or p_creators is not null or p_trace_contexts is not null
                 or p_task_versions is not null;

@@ -56,7 +56,7 @@ declare
   v_row   ff.execution;
   v_grant ff.grant;
 begin
-  if p_execution_id is null then
+  if ff._is_no_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'execution_id', 'problem', 'must be the id of an execution'));
   end if;

@@ -55,10 +55,10 @@ declare
   v_gone    text[];
 begin
   if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
-     or p_namespace ~ '[\x01-\x20\x7f]' then
+     or p_namespace ~ E'[\x01-\x20\x7f]' then
     v_field := 'namespace';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
-  elsif p_app is null or p_app = '' or octet_length(p_app) > 256 or p_app ~ '[\x01-\x20\x7f]' then
+  elsif p_app is null or p_app = '' or octet_length(p_app) > 256 or p_app ~ E'[\x01-\x20\x7f]' then
     v_field := 'app';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
   elsif coalesce(cardinality(p_version) not between 1 and 8, true)
@@ -86,9 +86,9 @@ begin
     cross join lateral (
       select case
           when u.name is null or u.name = '' or octet_length(u.name) > 240
-            or u.name ~ '[\x01-\x20\x7f]'
+            or u.name ~ E'[\x01-\x20\x7f]'
             then array['name', 'must be 1 to 240 bytes without whitespace or control characters']
-          when u.id is null then array['schedule_id', 'must be a uuid']
+          when ff._is_no_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
           when not exists (select from ff.route r
                            where r.route_id = u.route_id and r.namespace = p_namespace)
             then array['route_id', 'must be a route registered in this namespace']

@@ -37,13 +37,14 @@ declare
   v_problem  text;
   v_schedule ff.schedule;
 begin
-  if p_call_id is null then
-    v_field := 'call_id'; v_problem := 'must be a uuid';
+  if ff._is_no_id(p_call_id) then
+    v_field := 'call_id'; v_problem := 'must be a uuid other than the nil uuid';
   elsif v_size is null or v_size > 1000 or array_position(p_fire_ats, null) is not null then
     v_field := 'fire_ats'; v_problem := 'must be at most 1000 times';
   elsif cardinality(p_execution_ids) is distinct from v_size
-     or array_position(p_execution_ids, null) is not null then
-    v_field := 'execution_ids'; v_problem := 'must be one for each time';
+     or exists (select from unnest(p_execution_ids) u(id) where ff._is_no_id(u.id)) then
+    v_field := 'execution_ids';
+    v_problem := 'must be one for each time, and not the nil uuid';
   elsif p_expected_next_at is null or p_expected_next_at > v_now then
     v_field := 'expected_next_at'; v_problem := 'is not due yet';
   elsif exists (
