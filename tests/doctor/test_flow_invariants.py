@@ -311,7 +311,14 @@ async def test_flows_that_are_trimmed_are_clean_at_every_moment(db, conn, clock)
         if left[-1] == 0:
             break
     assert len(set(left)) > 10, "one by one, to see every moment"
-    for table in ("flow", "edge", "edge_group", "kept_result", "cancel_backlog", "cancel_backlog_member"):
+    for table in (
+        "flow",
+        "edge",
+        "edge_group",
+        "kept_result",
+        "cancel_backlog",
+        "cancel_backlog_member",
+    ):
         assert await db.fetchval(f"select count(*) from ff.{table}") == 0, table
 
 

@@ -64,7 +64,9 @@ class PartitionedId(str):
             raise InvalidUuid(field=cls._field, problem=f"{tail!r} is not a UUID")
         uuid = UUID(tail)
         if not uuid.int:
-            raise InvalidUuid(field=cls._field, problem="is the nil UUID, which nothing has as its id")
+            raise InvalidUuid(
+                field=cls._field, problem="is the nil UUID, which nothing has as its id"
+            )
         return cls.of(int(digits), uuid)
 
     def __reduce__(self) -> tuple[Any, ...]:

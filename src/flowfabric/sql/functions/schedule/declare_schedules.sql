@@ -41,6 +41,7 @@ returns table (outcome text, generation bigint, version integer[], orphaned text
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
