@@ -151,8 +151,8 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
 
 _RESET = """
 truncate ff.execution, ff.execution_body, ff.attempt, ff.event, ff."grant", ff.claim_slot,
-  ff.idempotency_key, ff.event_trim, ff.step, ff.run_wait, ff.flow, ff.edge, ff.edge_group, ff.kept_result,
-  ff.cancel_backlog, ff.cancel_backlog_member restart identity;
+  ff.idempotency_key, ff.event_trim, ff.step, ff.run_wait, ff.flow, ff.edge, ff.edge_group,
+  ff.kept_result, ff.cancel_backlog, ff.cancel_backlog_member restart identity;
 update ff.lane set state = 'active', resumes_at = null, reason = null, changed_by = null,
   changed_at = null;
 delete from ff.meta where name like 'trim%';

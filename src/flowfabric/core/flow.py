@@ -557,8 +557,8 @@ class FlowCancelOutcome(StrEnum):
     SCHEDULED = "scheduled"
     # somebody holds some of them and does not let go; they end as soon as that is over
     PARTIALLY_CANCELLED = "partially_cancelled"
-    # nothing was changed: the flow had been cancelled before, by the policy and for the reason that are
-    # told, or all its members had ended, and there is no policy
+    # nothing was changed: the flow had been cancelled before, by the policy and for the reason
+    # that are told, or all its members had ended, and there is no policy
     ALREADY_TERMINAL = "already_terminal"
 
 
