@@ -19,7 +19,7 @@ declare
 begin
   -- a worker is named as it is when it claims
   perform ff._check_claim(p_worker_id, p_worker_instance_id,
-                          '00000000-0000-0000-0000-000000000000', p_capabilities, 1,
+                          'ffffffff-ffff-ffff-ffff-ffffffffffff', p_capabilities, 1,
                           interval '1 second');
   if p_namespace is null or octet_length(p_namespace) > 256 or p_namespace ~ E'[\x01-\x20\x7f]' then
     v_field := 'namespace';

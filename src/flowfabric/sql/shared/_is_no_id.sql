@@ -2,8 +2,10 @@
 drop function if exists ff._is_no_id;
 create function ff._is_no_id(p_id uuid)
 returns boolean
-language sql
+language plpgsql
 immutable
 as $$
-  select p_id is null or p_id = '00000000-0000-0000-0000-000000000000'
+begin
+  return p_id is null or p_id = '00000000-0000-0000-0000-000000000000';
+end;
 $$;

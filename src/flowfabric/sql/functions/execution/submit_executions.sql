@@ -56,6 +56,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  v_nil        constant uuid := '00000000-0000-0000-0000-000000000000';
   v_now        timestamptz;
   v_xid        xid8;
   v_closed     bigint[];
@@ -94,9 +95,9 @@ begin
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
   -- The closer look at every item is for calls that have something to look at.
-  select coalesce(bool_or(ff._is_no_id(u.id) or octet_length(u.payload) > 1048576
-                          or u.max_reclaims not between 0 and 1000000
-                          or u.parent_id is not null and ff._is_no_id(u.parent_id)), false),
+  select coalesce(bool_or(u.id is null or v_nil in (u.id, u.parent_id)
+                          or octet_length(u.payload) > 1048576
+                          or u.max_reclaims not between 0 and 1000000), false),
          coalesce(bool_or(octet_length(u.payload) > 256), false)
     into v_is_suspect, v_has_body
   from unnest(p_execution_ids, p_payloads, p_max_reclaims, p_parent_ids)
