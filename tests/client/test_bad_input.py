@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from flowfabric import App, FlowFabric, InvalidInput
 from flowfabric.core.execution import MAX_PAYLOAD_BYTES, Route, Submission
-from flowfabric.core.ids import mint
+from flowfabric.core.ids import ExecutionId, mint
 from support.database import Database
 
 ROUTE = Route("default", "default", "tests.work")
@@ -155,6 +156,7 @@ async def test_a_bad_route_is_refused_and_named(client, db, field, value):
 
 @cases(
     {
+        "id": {"nil": ExecutionId.of(0, UUID(int=0))},
         "priority": PRIORITIES,
         "tags": TAGS,
         "creator": {"empty": "", "long": "x" * 257, "nul": "a\x00", "number": 5},

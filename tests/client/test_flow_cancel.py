@@ -92,11 +92,13 @@ async def test_a_flow_without_anybody_to_end_is_cancelled_at_once(
     db: Database, client: FlowFabric
 ) -> None:
     empty = await empty_flow(Engine(db.conn))
+    answer = await client.flows.cancel(id_of(empty))
+    assert told(answer)[:2] == (FlowCancelOutcome.CANCELLED, FlowCancelPolicy.CANCEL_ALL)
     ended = await make_flow(db, nodes=["a"])
-    await ended.complete("a")
-    for flow in (empty, ended):
-        answer = await client.flows.cancel(id_of(flow))
-        assert told(answer)[:2] == (FlowCancelOutcome.CANCELLED, FlowCancelPolicy.CANCEL_ALL)
+    await ended.fail("a")
+    answer = await client.flows.cancel(id_of(ended))
+    assert told(answer)[:2] == (FlowCancelOutcome.ALREADY_TERMINAL, None)
+    assert len((await client.flows.retry_failed(id_of(ended))).replayed) == 1
     going_on = await make_flow(db, nodes=["a"])
     answer = await client.flows.cancel(id_of(going_on), policy="flow_only", wait=SECONDS)
     assert answer.outcome is FlowCancelOutcome.CANCELLED
@@ -133,7 +135,9 @@ async def test_a_member_that_drains_too_long_is_a_timeout_and_the_flow_stays_can
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.facts == {"id": str(id_of(flow)), "remaining": 0, "draining": 1}
     assert await flow.states() == {"a": "active", "b": "cancelled"}
-    waiting = asyncio.create_task(client.flows.cancel(id_of(flow), wait=SECONDS))
+    waiting = asyncio.create_task(
+        client.flows.cancel(id_of(flow), policy="cancel_pending", wait=SECONDS)
+    )
     await asyncio.sleep(0.2)
     assert not waiting.done()
     assert (await flow.engine.complete(lease)).word == "completed"
@@ -197,9 +201,25 @@ async def test_a_flow_that_was_cancelled_before_tells_how(db: Database, client: 
         FlowCancelOutcome.ALREADY_TERMINAL,
         FlowCancelPolicy.CANCEL_PENDING,
         "first",
-        ids(flow),
+        set(),
         [],
     )
+
+
+async def test_a_flow_that_drains_too_long_may_be_cancelled_at_once(
+    db: Database, client: FlowFabric
+) -> None:
+    flow = await make_flow(db, nodes=["a", "b"])
+    lease = await flow.take("a")
+    await client.flows.cancel(id_of(flow), policy="cancel_pending")
+    answer = await client.flows.cancel(id_of(flow), reason="now", wait=SECONDS)
+    assert told(answer)[:3] == (
+        FlowCancelOutcome.CANCELLED,
+        FlowCancelPolicy.CANCEL_ALL,
+        "now",
+    )
+    assert (await flow.engine.complete(lease)).word == "not_active"
+    assert await are_cancelled(flow)
 
 
 async def test_a_second_cancel_finishes_what_the_first_left(

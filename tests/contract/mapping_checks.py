@@ -614,6 +614,14 @@ async def _(world: World) -> Facts:
     running = await world.next("b")
     await flows.cancel_header(draining, policy="cancel_pending")
     await flows.cancel_members(draining)
+    raised, (kept,) = await flow_of(world, "e", 1)
+    await world.next("e")
+    await flows.cancel_header(raised, policy="cancel_pending")
+    higher = await flows.cancel_header(raised)
+    await flows.cancel_members(raised)
+    ended, _ = await flow_of(world, "f", 1)
+    await world.executions.complete(await world.next("f"), b"1")
+    late = await flows.cancel_header(ended)
     alone, (free,) = await flow_of(world, "c", 1)
     await flows.cancel_header(alone, policy="flow_only")
     awaited, both = await flow_of(world, "d", 2)
@@ -623,6 +631,8 @@ async def _(world: World) -> Facts:
         "events_of_a_member": await world.kinds(open_[0]),
         "cancelled_by": shown.cancelled_by,
         "policy_of_a_second_call": [str(second.outcome), str(second.policy), second.reason],
+        "raised_to_cancel_all": [str(higher.outcome), await world.state(kept)],
+        "of_a_flow_that_has_ended": [str(late.outcome), str(late.policy)],
         "running_under_cancel_pending": await world.state(running.id),
         "members_under_flow_only": await world.state(free),
         "waiting_ends_with_the_members": [await world.state(id) for id in both],

@@ -29,6 +29,7 @@ PARTITIONED = {
     "flow",
     "edge",
     "edge_group",
+    "kept_result",
     "cancel_backlog",
     "cancel_backlog_member",
 }

@@ -1,4 +1,4 @@
-"""F01 to F14: what must hold of flows. Each finds what is planted, in the whole database and
+"""F01 to F16: what must hold of flows. Each finds what is planted, in the whole database and
 narrowed to an execution concerned; flows of many shapes, at every moment of their life, are clean.
 
 There is no F15: the summary of a flow is counted when it is asked for, so that nothing is stored
@@ -99,13 +99,17 @@ CORRUPTIONS = [
     ("O06", "stored", "update ff.flow set cancelled_at = ff.now(), cancel_policy = 'flow_only'"),
     ("F14", "stored", "update ff.flow set graph_revision = 8"),
     ("F14", "stored", "update ff.flow set mutated_at = created_at - interval '1 s'"),
+    ("F16", "worked", "update ff.edge set kept_version = 1 where downstream_id = {c}"),
+    ("F16", "worked", "update ff.execution set outcome = 'failed' where execution_id = {a}"),
+    ("F16", "worked", "insert into ff.kept_result (partition_key, execution_id, version) "
+                      "values (0, {flow}, 1)"),
 ]  # fmt: skip
 
 
 def test_every_invariant_of_flows_has_a_corruption():
     flows = {check.name for check in invariants() if check.name.startswith("F")}
     assert {name for name, _, _ in CORRUPTIONS} - {"O06"} | {"F11", "F12"} == flows
-    assert len(flows) == 14
+    assert len(flows) == 15
 
 
 async def found(db):
@@ -307,7 +311,14 @@ async def test_flows_that_are_trimmed_are_clean_at_every_moment(db, conn, clock)
         if left[-1] == 0:
             break
     assert len(set(left)) > 10, "one by one, to see every moment"
-    for table in ("flow", "edge", "edge_group", "cancel_backlog", "cancel_backlog_member"):
+    for table in (
+        "flow",
+        "edge",
+        "edge_group",
+        "kept_result",
+        "cancel_backlog",
+        "cancel_backlog_member",
+    ):
         assert await db.fetchval(f"select count(*) from ff.{table}") == 0, table
 
 

@@ -182,6 +182,7 @@ FLOW_CORRUPTIONS = {
     "F13": "update ff.flow set cancelled_at = now(), cancel_policy = 'cancel_all' where {flow}; "
     "update ff.execution set phase = 'runnable' where execution_id = {member}",
     "F14": "update ff.flow set graph_revision = 23 where {flow}",
+    "F16": "update ff.edge set kept_version = 1 where downstream_id = {member}",
 }
 
 

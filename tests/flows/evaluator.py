@@ -5,6 +5,9 @@
     course.end({0: "success", 1: "failed"})     # both at once, and all that follows
     course.outcomes, course.groups, course.ready
 
+    lives = Lives(graph)                        # the same, where ended nodes are replayed
+    lives.end(0, "success", b"1"); lives.replay(0); lives.start(3)
+
 A `Course` is what an engine would do that has no limits, meets no locks and never crashes: every
 end is resolved at once. Where siblings are cancelled the order of ends matters, and a course is one
 order. `audit` asks less of a history in any order: was everything in it allowed, and is nothing
@@ -195,6 +198,112 @@ class Course:
                     dropped.add(node)
         self.dropped |= dropped
         return dropped
+
+
+class Lives:
+    """A course in which nodes that have ended may run again, and what each node is given.
+
+    Edge by edge: one that was satisfied stays so, and so does a group that was. Only an edge that
+    was made impossible is open again, when its upstream is replayed, or its downstream that
+    waited in vain. Siblings are not cancelled here.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.outcomes: dict[int, str] = {}
+        self.edges: list[str] = [PENDING] * len(graph.edges)
+        self.groups = dict.fromkeys(graph.members, PENDING)
+        # which edges counted when a group was satisfied
+        self.counted: dict[tuple[int, int], frozenset[int]] = {}
+        self.results: dict[int, bytes] = {}
+        self.given: dict[int, dict[int, bytes]] = {}
+        self._into: dict[tuple[int, int], list[int]] = {key: [] for key in graph.members}
+        for at, edge in enumerate(graph.edges):
+            self._into[edge.key].append(at)
+
+    @property
+    def ready(self) -> set[int]:
+        return {
+            node
+            for node in range(self.graph.size)
+            if node not in self.outcomes
+            and all(self.groups[key] == SATISFIED for key in self.graph.keys_of[node])
+        }
+
+    def start(self, node: int) -> dict[int, bytes]:
+        """What each edge brings. What the first start saw every other one sees."""
+        if node not in self.given:
+            self.given[node] = {
+                at: self.results[self.graph.edges[at].upstream]
+                for key in self.graph.keys_of[node]
+                for at in self.counted[key]
+            }
+        return self.given[node]
+
+    def end(self, node: int, outcome: str, result: bytes = b"") -> None:
+        if outcome == SUCCESS:
+            # also for those that were promised an earlier one and have not started
+            self.results[node] = result
+        level = {node: outcome}
+        while level:
+            self.outcomes |= level
+            touched = set()
+            for ended, how in level.items():
+                for at in self.graph.out[ended]:
+                    if self.edges[at] == PENDING:
+                        self.edges[at] = SATISFIED if how == SUCCESS else IMPOSSIBLE
+                        touched.add(self.graph.edges[at].key)
+            self._decide(touched)
+            level = {
+                key[0]: SKIPPED
+                for key in touched
+                if self.groups[key] == IMPOSSIBLE and key[0] not in self.outcomes
+            }
+
+    def replay(self, node: int) -> None:
+        left = [node]
+        while left:
+            for one in left:
+                del self.outcomes[one]
+            touched = self._open(
+                at for one in left for at in self.graph.out[one] if self.edges[at] == IMPOSSIBLE
+            )
+            left = [
+                down
+                for down in {key[0] for key in touched}
+                if self.outcomes.get(down) == SKIPPED
+                and all(self.groups[key] != IMPOSSIBLE for key in self.graph.keys_of[down])
+            ]
+        self._open(
+            at
+            for key in self.graph.keys_of[node]
+            for at in self._into[key]
+            if self.groups[key] != SATISFIED and self.edges[at] == IMPOSSIBLE
+        )
+
+    def _open(self, edges: Iterable[int]) -> set[tuple[int, int]]:
+        touched = set()
+        for at in list(edges):
+            self.edges[at] = PENDING
+            touched.add(self.graph.edges[at].key)
+        for key in touched:
+            if self.groups[key] == IMPOSSIBLE:
+                self.groups[key] = PENDING
+        self._decide(touched)
+        return touched
+
+    def _decide(self, keys: Iterable[tuple[int, int]]) -> None:
+        for key in keys:
+            if self.groups[key] != PENDING:
+                continue
+            states = [self.edges[at] for at in self._into[key]]
+            self.groups[key] = self.graph.rule(key).decide(
+                len(states), states.count(SATISFIED), states.count(IMPOSSIBLE)
+            )
+            if self.groups[key] == SATISFIED:
+                self.counted[key] = frozenset(
+                    at for at in self._into[key] if self.edges[at] == SATISFIED
+                )
 
 
 def settle(graph: Graph, given: Mapping[int, str]) -> Course:

@@ -483,7 +483,7 @@ class Ring:
         """Old graphs only cost time."""
         await self.db.execute(
             "truncate ff.execution, ff.execution_body, ff.attempt, ff.event, ff.claim_slot, "
-            "ff.flow, ff.edge, ff.edge_group"
+            "ff.flow, ff.edge, ff.edge_group, ff.kept_result"
         )
 
 

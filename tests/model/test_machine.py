@@ -152,7 +152,7 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
 _RESET = """
 truncate ff.execution, ff.execution_body, ff.attempt, ff.event, ff."grant", ff.claim_slot,
   ff.idempotency_key, ff.event_trim, ff.step, ff.run_wait, ff.flow, ff.edge, ff.edge_group,
-  ff.cancel_backlog, ff.cancel_backlog_member restart identity;
+  ff.kept_result, ff.cancel_backlog, ff.cancel_backlog_member restart identity;
 update ff.lane set state = 'active', resumes_at = null, reason = null, changed_by = null,
   changed_at = null;
 delete from ff.meta where name like 'trim%';
@@ -2888,7 +2888,7 @@ MUTANTS = {
     ),
     "members of a cancelled flow go on waiting": (
         "cancel_flow_header",
-        "perform ff._pause_members(p_partition_key, p_flow_id, p_reason, v_now);",
+        "perform ff._pause_members(p_partition_key, p_flow_id, v_flow.cancel_reason, v_now);",
         "null;",
     ),
     "another tenant may cancel": (

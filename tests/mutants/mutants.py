@@ -624,7 +624,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "the header pauses nobody",
         "functions/flow/cancel_flow_header.sql",
         f"{_CANCEL}::test_d64_the_header_pauses_those_that_wait_and_ends_nobody",
-        ("perform ff._pause_members(p_partition_key, p_flow_id, p_reason, v_now);", "null;"),
+        (
+            "perform ff._pause_members(p_partition_key, p_flow_id, v_flow.cancel_reason, v_now);",
+            "null;",
+        ),
     ),
     _mutant(
         "who drains is cancelled",

@@ -738,7 +738,8 @@ insert into ff.event_trim (partition_key, due_at, execution_id)
 select 0, ff.now() + interval '100 years', v.execution_id from ff.event v
 where v.partition_key = 0 and v.kind = 'flow_cancel_requested' and not exists (
   select from ff.event_trim t where t.partition_key = 0 and t.execution_id = v.execution_id);
-truncate ff.flow, ff.edge, ff.edge_group, ff.cancel_backlog, ff.cancel_backlog_member;
+truncate ff.flow, ff.edge, ff.edge_group, ff.kept_result, ff.cancel_backlog,
+  ff.cancel_backlog_member;
 """
 
 _IS_HELD = """

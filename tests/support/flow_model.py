@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .model import Answer, Event, Execution, Fence, Grant
 
 MICROSECOND = timedelta(microseconds=1)
+_MILDEST_FIRST = ["flow_only", "cancel_pending", "cancel_all"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class Edge:
     outcome: str | None = None
     resolved_at: datetime | None = None
     reopened_version: int | None = None
+    kept_version: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,6 +190,35 @@ class Flows:
             and edge.resolution == "unsatisfied"
             and not (edge.reopened_version is not None and edge.reopened_version >= e.version)
         ]
+
+    def _stale_edges(self, e: Execution) -> list[Edge]:
+        """Those to members that have not started and were promised an earlier result of it."""
+        if e.outcome != Outcome.SUCCESS:
+            return []
+        return [
+            edge
+            for edge in self.edges.values()
+            if edge.upstream_id == e.execution_id
+            and edge.kept_version is not None
+            and self.executions[edge.downstream_id].total_attempt_count == 0
+        ]
+
+    def _renew(self, ended: Iterable[Execution]) -> int:
+        """Whoever has not started gets the new result: how many were told."""
+        told = set()
+        for e in ended:
+            for edge in self._stale_edges(e):
+                if edge.downstream_id not in self.locked:
+                    edge.kept_version = None
+                    told.add(edge.downstream_id)
+        return len(told)
+
+    def _keep(self, e: Execution) -> None:
+        """Whom its result is promised keeps it when it is replayed."""
+        for edge in self.edges.values():
+            is_promised = edge.upstream_id == e.execution_id and edge.resolution == "satisfied"
+            if is_promised and edge.kept_version is None and e.outcome == Outcome.SUCCESS:
+                edge.kept_version = e.version
 
     def _is_held_back(self, e: Execution) -> bool:
         """An applied edge that is not resolved, in a group that is not decided."""
@@ -677,41 +708,50 @@ class Flows:
         from .model import Event
 
         flow = self._lock_flow(namespace, flow_id)
-        if flow.cancelled_at is not None:
+        members = self._members(flow_id)
+        open_ = [e for e in members if e.phase != Phase.TERMINAL]
+        is_raised = flow.cancel_policy is not None and _MILDEST_FIRST.index(
+            policy
+        ) > _MILDEST_FIRST.index(flow.cancel_policy)
+        if (members and not open_) or (flow.cancelled_at and not (is_raised and open_)):
             backlog = self.backlogs.get(flow_id)
             left = len(backlog.members) if backlog else 0
             return "already_terminal", flow.cancel_policy, flow.cancel_reason, left
         at = max(self.now, flow.mutated_at)
+        number = 1 + sum(event.execution_id == flow_id for event in self.events)
         flow.cancelled_at = flow.mutated_at = at
-        flow.cancel_policy, flow.cancel_reason, flow.cancelled_by = policy, reason, actor
+        flow.cancel_policy = policy
+        flow.cancel_reason = reason or flow.cancel_reason
+        flow.cancelled_by = actor or flow.cancelled_by
         self.events.append(
             Event(
                 execution_id=flow_id,
-                version=1,
+                version=number,
                 kind=EventKind.FLOW_CANCEL_REQUESTED,
                 occurred_at=at,
                 actor=actor,
             )
         )
-        open_ = [e for e in self._members(flow_id) if e.phase != Phase.TERMINAL]
         if policy == "flow_only" or not open_:
-            return "cancelled", policy, reason, 0
+            return "cancelled", policy, flow.cancel_reason, 0
+        before = self.backlogs.get(flow_id)
         self.backlogs[flow_id] = Backlog(
             flow_id=flow_id,
             policy=policy,
             requested_at=at,
-            requested_by=actor,
-            reason=reason,
+            requested_by=flow.cancelled_by,
+            reason=flow.cancel_reason,
             due_at=at + grace,
-            members={e.execution_id for e in open_},
+            # who has ended and was not taken off yet stays on it
+            members={e.execution_id for e in open_} | (before.members if before else set()),
         )
         clock, self.now = self.now, at
         for e in open_:
             is_free = e.execution_id not in self.locked
             if e.phase == Phase.RUNNABLE and e.wait_left is None and is_free:
-                self._pause(e, reason)
+                self._pause(e, flow.cancel_reason)
         self.now = clock
-        return "cancelled", policy, reason, len(open_)
+        return "cancelled", policy, flow.cancel_reason, len(self.backlogs[flow_id].members)
 
     def _pause(self, e: Execution, reason: str | None) -> None:
         is_paused = e.eligibility == Eligibility.BLOCKED_BY_OPERATOR

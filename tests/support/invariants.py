@@ -35,7 +35,8 @@ _ABOUT = {
     "D": ("idempotency_key",),
     "F": (
         "execution x where x.flow_id is not null",
-        *("flow", "edge", "edge_group", "cancel_backlog", "cancel_backlog_member"),
+        *("flow", "edge", "edge_group", "kept_result"),
+        *("cancel_backlog", "cancel_backlog_member"),
     ),
     "J": ("step",),
     "P": ("schedule", "schedule_app"),

@@ -587,6 +587,7 @@ class Model(Flows):
                     e.cancellation_reason, e.cancelled_by = "its parent ended", "parent"
                     told += 1
             told += self._resolve(level)
+        told += self._renew(ended)
         for e in ended:
             e.wakes_pending = self._concerns_somebody(e)
             self.touched.add(e.execution_id)
@@ -632,6 +633,7 @@ class Model(Flows):
                 for child in self.executions.values()
             )
             or bool(self._open_edges(e))
+            or bool(self._stale_edges(e))
         )
 
     def resolve_wakes(self) -> int:
@@ -1562,7 +1564,9 @@ class Model(Flows):
             raise Refusal("flow_already_terminal")
         clock, self.now = self.now, self._at(e)
         if flow is not None:
-            for other in self._reopen(e):
+            again = self._reopen(e)
+            self._keep(e)
+            for other in again:
                 self._run_again(other, actor, is_counted=False)
         elif e.wakes_pending:
             # Whom its end concerns is told before it is undone.

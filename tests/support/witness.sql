@@ -152,14 +152,14 @@ begin
     select v.execution_id, v.kind, v.version,
            case
              when v.kind = 'flow_cancel_requested' then
-               case when (v.version, v.execution_id) is distinct from (1, v.flow_id)
+               case when v.execution_id is distinct from v.flow_id
                       or not exists (
                         select from ff.flow f
                         where f.partition_key = v.partition_key and f.flow_id = v.flow_id
                           and f.cancelled_at = v.occurred_at)
                       or (select count(*) from ff.event x
                           where x.partition_key = v.partition_key
-                            and x.execution_id = v.execution_id) > 1
+                            and x.execution_id = v.execution_id) <> v.version
                  then 'an event of no flow that was just cancelled' end
              when e.execution_id is null then 'an event of no execution'
              when v.version <> e.version then 'an event without a transition'

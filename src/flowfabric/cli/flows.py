@@ -217,18 +217,21 @@ def cancel(
 ) -> None:  # fmt: skip
     """Cancel flows. None of their members starts any more.
 
+    A flow that was cancelled may be cancelled by a stricter policy while members live. One whose
+    members have all ended stays as it is.
+
     Without --wait the members that have to end are ended behind the command's back, whatever
     happens to it.
 
-    Exit codes: 3 not found, 4 cancelled already or not ended within --timeout, 5 no database, or
-    somebody holds members.
+    Exit codes: 3 not found, 4 cancelled or ended already, or not ended within --timeout, 5 no
+    database, or somebody holds members.
     """
     who, as_json = actor or default_actor(), is_json(output)
 
     async def one(client: FlowFabric, id: FlowId) -> int:
         if dry_run:
-            _, summary = await _known(client, id)
-            _foretell(summary, policy, as_json)
+            info, summary = await _known(client, id)
+            _foretell(info, summary, policy, as_json)
             return 0
         patience = (PATIENCE if timeout is None else span(timeout, "--timeout")) if wait else None
         async with Progress(for_logs=False).telling(lambda: f"cancelling {short_flow_id(id)}"):
@@ -634,8 +637,9 @@ def _confirm(
     async def act(client: FlowFabric) -> None:
         nonlocal count
         for id in ids:
-            summary = await client.flows.summary(id)
-            count += 0 if summary is None else _concerned(summary, policy)
+            info, summary = await client.flows.describe(id), await client.flows.summary(id)
+            if info is not None and summary is not None:
+                count += _concerned(info, summary, policy)
 
     _run(act, database_url, namespace)
     what = f"flow {short_flow_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} flows"
@@ -644,9 +648,24 @@ def _confirm(
         raise typer.Abort
 
 
-def _concerned(summary: FlowSummary, policy: FlowCancelPolicy) -> int:
+_MILDEST_FIRST = [
+    None,
+    FlowCancelPolicy.FLOW_ONLY,
+    FlowCancelPolicy.CANCEL_PENDING,
+    FlowCancelPolicy.CANCEL_ALL,
+]
+
+
+def _is_refused(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> bool:
+    """Whether cancelling a flow would change nothing."""
+    if summary.unfinished == 0:
+        return summary.total > 0 or info.cancel_policy is not None
+    return _MILDEST_FIRST.index(policy) <= _MILDEST_FIRST.index(info.cancel_policy)
+
+
+def _concerned(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> int:
     """How many members cancelling a flow would end now."""
-    if policy is FlowCancelPolicy.FLOW_ONLY or summary.state is FlowState.CANCELLED:
+    if policy is FlowCancelPolicy.FLOW_ONLY or _is_refused(info, summary, policy):
         return 0
     running = summary.counts.get(PublicState.ACTIVE, 0)
     return summary.unfinished - (running if policy is FlowCancelPolicy.CANCEL_PENDING else 0)
@@ -656,10 +675,12 @@ def _number(count: int) -> str:
     return f"{count} {'member' if count == 1 else 'members'}"
 
 
-def _foretell(summary: FlowSummary, policy: FlowCancelPolicy, as_json: bool) -> None:
-    count = _concerned(summary, policy)
-    refused = summary.state is FlowState.CANCELLED
-    outcome = "would be refused" if refused else "would cancel"
+def _foretell(
+    info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy, as_json: bool
+) -> None:
+    count = _concerned(info, summary, policy)
+    is_refused = _is_refused(info, summary, policy)
+    outcome = "would be refused" if is_refused else "would cancel"
     if as_json:
         facts = {
             "id": summary.id,
@@ -691,6 +712,8 @@ def _cancelled(answer: FlowCancellation, as_json: bool) -> int:
             if not as_json:
                 why = f" ({answer.reason})" if answer.reason else ""
                 told = f"{answer.id}: is cancelled already, with {answer.policy}{why}"
+                if answer.policy is None:
+                    told = f"{answer.id}: has ended already"
                 complain(printable(told))
             return EXIT_CONFLICT
         case FlowCancelOutcome.PARTIALLY_CANCELLED:

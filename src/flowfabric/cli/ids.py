@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
-from uuid import UUID
 
 import typer
 
@@ -56,9 +55,8 @@ def parse_flow_ids(texts: Sequence[str]) -> list[FlowId]:
 
 def _parse(text: str, kind: type[_Id], noun: str) -> _Id:
     try:
-        if len(text) in (32, 36) and not text.startswith("{"):
-            return kind.of(0, UUID(text))
-        id = kind.parse(text)
+        is_bare = len(text) in (32, 36) and not text.startswith("{")
+        id = kind.parse(f"{{fp:0}}:{text}" if is_bare else text)
     except (InvalidId, ValueError) as error:
         raise InvalidInput(
             field="ID",

@@ -70,7 +70,8 @@ class FlowCancelling:
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
         """Cancel a flow. No member of it starts any more; those it has are ended by the policy:
-        all, those that do not run (`cancel_pending`), or none (`flow_only`).
+        all, those that do not run (`cancel_pending`), or none (`flow_only`). While members live a
+        stricter policy may follow; a flow whose members have all ended stays as it is.
 
         With `wait` the call returns when every one of them has ended, else FlowCancelTimeout is
         raised; without, they are ended behind it. Either way they are, whatever crashes.
@@ -258,7 +259,7 @@ def _read(id: FlowId, row: Any) -> FlowCancellation:
     return FlowCancellation(
         id=id,
         outcome=FlowCancelOutcome(row["outcome"]),
-        policy=FlowCancelPolicy(row["policy"]),
+        policy=None if row["policy"] is None else FlowCancelPolicy(row["policy"]),
         reason=row["reason"],
         member_count=row["member_count"],
         open_count=row["open_count"],

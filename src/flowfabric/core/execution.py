@@ -99,6 +99,8 @@ class Submission:
         The route is checked when it is registered, once for all its submissions.
         """
         check_priority(self.priority)
+        if not self.id.uuid.int:
+            raise InvalidInput(field="id", problem="is the nil UUID; mint() makes an id")
         if len(self.payload) > MAX_PAYLOAD_BYTES:
             raise InvalidInput(
                 field="payload",

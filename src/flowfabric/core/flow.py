@@ -557,7 +557,8 @@ class FlowCancelOutcome(StrEnum):
     SCHEDULED = "scheduled"
     # somebody holds some of them and does not let go; they end as soon as that is over
     PARTIALLY_CANCELLED = "partially_cancelled"
-    # the flow had been cancelled before: by the policy and for the reason that are told
+    # nothing was changed: the flow had been cancelled before, by the policy and for the reason
+    # that are told, or all its members had ended, and there is no policy
     ALREADY_TERMINAL = "already_terminal"
 
 
@@ -568,11 +569,12 @@ class FlowCancellation:
 
     id: FlowId
     outcome: FlowCancelOutcome
-    policy: FlowCancelPolicy
+    policy: FlowCancelPolicy | None
     reason: str | None
+    # how many members had not ended, and how many of them are to be ended
     member_count: int
-    # how many of them had not ended
     open_count: int
+    # those that had not ended
     members: list[ExecutionId]
     # those that could not be ended, because somebody holds them
     failed: list[ExecutionId]

@@ -62,7 +62,12 @@ class PartitionedId(str):
             )
         if not _UUID.fullmatch(tail):
             raise InvalidUuid(field=cls._field, problem=f"{tail!r} is not a UUID")
-        return cls.of(int(digits), UUID(tail))
+        uuid = UUID(tail)
+        if not uuid.int:
+            raise InvalidUuid(
+                field=cls._field, problem="is the nil UUID, which nothing has as its id"
+            )
+        return cls.of(int(digits), uuid)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:

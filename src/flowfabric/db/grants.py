@@ -35,7 +35,7 @@ begin
     for v_object in
       select p.oid::regprocedure::text
       from pg_proc p
-      where p.pronamespace = 'ff'::regnamespace and p.proname not like '\\_%'
+      where p.pronamespace = 'ff'::regnamespace and not starts_with(p.proname, '_')
         and (v_role = '{operator}' or p.proname <> all ({operator_functions}))
     loop
       execute format('grant execute on routine %s to %I', v_object, v_role);
@@ -66,7 +66,7 @@ select exists (
         select
         from pg_catalog.pg_proc p
         where p.pronamespace = n.oid
-          and p.proname not like '\\_%'
+          and not starts_with(p.proname, '_')
           and (r.rolname = '{operator}' or p.proname <> all ({operator_functions}))
           and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
       )

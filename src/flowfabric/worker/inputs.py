@@ -204,24 +204,19 @@ class _Weaver:
         raise InvalidInput(field=told, problem=f"{problem} (argument of {self._spec.name})")
 
 
-def fill(payload: bytes | None, inputs: Sequence[FlowInput]) -> tuple[bytes, list[str]]:
-    """A plain payload, with the results where they belong, and the nodes whose result is missing
-    although the node counted on it. A result that was not counted is null."""
+def fill(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
+    """A plain payload, with the results where they belong. One that was not counted is null, and so
+    is that of a node that was completed without any."""
     counted = [one for one in inputs if one.is_counted]
     by_name = {one.node_name: one for one in reversed(counted)}
     by_group = {one.group_no: one for one in reversed(counted)}
-    missing = []
     try:
         written = from_json(payload or b"{}")
         for gap in written["inputs"]:
             found = by_group.get(gap["first"]) if "first" in gap else by_name.get(gap["of"])
-            if found is None:
-                continue
-            if found.result is None:
-                missing.append(_named(found))
-            else:
+            if found is not None:
                 _put(written["arguments"], gap["at"], _value(found))
-        return to_json(written["arguments"]), missing
+        return to_json(written["arguments"])
     except (ValueError, LookupError, TypeError) as error:
         raise InvalidInput(
             field="payload", problem=f"is not written as {ENCODING}: {error}"

@@ -553,10 +553,7 @@ class Worker:
                     kind = FailureClass.TRANSIENT
                     inputs = await self._inputs.read(claimed.id)
                     kind = FailureClass.PERMANENT
-                    payload, missing = fill(payload, inputs)
-                    if missing:
-                        # A node that is being replayed has its result again later.
-                        kind = FailureClass.TRANSIENT
+                    payload = fill(payload, inputs)
                 args, kwargs = spec.decode(payload, context)
                 kind = FailureClass.TRANSIENT
                 if not self._surroundings.is_bare:

@@ -54,8 +54,8 @@ async def test_the_header_writes_a_row_for_every_member_that_has_not_ended(db: D
         "cancel_all",
         "enough",
     )
-    assert (answer["member_count"], answer["open_count"]) == (3, 2)
-    assert set(answer["members"]) == set(flow.ids.values())
+    assert (answer["member_count"], answer["open_count"]) == (2, 2)
+    assert set(answer["members"]) == {flow["b"], flow["c"]}
     assert await backlog(flow) == (1, {"b", "c"})
     row = await stored(flow)
     assert (row["cancel_policy"], row["cancel_reason"], row["cancelled_by"]) == (
@@ -68,7 +68,7 @@ async def test_the_header_writes_a_row_for_every_member_that_has_not_ended(db: D
         "version": 1,
         "flow_id": flow.id,
         "actor": "ann",
-        "detail": {"policy": "cancel_all", "reason": "enough", "member_count": 3},
+        "detail": {"policy": "cancel_all", "reason": "enough", "member_count": 2},
     }
 
 
@@ -92,6 +92,7 @@ async def test_the_grace_says_when_the_reconciler_comes(db: Database, clock: Clo
         ({"grace": timedelta(seconds=-1)}, "grace"),
         ({"grace": None}, "grace"),
         ({"grace": timedelta(days=366)}, "grace"),
+        ({"call_id": UUID(int=0)}, "call_id"),
         ({"reason": "x" * 257}, "reason"),
         ({"actor": "a\nb"}, "actor"),
     ],
@@ -128,7 +129,8 @@ async def test_b3_a_second_cancel_tells_what_the_first_one_said_and_changes_noth
     flow = await make_flow(db, **CHAIN)
     await header(flow, "cancel_pending", reason="first", actor="ann")
     before = await stored(flow)
-    answer = await header(flow, "cancel_all", reason="second", actor="bob")
+    for policy in ("cancel_pending", "flow_only"):
+        answer = await header(flow, policy, reason="second", actor="bob")
     assert (answer["outcome"], answer["policy"], answer["reason"]) == (
         "already_terminal",
         "cancel_pending",
@@ -144,9 +146,9 @@ async def test_the_same_call_gets_its_first_answer_again(db: Database) -> None:
     call_id = uuid4()
     first = await header(flow, call_id=call_id)
     assert await header(flow, call_id=call_id) == first
-    await members(flow)
+    await members(flow, 1)
     again = await header(flow, call_id=call_id)
-    assert (again["outcome"], again["members"]) == ("cancelled", first["members"])
+    assert (again["outcome"], len(again["members"])) == ("cancelled", 2)
     assert (await header(flow, call_id=uuid4()))["outcome"] == "already_terminal"
 
 
@@ -172,10 +174,92 @@ async def test_b6_no_header_lingers_where_nobody_is_left_to_end(db: Database) ->
     empty = await empty_flow(Engine(db.conn))
     assert (await header(empty))["members"] == []
     assert await backlog(empty) == (0, set())
-    ended = await make_flow(db, nodes=["a"])
-    await ended.complete("a")
-    assert (await header(ended))["open_count"] == 0
-    assert await backlog(ended) == (0, set())
+    assert (await header(empty))["outcome"] == "already_terminal"
+
+
+@pytest.mark.parametrize("end", ["success", "failed", "cancelled"])
+@pytest.mark.parametrize("policy", ["cancel_all", "flow_only"])
+async def test_a_flow_whose_members_have_all_ended_is_not_cancelled_any_more(
+    db: Database, end: str, policy: str
+) -> None:
+    flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
+    await flow.end("a", end)
+    if end == "success":
+        await flow.complete("b")
+    before = await stored(flow), await flow.states()
+    answer = await header(flow, policy, reason="too late", call_id=uuid4())
+    assert dict(answer) == {
+        "outcome": "already_terminal",
+        "policy": None,
+        "reason": None,
+        "member_count": 0,
+        "open_count": 0,
+        "members": [],
+    }
+    assert (await stored(flow), await flow.states()) == before
+    assert await detail(flow) is None
+    # and what failed can still be mended
+    await flow.engine.replay(flow["a"])
+    assert (await header(flow))["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("flow_only", "cancel_all"),
+        ("cancel_pending", "cancel_all"),
+        ("flow_only", "cancel_pending"),
+    ],
+)
+async def test_a_stricter_policy_may_follow_while_members_live(
+    db: Database, first: str, second: str
+) -> None:
+    flow = await make_flow(db, nodes=["done", "running", "ready"])
+    await flow.complete("done")
+    lease = await flow.take("running", ttl=timedelta(hours=1))
+    await cancel(flow, first, reason="slowly", actor="ann")
+    answer = await header(flow, second, reason="now", actor="bob")
+    assert (answer["outcome"], answer["policy"], answer["reason"]) == ("cancelled", second, "now")
+    assert set(answer["members"]) == {flow["running"]} | (
+        {flow["ready"]} if first == "flow_only" else set()
+    )
+    assert answer["member_count"] == answer["open_count"] == len(answer["members"])
+    row = await stored(flow)
+    assert (row["cancel_policy"], row["cancel_reason"], row["cancelled_by"]) == (
+        second,
+        "now",
+        "bob",
+    )
+    assert await flow.engine.claim(100, lanes=[flow.lanes["ready"]]) == []
+    done = await members(flow)
+    if second == "cancel_all":
+        assert await backlog(flow) == (0, set())
+        assert (await flow.engine.complete(lease)).word == "not_active"
+        assert (await flow.row("running"))["cancellation_reason"] == "now"
+    else:
+        assert (done["remaining"], done["draining"]) == (0, 1)
+        assert (await flow.engine.complete(lease)).word == "completed"
+    assert await flow.state("ready") == "cancelled"
+    events = await db.fetch(
+        "select version, detail from ff.event where execution_id = $1 order by version", flow.id
+    )
+    assert [event["version"] for event in events] == [1, 2]
+    assert json.loads(events[1]["detail"]) == {
+        "policy": second,
+        "reason": "now",
+        "member_count": len(answer["members"]),
+        "raised_from": first,
+    }
+    await members(flow)
+    assert (await header(flow, "cancel_all"))["outcome"] == "already_terminal"
+
+
+async def test_a_stricter_policy_without_a_reason_keeps_the_one_there_is(db: Database) -> None:
+    flow = await make_flow(db, nodes=["a"])
+    await header(flow, "flow_only", reason="slowly", actor="ann")
+    assert (await header(flow))["reason"] == "slowly"
+    await members(flow)
+    assert (await flow.row("a"))["cancellation_reason"] == "slowly"
 
 
 @pytest.mark.parametrize("policy", ["cancel_all", "cancel_pending"])

@@ -454,6 +454,157 @@ async def test_a_deadline_that_has_passed_is_lifted_from_those_replayed_with_it(
     assert await flow.states("bc") == {"b": "waiting_children", "c": "waiting_children"}
 
 
+# What a member was promised
+
+
+async def inputs(flow: Flow, to: str) -> dict[str, bytes | None]:
+    """The results that count for a member, as its worker reads them."""
+    rows = await flow.engine.connection.fetch(
+        "select node_name, result from ff.read_inputs($1, $2, $3) where is_counted",
+        flow.engine.partition_key,
+        flow.engine.namespace,
+        [flow[to]],
+    )
+    return {row["node_name"]: row["result"] for row in rows}
+
+
+async def kept(db: Database) -> int:
+    return int(await db.fetchval("select count(*) from ff.kept_result"))
+
+
+async def test_a_waiting_member_keeps_its_input_while_the_upstream_runs_again(
+    db: Database,
+) -> None:
+    flow = await make_flow(db, nodes=["a", "b", "c"], edges=[("a", "b"), ("a", "c")])
+    await flow.complete("a", b"1")
+    await flow.engine.replay(flow["a"])
+    assert await inputs(flow, "b") == {"a": b"1"}
+    again = await flow.take("a")
+    assert await inputs(flow, "b") == {"a": b"1"}
+    await flow.take("b")
+    await flow.engine.complete(again, b"2")
+    # one has started, the other has not
+    assert (await inputs(flow, "b"), await inputs(flow, "c")) == ({"a": b"1"}, {"a": b"2"})
+
+
+async def test_a_new_result_is_for_those_that_have_not_started(db: Database) -> None:
+    flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
+    await flow.complete("a", b"1")
+    await flow.engine.replay(flow["a"])
+    await flow.complete("a", b"2")
+    assert await inputs(flow, "b") == {"a": b"2"}
+    assert await kept(db) == 0
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+async def test_a_replay_that_does_not_succeed_leaves_the_input_as_it_was(
+    db: Database, end: str
+) -> None:
+    flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
+    await flow.complete("a", b"1")
+    await flow.engine.replay(flow["a"])
+    await flow.end("a", end)
+    assert await inputs(flow, "b") == {"a": b"1"}
+    await flow.engine.replay(flow["a"])
+    assert await inputs(flow, "b") == {"a": b"1"}
+    await flow.complete("a", b"3")
+    assert await inputs(flow, "b") == {"a": b"3"}
+
+
+async def test_every_attempt_and_every_replay_sees_what_the_first_one_saw(db: Database) -> None:
+    flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
+    await flow.complete("a", b"1")
+    await flow.engine.release(await flow.take("b"))
+    for result in (b"2", b"3"):
+        await flow.engine.replay(flow["a"])
+        assert await inputs(flow, "b") == {"a": b"1"}
+        await flow.complete("a", result)
+        assert await inputs(flow, "b") == {"a": b"1"}
+    await flow.complete("b")
+    await flow.engine.replay(flow["b"])
+    assert await inputs(flow, "b") == {"a": b"1"}
+    assert await kept(db) == 1
+
+
+async def test_a_group_that_is_decided_while_an_upstream_runs_again_has_its_result(
+    db: Database,
+) -> None:
+    flow = await make_flow(
+        db, nodes=["a", "b", "c"], edges=[Edge("a", "c", ref="payload"), ("b", "c")]
+    )
+    await flow.complete("a", b"1")
+    await flow.engine.replay(flow["a"])
+    await flow.complete("b", b"9")
+    assert await inputs(flow, "c") == {"a": b"1", "b": b"9"}
+    assert (await flow.take("c")).payload == b"1"
+
+
+async def test_a_payload_that_was_passed_on_is_the_new_one_until_the_member_starts(
+    db: Database,
+) -> None:
+    flow = await make_flow(
+        db,
+        nodes=["a", "b", "z", "y"],
+        edges=[
+            Edge("a", "z", ref="payload"),
+            Edge("a", "y", 0, ref="payload"),
+            Edge("b", "y", 1, ref="payload"),
+        ],
+    )
+    await flow.complete("a", b"1")
+    await flow.complete("b", b"9")
+    await flow.engine.replay(flow["a"])
+    await flow.complete("a", b"2")
+    assert (await flow.take("z")).payload == b"2"
+    # its payload came from the other group, which was decided later
+    assert (await flow.take("y")).payload == b"9"
+
+
+async def test_a_member_that_ended_before_it_started_runs_with_the_new_result(
+    db: Database,
+) -> None:
+    flow = await make_flow(db, nodes=["a", "z"], edges=[Edge("a", "z", ref="payload")])
+    await flow.complete("a", b"1")
+    await flow.cancel("z")
+    await flow.engine.replay(flow["a"])
+    await flow.complete("a", b"2")
+    await flow.engine.replay(flow["z"])
+    assert await inputs(flow, "z") == {"a": b"2"}
+    assert (await flow.take("z")).payload == b"2"
+
+
+async def test_a_new_result_that_could_not_be_told_at_once_is_told_later(db: Database) -> None:
+    flow = await make_flow(db, nodes=["a", "b", "c"], edges=[("a", "b"), ("a", "c")])
+    await flow.complete("a", b"1")
+    await flow.engine.replay(flow["a"])
+    lease = await flow.take("a")
+    other = await db.connect()
+    async with other.transaction():
+        await other.execute(
+            "select from ff.execution where execution_id = $1 for no key update", flow["b"]
+        )
+        answer = await flow.engine.complete(lease, b"2")
+        assert answer.detail == {"wakes_pending": True}
+        assert (await inputs(flow, "b"), await inputs(flow, "c")) == ({"a": b"1"}, {"a": b"2"})
+    await flow.engine.resolve()
+    assert await inputs(flow, "b") == {"a": b"2"}
+    assert not (await flow.row("a"))["wakes_pending"]
+    assert await kept(db) == 0
+
+
+async def test_what_was_kept_goes_with_the_upstream(db: Database, clock: Clock) -> None:
+    flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
+    await flow.complete("a", b"1")
+    await flow.complete("b")
+    await flow.engine.replay(flow["a"])
+    await flow.complete("a", b"2")
+    assert await kept(db) == 1
+    await clock.advance(days=40)
+    await db.execute("select from ff.trim_retention(0::smallint)")
+    assert await db.fetchval("select count(*) from ff.execution") == 0
+    assert await kept(db) == 0
+
+
 # Whoever is owed an answer, and who is busy
 
 

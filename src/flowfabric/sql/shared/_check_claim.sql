@@ -16,19 +16,19 @@ declare
   v_field   text;
   v_problem text := 'must be 1 to 256 bytes without whitespace or control characters';
 begin
-  if p_worker_id is null or p_worker_id !~ '^[^\x01-\x20\x7f]+$'
+  if p_worker_id is null or p_worker_id !~ E'^[^\x01-\x20\x7f]+$'
      or octet_length(p_worker_id) > 256 then
     v_field := 'worker_id';
-  elsif p_worker_instance_id is null or p_worker_instance_id !~ '^[^\x01-\x20\x7f]+$'
+  elsif p_worker_instance_id is null or p_worker_instance_id !~ E'^[^\x01-\x20\x7f]+$'
      or octet_length(p_worker_instance_id) > 256 then
     v_field := 'worker_instance_id';
-  elsif p_claim_id is null then
-    v_field := 'claim_id'; v_problem := 'must be a uuid made for this call';
+  elsif ff._is_no_id(p_claim_id) then
+    v_field := 'claim_id'; v_problem := 'must be a uuid made for this call, not the nil uuid';
   elsif p_capabilities is null or cardinality(p_capabilities) > 256
      or octet_length(array_to_string(p_capabilities, ',')) > 4096 then
     v_field := 'capabilities'; v_problem := 'must be at most 256 tokens and 4096 bytes';
   elsif array_ndims(p_capabilities) > 1 or array_position(p_capabilities, null) is not null
-     or array_to_string(p_capabilities, '') ~ '[\x01-\x20\x7f,]'
+     or array_to_string(p_capabilities, '') ~ E'[\x01-\x20\x7f,]'
      or array_position(p_capabilities, '') is not null then
     v_field := 'capabilities';
     v_problem := 'tokens must not be empty nor hold commas, whitespace or control characters';

@@ -13,7 +13,7 @@ declare
   v_field   text;
   v_problem text;
 begin
-  if p_execution_id is null then
+  if ff._is_no_id(p_execution_id) then
     v_field := 'execution_id'; v_problem := 'must be the id of an execution';
   elsif p_key is null or octet_length(p_key) <> 32 then
     v_field := 'key'; v_problem := 'must be 32 random bytes made for this grant';

@@ -7,8 +7,8 @@ immutable
 as $$
 declare
   v_field constant text := case
-    when octet_length(p_actor) > 256 or p_actor ~ '[\x01-\x1f\x7f]' then 'actor'
-    when octet_length(p_reason) > 256 or p_reason ~ '[\x01-\x1f\x7f]' then 'reason' end;
+    when octet_length(p_actor) > 256 or p_actor ~ E'[\x01-\x1f\x7f]' then 'actor'
+    when octet_length(p_reason) > 256 or p_reason ~ E'[\x01-\x1f\x7f]' then 'reason' end;
 begin
   if v_field is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

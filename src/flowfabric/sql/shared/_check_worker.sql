@@ -19,9 +19,9 @@ declare
 begin
   -- a worker is named as it is when it claims
   perform ff._check_claim(p_worker_id, p_worker_instance_id,
-                          '00000000-0000-0000-0000-000000000000', p_capabilities, 1,
+                          'ffffffff-ffff-ffff-ffff-ffffffffffff', p_capabilities, 1,
                           interval '1 second');
-  if p_namespace is null or octet_length(p_namespace) > 256 or p_namespace ~ '[\x01-\x20\x7f]' then
+  if p_namespace is null or octet_length(p_namespace) > 256 or p_namespace ~ E'[\x01-\x20\x7f]' then
     v_field := 'namespace';
     v_problem := 'must be at most 256 bytes without whitespace or control characters; '
                  || 'an empty one means all';
@@ -31,7 +31,7 @@ begin
     v_problem := 'must be at most 1000 names of 1 to 64 printable ASCII characters, or null for all';
   elsif cardinality(p_tasks) > 10000 or exists (
       select from unnest(p_tasks) u(task)
-      where u.task is null or u.task !~ '^[^\x01-\x20\x7f]+$' or octet_length(u.task) > 256) then
+      where u.task is null or u.task !~ E'^[^\x01-\x20\x7f]+$' or octet_length(u.task) > 256) then
     v_field := 'tasks';
     v_problem := 'must be at most 10000 names of 1 to 256 bytes without whitespace or control '
                  || 'characters, or null for any';

@@ -21,8 +21,9 @@ begin
     return array[v_field, 'is not a field of a flow'];
   end if;
   if p_flow ->> 'flow_id' is null
-     or p_flow ->> 'flow_id' !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' then
-    return array['flow_id', 'must be a uuid'];
+     or p_flow ->> 'flow_id' !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$'
+     or ff._is_no_id((p_flow ->> 'flow_id')::uuid) then
+    return array['flow_id', 'must be a uuid other than the nil uuid'];
   end if;
   if jsonb_typeof(p_flow -> 'flow_kind') is distinct from 'string'
      or octet_length(p_flow ->> 'flow_kind') not between 1 and 256 then
@@ -38,8 +39,9 @@ begin
     return array['creator', 'must be text of at most 256 bytes'];
   end if;
   if p_flow ->> 'parent_id' is not null
-     and p_flow ->> 'parent_id' !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' then
-    return array['parent_id', 'must be a uuid'];
+     and (p_flow ->> 'parent_id' !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$'
+          or ff._is_no_id((p_flow ->> 'parent_id')::uuid)) then
+    return array['parent_id', 'must be a uuid other than the nil uuid'];
   end if;
   if jsonb_typeof(p_flow -> 'nodes') is distinct from 'array'
      or jsonb_array_length(p_flow -> 'nodes') not between 1 and 10000 then

@@ -29,8 +29,10 @@ begin
             return array[v_field, v_problem];
           end if;
         when v_field in ('execution_id', 'parent_id') then
-          v_problem := 'must be a uuid';
-          perform (p_item ->> v_field)::uuid;
+          v_problem := 'must be a uuid other than the nil uuid';
+          if ff._is_no_id((p_item ->> v_field)::uuid) then
+            return array[v_field, v_problem];
+          end if;
         when v_field in ('priority', 'max_reclaims') then
           v_problem := 'must be a whole number of 32 bits';
           perform (p_item ->> v_field)::integer;
@@ -45,8 +47,8 @@ begin
           end if;
         when v_field in ('delayed_until', 'deadline_at') then
           v_problem := 'must be a time with its zone, as in 2026-03-01T09:00:00Z';
-          if p_item ->> v_field !~* ('^\d{4}-\d\d-\d\d[t ]\d\d:\d\d(:\d\d(\.\d+)?)?'
-                                     '(z|[+-]\d\d(:?\d\d)?)$') then
+          if p_item ->> v_field !~* ('^[0-9]{4}(-[0-9]{2}){2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?'
+                                     '(z|[+-][0-9]{2}(:?[0-9]{2})?)$') then
             return array[v_field, v_problem];
           end if;
           perform (p_item ->> v_field)::timestamptz;
@@ -70,7 +72,7 @@ begin
     return array[v_field, v_problem];
   end;
   if p_item ->> 'execution_id' is null then
-    return array['execution_id', 'must be a uuid'];
+    return array['execution_id', 'must be a uuid other than the nil uuid'];
   end if;
   if p_item ->> 'route_id' is null then
     return array['route_id', 'must be an id that register_routes gave'];

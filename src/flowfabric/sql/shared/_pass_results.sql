@@ -2,8 +2,8 @@
 -- satisfied. The caller holds the row locks of the members the groups lead to.
 --
 -- In an all_of group it is the edge satisfied last of those that say so, in any other the one that
--- decided it. Of several groups the highest number wins. A result that is not there replaces nothing,
--- and a member that has ended keeps its payload.
+-- decided it. Of several groups the one decided last wins, of those decided at once the highest number.
+-- A result that is not there replaces nothing, and a member that has ended keeps its payload.
 drop function if exists ff._pass_results;
 create function ff._pass_results(
   p_partition_key  smallint,
@@ -21,12 +21,13 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_ids       uuid[];
-  v_upstreams uuid[];
+  v_ids   uuid[];
+  v_flows uuid[];
+  v_edges uuid[];
 begin
-  select array_agg(p.id), array_agg(p.upstream_id) into v_ids, v_upstreams
+  select array_agg(p.id), array_agg(p.flow_id), array_agg(p.edge_id) into v_ids, v_flows, v_edges
   from (
-    select distinct on (u.id) u.id, w.upstream_id
+    select distinct on (u.id) u.id, w.flow_id, w.edge_id
     from unnest(p_downstream_ids, p_group_nos) u(id, group_no)
     cross join lateral (
       select z.policy, z.fired_k, z.fired_at from ff.edge_group z
@@ -35,9 +36,9 @@ begin
         and case when z.state = 'satisfied' then true else false end
       offset 0) y
     cross join lateral (
-      select s.upstream_id, s.data_passing_ref
+      select s.flow_id, s.edge_id, s.data_passing_ref
       from (
-        select g.upstream_id, g.data_passing_ref,
+        select g.flow_id, g.edge_id, g.data_passing_ref,
                row_number() over (order by g.resolved_at, g.edge_id) as nth
         from ff.edge g
         where g.partition_key = p_partition_key and g.downstream_id = u.id
@@ -48,7 +49,7 @@ begin
       order by s.nth desc
       limit 1) w
     where w.data_passing_ref <> ''
-    order by u.id, u.group_no desc
+    order by u.id, y.fired_at desc, u.group_no desc
   ) p;
   if v_ids is null then
     return;
@@ -58,10 +59,20 @@ begin
     select p_partition_key as pk, u.id, r.result, r.result_encoding,
            octet_length(r.result) <= 256 and b.trace_context is null as is_small,
            b.execution_id is not null as has_body
-    from unnest(v_ids, v_upstreams) u(id, upstream_id)
+    from unnest(v_ids, v_flows, v_edges) u(id, flow_id, edge_id)
+    cross join lateral (
+      -- read with the result: the upstream may be replayed meanwhile
+      select o.upstream_id, o.kept_version from ff.edge o
+      where o.partition_key = p_partition_key and o.flow_id = u.flow_id and o.edge_id = u.edge_id
+      offset 0) g
     cross join lateral (
       select e.result, e.result_encoding from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = u.upstream_id
+      where e.partition_key = p_partition_key and e.execution_id = g.upstream_id
+        and g.kept_version is null
+      union all
+      select k.result, k.result_encoding from ff.kept_result k
+      where k.partition_key = p_partition_key and k.execution_id = g.upstream_id
+        and k.version = g.kept_version
       offset 0) r
     cross join lateral (
       select e.phase from ff.execution e

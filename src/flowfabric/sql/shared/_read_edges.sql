@@ -45,10 +45,10 @@ begin
            end as words
     from (
       select i.n, i.v,
-             case when i.v ->> 'from' ~ '^\d{1,5}$' then (i.v ->> 'from')::integer end as upstream,
-             case when i.v ->> 'to' ~ '^\d{1,5}$' then (i.v ->> 'to')::integer end as downstream,
+             case when i.v ->> 'from' ~ '^[0-9]{1,5}$' then (i.v ->> 'from')::integer end as upstream,
+             case when i.v ->> 'to' ~ '^[0-9]{1,5}$' then (i.v ->> 'to')::integer end as downstream,
              case when i.v ->> 'group' is null then 0::smallint
-                  when i.v ->> 'group' ~ '^\d{1,4}$' then (i.v ->> 'group')::smallint end as grp
+                  when i.v ->> 'group' ~ '^[0-9]{1,4}$' then (i.v ->> 'group')::smallint end as grp
       from jsonb_array_elements(p_edges) with ordinality i(v, n)
       offset 0) r
     offset 0) j;

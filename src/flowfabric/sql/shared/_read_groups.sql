@@ -31,14 +31,14 @@ begin
              when jsonb_typeof(i.v) <> 'object' then array['', 'must be an object']
              when i.v - array['node', 'group', 'policy', 'k', 'on_satisfied'] <> '{}'
                then array['', 'has fields other than node, group, policy, k and on_satisfied']
-             when coalesce(i.v ->> 'node', '') !~ '^\d{1,5}$'
+             when coalesce(i.v ->> 'node', '') !~ '^[0-9]{1,5}$'
                   or (i.v ->> 'node')::integer >= p_node_count
                then array['.node', 'there is no such node']
-             when coalesce(i.v ->> 'group', '0') !~ '^\d{1,4}$'
+             when coalesce(i.v ->> 'group', '0') !~ '^[0-9]{1,4}$'
                then array['.group', 'must be a whole number from 0 to 9999']
              when coalesce(i.v ->> 'policy', '') not in ('all_of', 'any_of', 'quorum')
                then array['.policy', 'must be all_of, any_of or quorum']
-             when i.v ->> 'policy' = 'quorum' and coalesce(i.v ->> 'k', '') !~ '^0*[1-9]\d{0,8}$'
+             when i.v ->> 'policy' = 'quorum' and coalesce(i.v ->> 'k', '') !~ '^0*[1-9][0-9]{0,8}$'
                then array['.k', 'quorum k must be >= 1']
              when i.v ->> 'policy' <> 'quorum' and i.v ->> 'k' is not null
                then array['.k', 'only a quorum has one']

@@ -77,7 +77,7 @@ begin
              decode(i.v ->> 'key_fingerprint', 'hex'),
              sha256(convert_to(coalesce((
                select r.task from ff.route r where r.route_id = (i.v ->> 'route_id')::bigint),
-               ''), 'utf8') || '\x00'::bytea || coalesce(b.payload, ''))) end as fingerprint,
+               ''), 'utf8') || decode('00', 'hex') || coalesce(b.payload, ''))) end as fingerprint,
            i.v ->> 'key_scope' as scope,
            interval '1 millisecond' * (i.v ->> 'key_window_ms')::double precision as wnd,
            (i.v ->> 'parent_id')::uuid as parent_id,

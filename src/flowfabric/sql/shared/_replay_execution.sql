@@ -3,7 +3,8 @@
 --
 -- A member of a flow opens again what its end had decided, and those that were skipped because of it
 -- are replayed with it, which does not count towards their limit. Results that came for them when they
--- had ended are handed on now. In a flow that is cancelled, or that misses members already, nothing is
+-- had ended, or that they never started with, are handed on now; its own result is kept for those to
+-- whom it was promised. In a flow that is cancelled, or that misses members already, nothing is
 -- replayed. Returns the public state it has now.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
@@ -57,15 +58,17 @@ begin
     select array_agg(y.downstream_id), array_agg(y.group_no) into v_ids, v_groups
     from unnest(v_open.member_ids || p_row.execution_id) u(id)
     cross join lateral (
-      select e.terminal_at from ff.execution e
+      select e.terminal_at, e.total_attempt_count from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.id
       offset 0) x
     cross join lateral (
       select z.downstream_id, z.group_no from ff.edge_group z
       where z.partition_key = p_partition_key and z.downstream_id = u.id
-        and case when z.state = 'satisfied' and z.fired_at >= x.terminal_at
+        and case when z.state = 'satisfied'
+                  and (z.fired_at >= x.terminal_at or x.total_attempt_count = 0)
               then true else false end
       offset 0) y;
+    perform ff._keep_result(p_partition_key, p_row.execution_id);
     if cardinality(v_open.member_ids) > 0 then
       perform ff._write_replays(
         p_partition_key, v_open.member_ids, false, v_now, p_actor,

@@ -39,7 +39,7 @@ begin
       select (coalesce(p_schedule.tags, '{}') || jsonb_build_object(
                 'schedule.name', p_schedule.name,
                 'schedule.at', regexp_replace(
-                  to_char(u.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '\.0+$', '')
+                  to_char(u.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '[.]0+$', '')
                   || 'Z'))::text
       from unnest(p_fire_ats) with ordinality u(at, n)
       order by u.n),

@@ -27,7 +27,7 @@ begin
     return 'are more than 64';
   end if;
   select t.key into v_key from jsonb_each(v_tags) t
-  where t.key !~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$' limit 1;
+  where t.key !~ '^[a-z][a-z0-9_]*[.][a-z0-9_][a-z0-9_.]*$' limit 1;
   if found then
     return format('the key %s is not of the form team.field (lower case letters, digits, _)',
                   to_jsonb(v_key)::text);

@@ -1,6 +1,7 @@
 -- Tell those whom the end of executions concerns: who waits for them (_wake_waiters), the children that
 -- end with them (_end_heirs), the members of their flow that depend on them (_resolve_edges), and so on
--- through what these end in turn. The caller holds the row locks of the ended.
+-- through what these end in turn; and those who were promised an earlier result of them (_renew_inputs).
+-- The caller holds the row locks of the ended.
 --
 -- Nobody is waited for, and p_limit bounds how many rows are touched; as many siblings may be cancelled
 -- beside. What is left over is marked wakes_pending; what has nobody left to tell is not any more.
@@ -31,6 +32,8 @@ declare
   v_heirs     record;
   v_edges     record;
   v_cancelled integer := 0;
+  v_again     uuid[];
+  v_renewed   record;
 begin
   told := 0;
   has_more := false;
@@ -51,6 +54,7 @@ begin
 
   with item as materialized (
     select p_partition_key as pk, u.id,
+           x.replay_count > 0 and x.outcome = 'success' and x.flow_id is not null as is_again,
            -- `offset 0`: else a plan of a small table reads the whole of it into a hash
            exists (
              select from ff.run_wait w
@@ -70,7 +74,7 @@ begin
              offset 0) as is_pending
     from unnest(v_all) u(id)
     cross join lateral (
-      select e.version from ff.execution e
+      select e.version, e.replay_count, e.outcome, e.flow_id from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.id
       offset 0) x
     offset 0
@@ -82,8 +86,23 @@ begin
       and case when e.wakes_pending <> i.is_pending then true else false end
   )
   select array_agg(i.id) filter (where i.is_pending),
-         has_more or coalesce(bool_or(i.is_pending and i.id <> all (p_ended_ids)), false)
-    into pending_ids, has_more
+         has_more or coalesce(bool_or(i.is_pending and i.id <> all (p_ended_ids)), false),
+         array_agg(i.id) filter (where i.is_again)
+    into pending_ids, has_more, v_again
   from item i;
+  if v_again is null then
+    return;
+  end if;
+  v_renewed := ff._renew_inputs(p_partition_key, v_again, p_now, greatest(p_limit - told, 0));
+  told := told + v_renewed.told;
+  if cardinality(v_renewed.pending_ids) > 0 then
+    update ff.execution e set wakes_pending = true
+    from (select p_partition_key as pk, u.id from unnest(v_renewed.pending_ids) u(id) offset 0) i
+    where e.partition_key = i.pk and e.execution_id = i.id;
+    pending_ids := array(
+      select u.id from unnest(coalesce(pending_ids, '{}') || v_renewed.pending_ids) u(id)
+      group by u.id);
+    has_more := has_more or not (v_renewed.pending_ids <@ p_ended_ids);
+  end if;
 end;
 $$;

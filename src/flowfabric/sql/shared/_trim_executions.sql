@@ -75,6 +75,11 @@ begin
     using member m
     where g.partition_key = m.pk and g.upstream_id = m.execution_id
   ),
+  results as (
+    delete from ff.kept_result k
+    using member m
+    where k.partition_key = m.pk and k.execution_id = m.execution_id
+  ),
   groups as (
     delete from ff.edge_group y
     using member m

@@ -35,7 +35,7 @@ union all
 select 'error', format('%s may call the private %s', r.rolname, p.oid::regprocedure)
 from pg_catalog.pg_roles r
 join pg_catalog.pg_namespace n on n.nspname = 'ff'
-join pg_catalog.pg_proc p on p.pronamespace = n.oid and p.proname like '\_%'
+join pg_catalog.pg_proc p on p.pronamespace = n.oid and starts_with(p.proname, '_')
 where r.rolname in ('flowfabric_app', 'flowfabric_operator') and not r.rolsuper
   and pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
 union all
@@ -54,7 +54,7 @@ cross join lateral (
   union all
   select 'may not call ' || p.oid::regprocedure
   from pg_catalog.pg_proc p
-  where p.pronamespace = n.oid and p.proname not like '\_%'
+  where p.pronamespace = n.oid and not starts_with(p.proname, '_')
     and (r.rolname = 'flowfabric_operator' or p.proname not in (
       'expire_worker_leases', 'grant_namespace', 'list_namespace_grants', 'revoke_namespace',
       'trim_retention'))

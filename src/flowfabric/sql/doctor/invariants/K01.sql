@@ -17,5 +17,5 @@ where e.trim_at is distinct from case when e.phase = 'terminal' then e.terminal_
 union all
 select 'K01', null, null, format('%s is %s', m.name, m.value)
 from ff.meta m
-where (m.name like 'trimmed\_xid:%' and m.value !~ '^[0-9]{1,19}$')
-   or (m.name like 'trim\_position:%' and m.value !~ '^([0-9a-f-]{36})?$')
+where (starts_with(m.name, 'trimmed_xid:') and m.value !~ '^[0-9]{1,19}$')
+   or (starts_with(m.name, 'trim_position:') and m.value !~ '^([0-9a-f-]{36})?$')

@@ -40,7 +40,7 @@ where octet_length(b.payload) > 1048576
    or jsonb_typeof(b.tags) <> 'object'
    or exists (
      select from jsonb_each(case when jsonb_typeof(b.tags) = 'object' then b.tags end) t
-     where t.key !~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$' or jsonb_typeof(t.value) <> 'string')
+     where t.key !~ '^[a-z][a-z0-9_]*[.][a-z0-9_][a-z0-9_.]*$' or jsonb_typeof(t.value) <> 'string')
    or jsonb_typeof(b.policy) <> 'object'
    or jsonb_typeof(b.policy -> 'max_replay_count') <> 'number'
    or jsonb_typeof(b.policy -> 'max_reclaim_count') <> 'number'

@@ -61,6 +61,7 @@ returns table (
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off

@@ -26,6 +26,7 @@ returns table (outcome text, delayed_until timestamptz, detail jsonb)
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

@@ -75,7 +75,7 @@ begin
                                                'cancelled')
                   then 'class'
                 when p_reasons[j.item] is null or octet_length(p_reasons[j.item]) > 256
-                  or p_reasons[j.item] ~ '[\x01-\x1f\x7f]'
+                  or p_reasons[j.item] ~ E'[\x01-\x1f\x7f]'
                   then 'reason'
                 when octet_length(p_categories[j.item]) > 256 then 'category'
                 when octet_length(p_details[j.item]) > 65536 then 'detail' end as bad_field

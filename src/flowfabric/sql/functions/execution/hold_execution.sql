@@ -37,7 +37,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'reason', 'problem', 'say why, in 1 to 256 bytes'));
   end if;
-  if p_step = '' or octet_length(p_step) > 256 or p_step ~ '[\x01-\x1f\x7f]' then
+  if p_step = '' or octet_length(p_step) > 256 or p_step ~ E'[\x01-\x1f\x7f]' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'step', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;

@@ -46,6 +46,7 @@ returns table (item integer, outcome text, execution_id uuid, detail jsonb)
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -56,6 +57,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  v_nil        constant uuid := '00000000-0000-0000-0000-000000000000';
   v_now        timestamptz;
   v_xid        xid8;
   v_closed     bigint[];
@@ -95,11 +97,13 @@ begin
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
   -- The closer look at every item is for calls that have something to look at.
-  select coalesce(bool_or(u.id is null or octet_length(u.payload) > 1048576
+  select coalesce(bool_or(u.id is null or v_nil in (u.id, u.parent_id)
+                          or octet_length(u.payload) > 1048576
                           or u.max_reclaims not between 0 and 1000000), false),
          coalesce(bool_or(octet_length(u.payload) > 256), false)
     into v_is_suspect, v_has_body
-  from unnest(p_execution_ids, p_payloads, p_max_reclaims) u(id, payload, max_reclaims);
+  from unnest(p_execution_ids, p_payloads, p_max_reclaims, p_parent_ids)
+    u(id, payload, max_reclaims, parent_id);
   v_has_body := v_has_body or p_policies is not null or p_tags is not null
                 or p_creators is not null or p_trace_contexts is not null
                 or p_task_versions is not null;

@@ -28,6 +28,7 @@ returns table (handled integer, due_in interval, next_after uuid)
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

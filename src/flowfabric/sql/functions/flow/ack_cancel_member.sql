@@ -30,9 +30,9 @@ declare
   v_row record;
 begin
   perform ff._check_namespace(p_namespace);
-  if p_flow_id is null or p_execution_id is null then
+  if ff._is_no_id(p_flow_id) or ff._is_no_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', case when p_flow_id is null then 'flow_id' else 'execution_id' end,
+      'field', case when ff._is_no_id(p_flow_id) then 'flow_id' else 'execution_id' end,
       'problem', 'must be the id of a flow and that of a member'));
   end if;
   outcome := 'acked';

@@ -34,6 +34,11 @@ declare
   v_now  timestamptz;
 begin
   perform ff._check_namespace(p_namespace);
+  if ff._is_no_id(p_flow_id) or ff._is_no_id(p_execution_id) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', case when ff._is_no_id(p_flow_id) then 'flow_id' else 'execution_id' end,
+      'problem', 'must be the id of a flow and that of an execution'));
+  end if;
   if octet_length(p_node_name) not between 1 and 256 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'node_name', 'problem', 'must be text of 1 to 256 bytes'));

@@ -6,13 +6,19 @@
 -- is about every member that has not ended; cancel_pending lets those drain that run; flow_only
 -- leaves the members alone, and there is no backlog. What has ended is never touched.
 --
--- Of a flow that was cancelled before, `already_terminal` tells by which policy and why, and at most
--- 1000 members. member_count and members are those of the flow, open_count those on the backlog.
+-- A flow that was cancelled by a milder policy (flow_only, cancel_pending, cancel_all in this order) may
+-- be cancelled by a stricter one while members live: policy, time, actor and, if there is one, reason
+-- are then those of the later call. Otherwise, and of a flow whose members have all ended, the answer is
+-- `already_terminal` with the policy and the reason it was cancelled with, if it was, and nothing
+-- changes; it names at most 1000 members. member_count and members are those that have not ended,
+-- open_count how many of them are on the backlog.
 --
 -- Moves:    runnable -> runnable blocked (T6, quiet)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
--- Locks:    the flow, waiting up to 2 s; then its waiting members, skipping those that are locked
--- Replay:   the same p_call_id gets its first answer; any other call is told `already_terminal`
+-- Locks:    the flow and its backlog, waiting up to 2 s for each; then its waiting members, skipping
+--           those that are locked
+-- Replay:   the same p_call_id is told `cancelled` again, with those that have not ended by then; any
+--           other call is told `already_terminal`, unless its policy is stricter
 -- Rights:   app
 drop function if exists ff.cancel_flow_header;
 create function ff.cancel_flow_header(
@@ -36,6 +42,7 @@ returns table (
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -46,76 +53,94 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_flow ff.flow;
-  v_now  timestamptz;
-  v_xid  xid8;
+  v_policy    ff.flow_cancel_policy;
+  v_flow      ff.flow;
+  v_has_ended boolean;
+  v_version   integer;
+  v_now       timestamptz;
+  v_xid       xid8;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, p_reason);
-  if p_flow_id is null then
+  if ff._is_no_id(p_flow_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'flow_id', 'problem', 'must be the id of a flow'));
   elsif p_policy is null or p_policy not in ('cancel_all', 'cancel_pending', 'flow_only') then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'policy', 'problem', 'must be cancel_all, cancel_pending or flow_only'));
+  elsif p_call_id is not null and ff._is_no_id(p_call_id) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'call_id', 'problem', 'must be a uuid made for this call, not the nil uuid'));
   elsif p_grace is null or p_grace not between interval '0' and interval '365 days' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'grace', 'problem', 'must be between nothing and 365 days'));
   end if;
 
+  v_policy := p_policy;
   v_flow := ff._lock_flow(p_partition_key, p_namespace, p_flow_id);
-  members := array(
-    select e.execution_id from ff.execution e
-    where e.partition_key = p_partition_key and e.flow_id = p_flow_id
-    order by e.execution_id);
+  select coalesce(array_agg(e.execution_id order by e.execution_id)
+                    filter (where e.phase <> 'terminal'), '{}'),
+         count(*) > 0 and bool_and(e.phase = 'terminal')
+    into members, v_has_ended
+  from ff.execution e
+  where e.partition_key = p_partition_key and e.flow_id = p_flow_id;
   member_count := cardinality(members);
 
-  if v_flow.cancelled_at is not null then
-    outcome := case when v_flow.cancel_call_id = p_call_id then 'cancelled'
-                    else 'already_terminal' end;
-    if outcome = 'already_terminal' then
-      members := members[:1000];
-    end if;
+  if v_flow.cancel_call_id = p_call_id then
+    outcome := 'cancelled';
+  elsif v_has_ended
+        -- the enum has them from the strictest on
+        or v_flow.cancelled_at is not null and (member_count = 0 or v_policy >= v_flow.cancel_policy)
+  then
+    outcome := 'already_terminal';
+    members := members[:1000];
   else
     outcome := 'cancelled';
     v_now := ff.now();
     v_now := greatest(v_now, v_flow.mutated_at);
     v_xid := pg_current_xact_id();
-    with cancelled as (
-      update ff.flow f set
-        cancelled_at = v_now,
-        cancel_policy = p_policy::ff.flow_cancel_policy,
-        cancel_reason = p_reason,
-        cancelled_by = p_actor,
-        cancel_call_id = p_call_id,
-        mutated_at = v_now
-      where f.partition_key = p_partition_key and f.flow_id = p_flow_id
-      returning f.namespace
-    )
-    -- The flow has no version: this is its one event.
+    v_flow.cancel_reason := coalesce(p_reason, v_flow.cancel_reason);
+    v_flow.cancelled_by := coalesce(p_actor, v_flow.cancelled_by);
+    -- The flow has no version of its own: its events are those of its cancellations.
+    v_version := 1;
+    if v_flow.cancelled_at is not null then
+      select greatest(max(v.version), 1) + 1 into v_version
+      from ff.event v
+      where v.partition_key = p_partition_key and v.execution_id = p_flow_id;
+    end if;
+    update ff.flow f set
+      cancelled_at = v_now,
+      cancel_policy = v_policy,
+      cancel_reason = v_flow.cancel_reason,
+      cancelled_by = v_flow.cancelled_by,
+      cancel_call_id = p_call_id,
+      mutated_at = v_now
+    where f.partition_key = p_partition_key and f.flow_id = p_flow_id;
     insert into ff.event (
       partition_key, xid, execution_id, version, kind, flow_id, namespace, occurred_at, actor,
       detail)
-    select p_partition_key, v_xid, p_flow_id, 1, 'flow_cancel_requested', p_flow_id, c.namespace,
-           v_now, p_actor, jsonb_strip_nulls(jsonb_build_object(
-             'policy', p_policy, 'reason', p_reason, 'member_count', member_count))
-    from cancelled c;
-    v_flow.cancel_policy := p_policy;
-    v_flow.cancel_reason := p_reason;
+    values (
+      p_partition_key, v_xid, p_flow_id, v_version, 'flow_cancel_requested', p_flow_id,
+      v_flow.namespace, v_now, p_actor, jsonb_strip_nulls(jsonb_build_object(
+        'policy', v_policy, 'reason', p_reason, 'member_count', member_count,
+        'raised_from', v_flow.cancel_policy)));
+    v_flow.cancel_policy := v_policy;
 
-    if p_policy <> 'flow_only' then
+    if v_policy <> 'flow_only' and member_count > 0 then
       insert into ff.cancel_backlog_member (partition_key, flow_id, execution_id)
-      select p_partition_key, p_flow_id, e.execution_id
-      from ff.execution e
-      where e.partition_key = p_partition_key and e.flow_id = p_flow_id
-        and case when e.phase <> 'terminal' then true else false end;
-      if found then
-        insert into ff.cancel_backlog (
-          partition_key, flow_id, policy, requested_at, requested_by, reason, due_at)
-        values (p_partition_key, p_flow_id, p_policy::ff.flow_cancel_policy, v_now, p_actor,
-                p_reason, v_now + p_grace);
-        perform ff._pause_members(p_partition_key, p_flow_id, p_reason, v_now);
-      end if;
+      select p_partition_key, p_flow_id, u.id from unnest(members) u(id)
+      on conflict do nothing;
+      insert into ff.cancel_backlog as b (
+        partition_key, flow_id, policy, requested_at, requested_by, reason, due_at)
+      values (p_partition_key, p_flow_id, v_policy, v_now, v_flow.cancelled_by,
+              v_flow.cancel_reason, v_now + p_grace)
+      on conflict (partition_key, flow_id) do update set
+        policy = excluded.policy,
+        requested_at = excluded.requested_at,
+        requested_by = excluded.requested_by,
+        reason = excluded.reason,
+        due_at = excluded.due_at;
+      perform ff._pause_members(p_partition_key, p_flow_id, v_flow.cancel_reason, v_now);
     end if;
   end if;
 

@@ -39,7 +39,7 @@ begin
            select m.value::integer - 1 from ff.meta m where m.name = 'partitions')
       then array['partition_key', 'there is no such partition']
     when p_namespace is null then array['namespace', 'must not be null']
-    when p_flow_id is null then array['flow_id', 'must be a uuid']
+    when ff._is_no_id(p_flow_id) then array['flow_id', 'must be a uuid other than the nil uuid']
     when p_flow_kind is null or octet_length(p_flow_kind) not between 1 and 256
       then array['flow_kind', 'must be text of 1 to 256 bytes']
     when ff._tags_problem(p_tags) is not null then array['tags', ff._tags_problem(p_tags)]

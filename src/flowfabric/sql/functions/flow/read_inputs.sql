@@ -2,7 +2,9 @@
 -- if the upstream succeeded, in the order in which they were resolved.
 --
 -- is_counted says that the edge was satisfied when its group was decided: what comes later is there to
--- be read, but an execution that goes by is_counted sees the same in every attempt.
+-- be read, but an execution that goes by is_counted sees the same in every attempt. Of an upstream that
+-- was replayed it is the result of before, until it has succeeded anew; and for good, if the execution
+-- had started by then.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -52,7 +54,8 @@ begin
       and case when p_namespace is null then true else e.namespace = p_namespace end
     offset 0) d
   cross join lateral (
-    select x.upstream_id, x.group_no, x.edge_id, x.resolution, x.resolved_at from ff.edge x
+    select x.upstream_id, x.group_no, x.edge_id, x.resolution, x.resolved_at, x.kept_version
+    from ff.edge x
     where x.partition_key = p_partition_key and x.downstream_id = d.execution_id
     offset 0) g
   left join lateral (
@@ -63,7 +66,11 @@ begin
   left join lateral (
     select x.result_encoding, x.result from ff.execution x
     where x.partition_key = p_partition_key and x.execution_id = g.upstream_id
-      and g.resolution = 'satisfied'
+      and g.resolution = 'satisfied' and g.kept_version is null
+    union all
+    select x.result_encoding, x.result from ff.kept_result x
+    where x.partition_key = p_partition_key and x.execution_id = g.upstream_id
+      and x.version = g.kept_version
     offset 0) u on true
   left join lateral (
     select x.node_name from ff.execution_body x

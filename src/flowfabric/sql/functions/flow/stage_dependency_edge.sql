@@ -48,9 +48,9 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   v_problem := case
-    when p_edge_id is null then array['edge_id', 'must be a uuid']
-    when p_upstream_id is null then array['upstream_id', 'must be the id of an execution']
-    when p_downstream_id is null then array['downstream_id', 'must be the id of an execution']
+    when ff._is_no_id(p_edge_id) then array['edge_id', 'must be a uuid other than the nil uuid']
+    when ff._is_no_id(p_upstream_id) then array['upstream_id', 'must be the id of an execution']
+    when ff._is_no_id(p_downstream_id) then array['downstream_id', 'must be the id of an execution']
     when p_expected_graph_revision is null
       then array['expected_graph_revision', 'must be a whole number from 0 on']
     when octet_length(p_data_passing_ref) > 256

@@ -44,6 +44,7 @@ returns table (
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -59,7 +60,7 @@ declare
   v_grant ff.grant;
 begin
   perform ff._check_namespace(p_namespace);
-  if p_execution_id is null then
+  if ff._is_no_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'execution_id', 'problem', 'must be the id of an execution'));
   end if;

@@ -52,7 +52,7 @@ begin
     v_tokens := array(select distinct t collate "C" from unnest(v_tokens) t order by 1);
     v_field := null;
     if v_asked.namespace is null or v_asked.namespace = ''
-       or octet_length(v_asked.namespace) > 256 or v_asked.namespace ~ '[\x01-\x20\x7f]' then
+       or octet_length(v_asked.namespace) > 256 or v_asked.namespace ~ E'[\x01-\x20\x7f]' then
       v_field := 'namespace';
       v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
     elsif v_asked.lane is null or v_asked.lane = '' then
@@ -63,7 +63,7 @@ begin
     elsif v_asked.lane !~ '^[ -~]+$' then
       v_field := 'lane'; v_problem := 'must be printable ASCII';
     elsif v_asked.task is null or v_asked.task = '' or octet_length(v_asked.task) > 256
-       or v_asked.task ~ '[\x01-\x20\x7f]' then
+       or v_asked.task ~ E'[\x01-\x20\x7f]' then
       v_field := 'task';
       v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
     elsif octet_length(v_asked.capabilities) > 4096 then
@@ -72,7 +72,7 @@ begin
       v_field := 'capabilities'; v_problem := 'required:too_many_tokens';
     elsif exists (select from unnest(v_tokens) t where t = '') then
       v_field := 'capabilities'; v_problem := 'required:empty_token';
-    elsif exists (select from unnest(v_tokens) t where t ~ '[\x01-\x20\x7f]') then
+    elsif exists (select from unnest(v_tokens) t where t ~ E'[\x01-\x20\x7f]') then
       v_field := 'capabilities'; v_problem := 'required:control_or_whitespace';
     end if;
 

@@ -42,7 +42,7 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)], p_wait);
-  if p_cause is null or octet_length(p_cause) > 256 or p_cause ~ '[\x01-\x1f\x7f]' then
+  if p_cause is null or octet_length(p_cause) > 256 or p_cause ~ E'[\x01-\x1f\x7f]' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'cause', 'problem', 'must be at most 256 bytes without control characters'));
   end if;

@@ -28,7 +28,7 @@ begin
   select r.oid into v_role from pg_roles r where r.rolname = p_login;
   if v_role is null then
     v_field := 'login'; v_problem := 'there is no such role: create it first';
-  elsif p_namespace is null or p_namespace !~ '^[^\x01-\x20\x7f]+$'
+  elsif p_namespace is null or p_namespace !~ E'^[^\x01-\x20\x7f]+$'
         or octet_length(p_namespace) > 256 then
     v_field := 'namespace';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';

@@ -42,6 +42,7 @@ returns table (outcome text, generation bigint, version integer[], orphaned text
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
@@ -57,10 +58,10 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
-     or p_namespace ~ '[\x01-\x20\x7f]' then
+     or p_namespace ~ E'[\x01-\x20\x7f]' then
     v_field := 'namespace';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
-  elsif p_app is null or p_app = '' or octet_length(p_app) > 256 or p_app ~ '[\x01-\x20\x7f]' then
+  elsif p_app is null or p_app = '' or octet_length(p_app) > 256 or p_app ~ E'[\x01-\x20\x7f]' then
     v_field := 'app';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
   elsif coalesce(cardinality(p_version) not between 1 and 8, true)
@@ -89,9 +90,9 @@ begin
     cross join lateral (
       select case
           when u.name is null or u.name = '' or octet_length(u.name) > 240
-            or u.name ~ '[\x01-\x20\x7f]'
+            or u.name ~ E'[\x01-\x20\x7f]'
             then array['name', 'must be 1 to 240 bytes without whitespace or control characters']
-          when u.id is null then array['schedule_id', 'must be a uuid']
+          when ff._is_no_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
           when not exists (select from ff.route r
                            where r.route_id = u.route_id and r.namespace = p_namespace
                            offset 0)

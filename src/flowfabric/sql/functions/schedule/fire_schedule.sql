@@ -39,15 +39,16 @@ declare
   v_schedule ff.schedule;
 begin
   perform ff._check_namespace(p_namespace);
-  if p_call_id is null then
-    v_field := 'call_id'; v_problem := 'must be a uuid';
+  if ff._is_no_id(p_call_id) then
+    v_field := 'call_id'; v_problem := 'must be a uuid other than the nil uuid';
   elsif v_size is null or v_size > 1000 or array_ndims(p_fire_ats) > 1
      or array_lower(p_fire_ats, 1) <> 1 or array_position(p_fire_ats, null) is not null then
     v_field := 'fire_ats'; v_problem := 'must be a list of at most 1000 times';
   elsif cardinality(p_execution_ids) is distinct from v_size or array_ndims(p_execution_ids) > 1
      or array_lower(p_execution_ids, 1) <> 1
-     or array_position(p_execution_ids, null) is not null then
-    v_field := 'execution_ids'; v_problem := 'must be one for each time';
+     or exists (select from unnest(p_execution_ids) u(id) where ff._is_no_id(u.id)) then
+    v_field := 'execution_ids';
+    v_problem := 'must be one for each time, and not the nil uuid';
   elsif p_expected_next_at is null or p_expected_next_at > v_now then
     v_field := 'expected_next_at'; v_problem := 'is not due yet';
   elsif exists (

@@ -28,9 +28,9 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_words(p_actor, null);
-  if p_execution_id is null then
+  if ff._is_no_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'execution_id', 'problem', 'must be a uuid'));
+      'field', 'execution_id', 'problem', 'must be a uuid other than the nil uuid'));
   end if;
   select s.* into v_schedule
   from ff.schedule s

@@ -46,6 +46,7 @@ returns table (
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -115,7 +116,7 @@ begin
       select case
           when a.word <> 'held' then null
           when a.name is null or a.name = '' or octet_length(a.name) > 256
-            or a.name ~ '[\x01-\x1f\x7f]'
+            or a.name ~ E'[\x01-\x1f\x7f]'
             then array['name', 'must be 1 to 256 bytes without control characters']
           when a.occurrence is null or a.occurrence < 0
             then array['occurrence', 'must be a number from 0 on']

@@ -24,6 +24,7 @@ returns table (outcome text, expires_at timestamptz)
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
 set lock_timeout = '2s'
 as $$
 #variable_conflict use_column

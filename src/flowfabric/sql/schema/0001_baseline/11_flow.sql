@@ -60,6 +60,9 @@ create table ff.edge (
   -- the upstream had ended without success at this version when the edge was opened again by a
   -- replay of its downstream: only a later end of it counts
   reopened_version integer,
+  -- the upstream was replayed after its success at this version: its result then, which is kept, is
+  -- what the downstream gets
+  kept_version     integer,
   primary key (partition_key, flow_id, edge_id),
   constraint not_to_itself check (upstream_id <> downstream_id),
   constraint resolution_iff_applied check ((resolution is null) = (applied_at is null)),
@@ -69,6 +72,7 @@ create table ff.edge (
       when 'impossible' then resolved_at is not null
                              and outcome in ('failed', 'cancelled', 'expired', 'skipped')
       else num_nonnulls(resolved_at, outcome) = 0 end),
+  constraint kept_of_a_success check (kept_version is null or resolution = 'satisfied'),
   constraint edge_limits check (group_no >= 0 and octet_length(data_passing_ref) <= 256)
 ) with (fillfactor = 80);
 
@@ -79,6 +83,21 @@ create index edge_open on ff.edge (partition_key, upstream_id, downstream_id)
 create index edge_upstream on ff.edge (partition_key, upstream_id);
 
 create index edge_downstream on ff.edge (partition_key, downstream_id, group_no);
+
+-- What a new success of an execution may replace.
+create index edge_kept on ff.edge (partition_key, upstream_id, downstream_id)
+  where kept_version is not null;
+
+-- Results of members that were replayed, for those to whom they are promised: one for every end that
+-- an edge still goes by.
+create table ff.kept_result (
+  partition_key   smallint not null,
+  execution_id    uuid     not null,
+  version         integer  not null,
+  result_encoding text,
+  result          bytea,
+  primary key (partition_key, execution_id, version)
+);
 
 create type ff.group_policy as enum ('all_of', 'any_of', 'quorum');
 

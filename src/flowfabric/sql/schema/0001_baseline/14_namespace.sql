@@ -6,5 +6,5 @@ create table ff.namespace_grant (
   granted_at timestamptz not null,
   granted_by text        not null,
   constraint a_namespace_has_a_name check (
-    namespace ~ '^[^\x01-\x20\x7f]+$' and octet_length(namespace) <= 256)
+    namespace ~ E'^[^\x01-\x20\x7f]+$' and octet_length(namespace) <= 256)
 );

@@ -1,0 +1,30 @@
+-- What a member was promised is there.
+--
+-- An edge is satisfied by a result that the upstream has, or that was kept when the upstream was
+-- replayed. What was kept belongs to an execution that is there.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  The member would start without its input, or with another: cancel it before a worker takes
+--          it, replay its upstream, then replay it.
+select 'F16' as name, d.partition_key, d.downstream_id as execution_id,
+       format('edge %s is satisfied by %s, which is %s%s', d.edge_id, d.upstream_id, u.public_state,
+              case when d.kept_version is not null
+                then format(', and its result of version %s is not kept', d.kept_version)
+              end) as problem
+from ff.edge d
+join ff."execution" u
+  on u.partition_key = d.partition_key and u.execution_id = d.upstream_id
+where d.resolution = 'satisfied'
+  and case when d.kept_version is null then u.outcome <> 'success'
+           else not exists (
+             select from ff.kept_result k
+             where k.partition_key = d.partition_key and k.execution_id = d.upstream_id
+               and k.version = d.kept_version) end
+union all
+select 'F16', k.partition_key, k.execution_id,
+       format('a result of version %s is kept of it, and it is gone', k.version)
+from ff.kept_result k
+where not exists (
+  select from ff."execution" e
+  where e.partition_key = k.partition_key and e.execution_id = k.execution_id)
