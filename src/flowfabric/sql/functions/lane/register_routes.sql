@@ -37,7 +37,7 @@ begin
   from (select distinct x.namespace from unnest(p_namespaces) x(namespace)) u
   where u.namespace is not null;
   if p_registered_by is null or p_registered_by = '' or octet_length(p_registered_by) > 256
-     or p_registered_by ~ '[\x01-\x1f\x7f]' then
+     or p_registered_by ~ E'[\x01-\x1f\x7f]' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'registered_by', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;
