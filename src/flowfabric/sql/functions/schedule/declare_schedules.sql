@@ -214,5 +214,9 @@ begin
     returning a.generation into v_known.generation;
   end if;
   return query select 'declared', v_known.generation, v_known.version, v_gone;
+exception when unique_violation then
+  -- names have their own way out above: only an id can be taken
+  perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+    'field', 'schedule_id', 'problem', 'is that of another schedule: make a new one'));
 end;
 $$;
