@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 def test_a_test_that_is_cited_is_there(page):
     missing = []
     file = None
-    for cited in re.findall(r"`((?:tests/[\w/.]+)?(?:::[\w:]+)?)`", page.read_text()):
+    for cited in re.findall(r"`(tests/[\w/.]+(?:::[\w:]+)?|::test_\w+)`", page.read_text()):
         path, _, name = cited.partition("::")
         if path:
             file = ROOT / path
