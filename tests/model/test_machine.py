@@ -347,7 +347,7 @@ class Machine(RuleBasedStateMachine):
             return self.aim
         there = list(self.model.executions)
         if pick > 61 or not there:
-            return UUID(int=pick)
+            return UUID(int=pick + 1)
         if pick > 59:
             return self.ids[pick % len(self.ids)]  # it may have been trimmed
         liked = [id_ for id_ in there if wanted is not None and wanted(self.model.executions[id_])]
@@ -2053,7 +2053,7 @@ class Machine(RuleBasedStateMachine):
         """A flow, mostly one that is not cancelled; now and then one that is not there."""
         there = list(self.model.flows)
         if pick > 60 or not there:
-            return UUID(int=pick)
+            return UUID(int=pick + 1)
         liked = [id_ for id_, f in self.model.flows.items() if not f.cancelled_at and f.node_count]
         some = liked if liked and pick % 5 else there
         return some[pick // 5 % len(some)]

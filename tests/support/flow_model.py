@@ -148,6 +148,8 @@ class Flows:
         self.edges: dict[UUID, Edge] = {}
         self.groups: dict[tuple[UUID, int], Group] = {}
         self.backlogs: dict[UUID, Backlog] = {}
+        # how often each was cancelled: its events
+        self.cancel_counts: dict[UUID, int] = {}
         # whether the last ends left siblings to be cancelled, or others to be told
         self.has_siblings = False
         self.has_more = False
@@ -718,7 +720,7 @@ class Flows:
             left = len(backlog.members) if backlog else 0
             return "already_terminal", flow.cancel_policy, flow.cancel_reason, left
         at = max(self.now, flow.mutated_at)
-        number = 1 + sum(event.execution_id == flow_id for event in self.events)
+        number = self.cancel_counts[flow_id] = self.cancel_counts.get(flow_id, 0) + 1
         flow.cancelled_at = flow.mutated_at = at
         flow.cancel_policy = policy
         flow.cancel_reason = reason or flow.cancel_reason
