@@ -123,6 +123,8 @@ CORRUPTIONS = [
     ("L07", "leased", "update ff.execution set retry_count = 1"),
     ("L07", "reclaimed", "update ff.execution set max_reclaims = 0"),
     ("L07", "waiting", "update ff.execution set replay_count = 11"),
+    ("L07", "leased", "update ff.execution set crash_count = 3, lone_crash_count = 3"),
+    ("L07", "completed", "update ff.execution set crash_count = 1"),
     ("L08", "leased", "update ff.execution set attempt_ended_at = ff.now()"),
     ("L08", "leased", "update ff.execution set attempt_ended_at = ff.now(), "
                       "attempt_ended_as = 'ended_success'"),

@@ -21,7 +21,7 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         smallint
+  crash_count         integer
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan

@@ -55,9 +55,8 @@ begin
       from (
         select uuid_send(x.execution_id) as id, x.epoch,
                case when x.lease_start = 'waiting' and x.crash_count > 0 then x.crash_count
-                    else least(x.crash_count + 1, 32767) end::smallint as crash_count,
-               (x.lone_crash_count + (x.lease_start = 'alone')::integer)::smallint
-                 as lone_crash_count
+                    else x.crash_count + 1 end as crash_count,
+               x.lone_crash_count + (x.lease_start = 'alone')::integer as lone_crash_count
         from ff.execution x
         where x.partition_key = i.partition_key and x.execution_id = i.execution_id
         offset 0

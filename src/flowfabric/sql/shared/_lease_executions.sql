@@ -37,7 +37,7 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         smallint
+  crash_count         integer
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan
@@ -105,7 +105,7 @@ begin
     select l.execution_id, l.namespace, r.lane, r.task, 'fresh', l.rank, l.order_at, l.epoch, 0,
            p_claim_id, l.attempt_type::text, l.lease_expires_at, l.attempt_deadline_at,
            l.deadline_at, l.retry_count, l.payload_encoding, coalesce(l.payload, b.payload),
-           l.replay_count, b.trace_context, 0::smallint
+           l.replay_count, b.trace_context, 0
     from leased l
     cross join lateral (
       select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r

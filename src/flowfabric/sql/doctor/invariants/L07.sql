@@ -9,8 +9,8 @@
 -- Remedy:  Cancel the execution if it is open, and find out which operation counted too far.
 select 'L07' as name, e.partition_key, e.execution_id,
        format('%s retries, %s of %s reclaims (%s in company), %s replays, %s crashes (%s alone): '
-              'more than it is allowed', e.retry_count, e.reclaim_count, e.max_reclaims, e.company_count,
-              e.replay_count, e.crash_count, e.lone_crash_count) as problem
+              'more than it is allowed', e.retry_count, e.reclaim_count, e.max_reclaims,
+              e.company_count, e.replay_count, e.crash_count, e.lone_crash_count) as problem
 from ff.execution e
 left join ff.execution_body b
   on b.partition_key = e.partition_key and b.execution_id = e.execution_id

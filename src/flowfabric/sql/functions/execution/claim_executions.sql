@@ -56,7 +56,7 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         smallint
+  crash_count         integer
 )
 language plpgsql
 security definer

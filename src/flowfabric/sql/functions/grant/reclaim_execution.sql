@@ -45,7 +45,7 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         smallint,
+  crash_count         integer,
   outcome             text,
   detail              jsonb
 )

@@ -162,9 +162,9 @@ create table ff.execution (
   cancellation_reason  text,
   cancelled_by         text,
   -- crashes in a row since it last ran well; from two on it is a suspect and runs alone
-  crash_count          smallint           not null default 0,
+  crash_count          integer            not null default 0,
   -- how many of them it had alone in its process
-  lone_crash_count     smallint           not null default 0,
+  lone_crash_count     integer            not null default 0,
   progress_percent     smallint,
   progress_message     text,
   progressed_at        timestamptz,
