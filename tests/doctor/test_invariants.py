@@ -175,9 +175,7 @@ CORRUPTIONS = [
                        "last_at = next_at, last_id = (select execution_id from ff.execution); "
                        "update ff.execution set namespace = 'another'"),
     ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set next_at = 'infinity'"),
-    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set next_at = next_at + '60 years'"),
-    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set cron = null, every = '1 h', "
-                       "anchor_at = next_at, next_at = next_at + interval '2 h'"),
+    ("P01", "waiting", PLANT_SCHEDULE + "update ff.schedule set next_at = '9999-01-01 00:00+00'"),
     ("J01", "asleep", "update ff.step set execution_id = gen_random_uuid()"),
     ("J01", "asleep", "update ff.step set epoch = 5"),
     ("J01", "asleep", "update ff.step set attempt_index = 1"),

@@ -292,6 +292,11 @@ async def stage(db, engine, make) -> Stage:
         "p_flow": f"'{json.dumps(graph)}'",
     }
 
+    next_at = (
+        "(select s.next_at from ff.schedule s "
+        "where (s.namespace, s.app, s.name) = ('test', 'shop', 'tick'))"
+    )
+
     def of(state: str) -> dict[str, str]:
         return {"p_execution_id": literal(states[state])}
 
@@ -340,8 +345,8 @@ async def stage(db, engine, make) -> Stage:
         },
         "fire_schedule": {
             "p_rule_no": "0",
-            "p_expected_next_at": "(select s.next_at from ff.schedule s)",
-            "p_fire_ats": "array[(select s.next_at from ff.schedule s)]",
+            "p_expected_next_at": next_at,
+            "p_fire_ats": f"array[{next_at}]",
             "p_next_at": "now() + interval '1 min'",
             "p_execution_ids": f"array['{new_id()}']",
         },

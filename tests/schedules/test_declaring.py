@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from flowfabric import FlowFabric
 from flowfabric.core.errors import InvalidInput, ScheduleNotFound, ScheduleOrphaned
 from flowfabric.core.states import ScheduleState
+from support.factories import refused
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -21,6 +22,7 @@ from .wall_clock import utc
 START = utc(2026, 5, 4, 8, 30)
 HOUR = timedelta(hours=1)
 HOURLY = "0 * * * *"
+ID = UUID(int=7)
 
 
 @pytest.fixture(autouse=True)
@@ -369,6 +371,7 @@ BAD = [
     ({"p_version": []}, "version"),
     ({"p_version": None}, "version"),
     ({"p_version": [1, None]}, "version"),
+    ({"p_version": [[1], [2]]}, "version"),
     ({"p_version": [-1]}, "version"),
     ({"p_names": None}, "names"),
     ({"p_names": ["a", "a"]}, "names"),
@@ -413,6 +416,27 @@ async def test_what_cannot_be_declared_is_refused(change, field, db, engine):
         await db.fetch(f"select outcome from ff.declare_schedules({given})", *named.values())
     assert f'"field": "{field}"' in caught.value.detail
     assert await db.fetchval("select count(*) from ff.schedule") == 0
+
+
+async def test_two_schedules_do_not_share_an_id(db, engine):
+    route = await engine.register()
+    declare = (
+        "select outcome from ff.declare_schedules('test', $1, '{0}', p_names => $2, "
+        "p_schedule_ids => $3, p_route_ids => $4, p_crons => $5, p_next_ats => $6)"
+    )
+
+    def given(app, *names):
+        n = len(names)
+        return app, names, [ID] * n, [route] * n, [HOURLY] * n, [START + HOUR] * n
+
+    with refused("WF001", field="schedule_id"):
+        await db.fetch(declare, *given("shop", "tick", "tock"))
+    assert await db.fetchval("select count(*) from ff.schedule") == 0
+    for _ in range(2):
+        assert await db.fetchval(declare, *given("shop", "tick")) == "declared"
+    with refused("WF001", field="schedule_id"):
+        await db.fetch(declare, *given("other", "tick"))
+    assert await db.fetchval("select count(*) from ff.schedule_app") == 1
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,9 @@ async def test_a_list_tells_how_far_flows_are(engine, graphs):
     await flow.complete("b")
     assert (await graphs.call("list_flows"))[0]["state"] == "completed"
     await graphs.call("cancel_flow_header", flow_id=flow.id)
+    assert (await graphs.call("list_flows"))[0]["state"] == "completed"
+    await flow.engine.replay(flow["b"])
+    await graphs.call("cancel_flow_header", flow_id=flow.id)
     assert (await graphs.call("list_flows"))[0]["state"] == "cancelled"
 
 

@@ -393,7 +393,7 @@ async def test_what_has_not_ended_is_not_replayed(db: Database) -> None:
 
 @pytest.mark.parametrize("policy", ["cancel_all", "cancel_pending", "flow_only"])
 async def test_in_a_cancelled_flow_nothing_is_replayed(db: Database, policy: str) -> None:
-    flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
+    flow = await make_flow(db, nodes=["a", "b", "open"], edges=[("a", "b")])
     await flow.fail("a")
     await cancel(flow, policy)
     before = await flow.engine.snapshot()

@@ -1,9 +1,8 @@
 -- A schedule makes sense.
 --
 -- It has one rule and a route in its own namespace, and its app is known. It has a next time if and
--- only if it is active, and a last time if and only if it has fired. The next time comes: no later
--- than one interval from now, fifty years for a calendar. What it submitted last, if it is still
--- there, is of its namespace.
+-- only if it is active, and a last time if and only if it has fired. The next time comes: it
+-- is before the year 9999. What it submitted last, if it is still there, is of its namespace.
 --
 -- Holds:   always
 -- Reads:   the database
@@ -34,6 +33,4 @@ where r.route_id is null or a.app is null or e.execution_id is not null
    or (s.every is null) <> (s.anchor_at is null)
    or (s.next_at is not null) <> (s.orphaned_at is null and not s.is_paused)
    or s.next_at >= timestamptz '9999-01-01 00:00:00+00'
-   or s.next_at > greatest((select ff.now()), s.anchor_at, s.last_at, s.declared_at, s.changed_at)
-                  + coalesce(s.every, interval '51 years')
    or num_nulls(s.last_at, s.last_id) = 1 or (s.last_at is null) <> (s.fired_count = 0)

@@ -136,6 +136,20 @@ begin
     order by u.n
     limit 1;
   end if;
+  if v_field is null then
+    -- an id names one schedule: none of another name, here or anywhere, may have it
+    select 'schedule_id', 'is that of another schedule: make a new one', u.name
+      into v_field, v_problem, v_which
+    from unnest(p_names, p_schedule_ids) u(name, id)
+    where exists (
+        select from ff.schedule s
+        where s.schedule_id = u.id
+          and (s.namespace, s.app, s.name) is distinct from (p_namespace, p_app, u.name))
+       or u.id in (
+        select x.id from unnest(p_schedule_ids) x(id) group by x.id having count(*) > 1)
+    order by u.name
+    limit 1;
+  end if;
   if v_field is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_strip_nulls(jsonb_build_object(
       'field', v_field, 'problem', v_problem, 'schedule', v_which)));

@@ -1,0 +1,26 @@
+"""The tests that the docs cite exist, under the names they are cited by."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .sources import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_test_that_is_cited_is_there(page):
+    missing = []
+    file = None
+    for cited in re.findall(r"`(tests/[\w/.]+(?:::[\w:]+)?|::test_\w+)`", page.read_text()):
+        path, _, name = cited.partition("::")
+        if path:
+            file = ROOT / path
+        if file is None or not file.exists():
+            missing.append(cited)
+        elif name and f"def {name.rpartition('::')[2]}(" not in file.read_text():
+            missing.append(cited)
+    assert missing == []
