@@ -22,6 +22,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -453,6 +454,7 @@ class LimitText:
     field: str
     functions: list[str]
     says: str
+    paths: list[str] = dataclass_field(default_factory=list)
 
 
 def operations() -> list[OperationText]:
@@ -570,12 +572,17 @@ def mapping_page() -> str:
         "",
         "What is beyond a limit is refused as `InvalidInput` with this field, and nothing changes.",
         "The words are the engine's; the client may refuse first, in its own. Each limit is tried",
-        "by `tests/contract/test_mapping.py`, just within and just beyond.",
+        "by `tests/contract/test_mapping.py`, just within and just beyond, through one function;",
+        "the others go by the same words.",
         "",
         "| field | functions | what is refused is told |",
         "|---|---|---|",
     ]
-    lines += [f"| `{one.field}` | {_ticked(one.functions)} | {one.says} |" for one in limits()]
+    lines += [
+        f"| `{one.field}` | {_ticked(one.functions)} "
+        f"| {''.join(f'`{path}`, ' for path in one.paths)}{one.says} |"
+        for one in limits()
+    ]
     lines += [
         "",
         "## Errors",

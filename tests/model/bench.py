@@ -12,12 +12,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from support.database import Template
-from support.model import (
-    Policy,
-    Retry,
-    Route,
-    Worker,
-)
+from support.model import Policy, Retry, Route, Worker
 
 T = TypeVar("T")
 

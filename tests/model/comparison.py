@@ -11,19 +11,10 @@ import asyncpg
 
 from support.flow_model import Backlog, Flow, Group
 from support.flow_model import Edge as FlowEdge
-from support.model import (
-    Event,
-    Execution,
-    Model,
-    PastAttempt,
-    Recorded,
-)
+from support.model import Event, Execution, Model, PastAttempt, Recorded
 
 from . import reading
-from .bench import (
-    Call,
-    Disagreement,
-)
+from .bench import Call, Disagreement
 
 # Columns of ff.execution that the model leaves out: those that say where and what, not how it is;
 # due_at, which is only a lower bound (an invariant watches it); and what the two lists below treat.

@@ -6,10 +6,7 @@ import json
 from datetime import timedelta
 from uuid import UUID
 
-from support.model import (
-    Answer,
-    Item,
-)
+from support.model import Answer, Item
 
 from . import reading
 from .bench import (
@@ -25,17 +22,7 @@ from .bench import (
     Call,
     Disagreement,
 )
-from .choices import (
-    AGAIN,
-    FENCES,
-    PICK,
-    TTL,
-    WHO,
-    between,
-    one_of,
-    operation,
-    several,
-)
+from .choices import AGAIN, FENCES, PICK, TTL, WHO, between, one_of, operation, several
 from .walker import Walker
 
 

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from support.model import (
-    Answer,
-)
+from support.model import Answer
 
 from . import reading
-from .bench import (
-    MINUTE,
-    POLICIES,
-    Call,
-)
-from .choices import (
-    ACTOR,
-    AGAIN,
-    PICK,
-    RULES,
-    WHO,
-    between,
-    one_of,
-    operation,
-)
+from .bench import MINUTE, POLICIES, Call
+from .choices import ACTOR, AGAIN, PICK, RULES, WHO, between, one_of, operation
 from .flows import Flows
 from .waits import Waits
 

@@ -9,30 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from support.flow_model import Graph
-from support.model import (
-    Answer,
-    Execution,
-    Policy,
-)
+from support.model import Answer, Execution, Policy
 
 from . import reading
-from .bench import (
-    NAMESPACE,
-    POLICIES,
-    ROUTES,
-    STRANGER,
-    Call,
-    Disagreement,
-)
-from .choices import (
-    AGAIN,
-    PICK,
-    RULES,
-    WHO,
-    between,
-    one_of,
-    operation,
-)
+from .bench import NAMESPACE, POLICIES, ROUTES, STRANGER, Call, Disagreement
+from .choices import AGAIN, PICK, RULES, WHO, between, one_of, operation
 from .executions import Executions
 from .grants import Grants
 

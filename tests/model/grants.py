@@ -7,27 +7,11 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from support.model import (
-    Answer,
-    Execution,
-    Worker,
-)
+from support.model import Answer, Execution, Worker
 
 from . import reading
-from .bench import (
-    SECOND,
-    WORKERS,
-    Call,
-)
-from .choices import (
-    AGAIN,
-    GRANT_TTL,
-    PICK,
-    WHO,
-    between,
-    one_of,
-    operation,
-)
+from .bench import SECOND, WORKERS, Call
+from .choices import AGAIN, GRANT_TTL, PICK, WHO, between, one_of, operation
 from .walker import Walker
 
 

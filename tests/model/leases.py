@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from .bench import (
-    MINUTE,
-    NOTHING,
-    SECOND,
-)
-from .choices import (
-    AGAIN,
-    FENCES,
-    PICK,
-    TTL,
-    WHO,
-    between,
-    one_of,
-    operation,
-    several,
-)
+from .bench import MINUTE, NOTHING, SECOND
+from .choices import AGAIN, FENCES, PICK, TTL, WHO, between, one_of, operation, several
 from .executions import Executions
 from .grants import Grants
 from .operators import Operators

@@ -7,24 +7,8 @@ from datetime import timedelta
 from uuid import UUID
 
 from . import reading
-from .bench import (
-    MINUTE,
-    NAMESPACE,
-    NOTHING,
-    Call,
-    Disagreement,
-)
-from .choices import (
-    ACTOR,
-    AGAIN,
-    FENCES,
-    PICK,
-    VERSION,
-    WHO,
-    one_of,
-    operation,
-    several,
-)
+from .bench import MINUTE, NAMESPACE, NOTHING, Call, Disagreement
+from .choices import ACTOR, AGAIN, FENCES, PICK, VERSION, WHO, one_of, operation, several
 from .walker import Walker
 
 

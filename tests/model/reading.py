@@ -8,9 +8,7 @@ from typing import Any
 
 import asyncpg
 
-from support.model import (
-    Answer,
-)
+from support.model import Answer
 
 
 def order(event: dict[str, Any]) -> tuple[str, int]:

@@ -6,20 +6,10 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from support.model import (
-    Answer,
-    Fence,
-    Recorded,
-    Step,
-)
+from support.model import Answer, Fence, Recorded, Step
 
 from . import reading
-from .bench import (
-    MINUTE,
-    SECOND,
-    Call,
-    Disagreement,
-)
+from .bench import MINUTE, SECOND, Call, Disagreement
 from .choices import (
     AGAIN,
     FENCES,

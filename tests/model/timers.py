@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from support.model import (
-    Execution,
-    Step,
-)
+from support.model import Execution, Step
 
-from .bench import (
-    MINUTE,
-    NOTHING,
-    SECOND,
-    Call,
-)
-from .choices import (
-    AGAIN,
-    between,
-    one_of,
-    operation,
-)
+from .bench import MINUTE, NOTHING, SECOND, Call
+from .choices import AGAIN, between, one_of, operation
 from .leases import Leases
 from .steps import Steps
 

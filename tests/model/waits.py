@@ -5,25 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from support.model import (
-    Item,
-)
+from support.model import Item
 
 from . import reading
-from .bench import (
-    NAMESPACE,
-    ROUTES,
-    Call,
-)
-from .choices import (
-    AGAIN,
-    FENCES,
-    PICK,
-    WHO,
-    between,
-    one_of,
-    operation,
-)
+from .bench import NAMESPACE, ROUTES, Call
+from .choices import AGAIN, FENCES, PICK, WHO, between, one_of, operation
 from .executions import Executions
 from .grants import Grants
 from .operators import Operators

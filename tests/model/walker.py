@@ -16,27 +16,11 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from support.model import (
-    Answer,
-    Execution,
-    Fence,
-    Lane,
-    Model,
-    Refusal,
-)
+from support.model import Answer, Execution, Fence, Lane, Model, Refusal
 
 from . import comparison, reading
-from .bench import (
-    ROUTES,
-    START,
-    Bench,
-    Call,
-    Disagreement,
-)
-from .choices import (
-    OPERATIONS,
-    WEIGHTED,
-)
+from .bench import ROUTES, START, Bench, Call, Disagreement
+from .choices import OPERATIONS, WEIGHTED
 from .comparison import LOOK
 
 T = TypeVar("T")

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from .world import (
-    HOUR,
-    WORKER,
-    See,
-    World,
-    operation,
-    said,
-)
+from .world import HOUR, WORKER, See, World, operation, said
 
 SOURCE = "contract"
 

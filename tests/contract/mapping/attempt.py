@@ -8,17 +8,7 @@ from flowfabric.core.execution import Failure
 from flowfabric.core.states import FailureClass
 from reads.stage import TTL
 
-from .world import (
-    HOUR,
-    SECOND,
-    WORKER,
-    See,
-    World,
-    forged,
-    operation,
-    resume_grant,
-    said,
-)
+from .world import HOUR, SECOND, WORKER, See, World, forged, operation, resume_grant, said
 
 SOURCE = "attempt.rs"
 

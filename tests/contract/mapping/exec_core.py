@@ -7,16 +7,7 @@ from uuid import UUID
 from flowfabric.client import FlowFabric
 from flowfabric.core.ids import ExecutionId, mint
 
-from .world import (
-    HOUR,
-    SECOND,
-    See,
-    World,
-    forged,
-    graph,
-    operation,
-    said,
-)
+from .world import HOUR, SECOND, See, World, forged, graph, operation, said
 
 SOURCE = "exec_core.rs"
 

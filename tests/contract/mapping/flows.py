@@ -13,13 +13,7 @@ from flowfabric.core.states import GroupPolicy, OnSatisfied
 from flowfabric.db.connection import open_connection as unbound
 from support.sabotage import unwitnessed
 
-from .world import (
-    See,
-    World,
-    graph,
-    operation,
-    said,
-)
+from .world import See, World, graph, operation, said
 
 SOURCE = "contract"
 

@@ -8,16 +8,7 @@ from uuid import uuid4
 from flowfabric.core.ids import mint
 from reads.stage import TTL
 
-from .world import (
-    HOUR,
-    WORKER,
-    Facts,
-    See,
-    World,
-    operation,
-    resume_grant,
-    said,
-)
+from .world import HOUR, WORKER, Facts, See, World, operation, resume_grant, said
 
 SOURCE = "contract"
 

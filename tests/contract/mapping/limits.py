@@ -40,18 +40,32 @@ LIMITS: list[Limit] = []
 
 
 def limit(
-    field: str, *, functions: list[str], says: str, fits: list[Any], beyond: list[Any]
+    field: str,
+    *,
+    functions: list[str],
+    says: str,
+    fits: list[Any],
+    beyond: list[Any] | None = None,
+    paths: list[str] | None = None,
 ) -> Callable[[Call], Call]:
     """Registers a call that is refused by `field` with every value that is beyond.
 
-    `says` is the problem it is told, or a part of it that all of the refusals have.
+    `says` is the problem it is told, or a part of it that all of the refusals have. `paths` are
+    fields of a document that must not be there.
     """
+    tried = [*(beyond or []), *map(nested, paths or [])]
 
     def register(call: Call) -> Call:
-        LIMITS.append(Limit(field, functions, says, fits, beyond, call))
+        LIMITS.append(Limit(field, functions, says, fits, tried, call))
         return call
 
     return register
+
+
+def nested(path: str) -> dict[str, Any]:
+    """A document with one field: a.b is {"a": {"b": 1}}."""
+    first, _, rest = path.partition(".")
+    return {first: nested(rest) if rest else 1}
 
 
 async def sql(world: World, function: str, **named: Any) -> Any:
@@ -287,7 +301,7 @@ async def _(world: World, value: int) -> Any:
 @limit(
     "tags",
     functions=["submit_executions", "set_tags", "set_flow_tags", "create_flow"],
-    says="the value of team.a must be text of at most 1024 bytes",
+    says="must be text of at most 1024 bytes",
     fits=["x" * 1024],
     beyond=["x" * 1025],
 )
@@ -340,14 +354,16 @@ async def _(world: World, value: str) -> Any:
         {"retry_policy": {"backoff": {"initial_delay_ms": 1, "max_delay_ms": 2}}},
         {"retry_policy": {"backoff": {"multiplier": 1000, "jitter": True}}},
     ],
-    beyond=[
-        {"routing_requirements": {"required_capabilities": ["gpu"]}},
-        {"delay_until": 4_102_444_800_000},
-        {"dedup_window_ms": 1},
-        {"timeout_policy": {"execution_deadline_ms": 1}},
-        {"timeout_policy": {"max_reclaim_count": 1}},
-        {"suspension_policy": {}},
-        {"stream_policy": {}},
+    paths=[
+        "routing_requirements",
+        "delay_until",
+        "dedup_window_ms",
+        "suspension_policy",
+        "stream_policy",
+        "timeout_policy.execution_deadline_ms",
+        "timeout_policy.max_reclaim_count",
+        "retry_policy.attempt_timeout_ms",
+        "retry_policy.backoff.base_ms",
     ],
 )
 async def _(world: World, value: dict[str, Any]) -> Any:

@@ -6,11 +6,7 @@ from typing import Any
 
 from reads.stage import TTL
 
-from .world import (
-    See,
-    World,
-    operation,
-)
+from .world import See, World, operation
 
 SOURCE = "contract"
 

@@ -9,16 +9,7 @@ from flowfabric.core.flow import Graph, Node
 from flowfabric.core.ids import ExecutionId, FlowId, mint, mint_flow
 from reads.stage import TTL
 
-from .world import (
-    HOUR,
-    WORKER,
-    Facts,
-    See,
-    World,
-    forged,
-    operation,
-    said,
-)
+from .world import HOUR, WORKER, Facts, See, World, forged, operation, said
 
 SOURCE = "operator.rs"
 

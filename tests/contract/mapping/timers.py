@@ -7,14 +7,7 @@ from typing import Any
 from flowfabric.core.execution import Claimed
 from reads.stage import TTL
 
-from .world import (
-    HOUR,
-    WORKER,
-    See,
-    World,
-    operation,
-    said,
-)
+from .world import HOUR, WORKER, See, World, operation, said
 
 SOURCE = "contract"
 

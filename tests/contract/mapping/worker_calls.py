@@ -7,12 +7,7 @@ from typing import Any
 from flowfabric.core.execution import Claimed
 from reads.stage import TTL
 
-from .world import (
-    Facts,
-    See,
-    World,
-    operation,
-)
+from .world import Facts, See, World, operation
 
 SOURCE = "contract"
 

@@ -7,12 +7,7 @@ from datetime import timedelta
 
 from flowfabric.client import FlowFabric
 
-from .world import (
-    See,
-    World,
-    operation,
-    said,
-)
+from .world import See, World, operation, said
 
 SOURCE = "contract"
 

@@ -7,9 +7,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import (
-    InvalidInput,
-)
+from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import ExecutionId
 from support.factories import Engine

@@ -93,6 +93,7 @@ async def test_a_change_is_written_down_and_a_repeat_changes_nothing(clock, engi
     )
     assert dict(first) == {
         "outcome": "changed",
+        "namespace": "test",
         "lane": LANE,
         "state": "paused",
         "resumes_at": until,
