@@ -580,7 +580,7 @@ def mapping_page() -> str:
     ]
     lines += [
         f"| `{one.field}` | {_ticked(one.functions)} "
-        f"| {''.join(f'`{path}`, ' for path in one.paths)}{one.says} |"
+        f"| {_ticked(one.paths)}{': ' if one.paths else ''}{one.says} |"
         for one in limits()
     ]
     lines += [
