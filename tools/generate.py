@@ -1,16 +1,17 @@
-"""Writes docs/reference from the sources: functions, states, errors, events, mapping,
-checks.
+"""Writes docs/reference (functions, states, errors, events, checks) and docs/internals/mapping.md
+from the sources.
 
     python tools/generate.py            write the pages
     python tools/generate.py --check    say which pages are out of date, and exit with 1
 
 Functions come from the headers and signatures of the SQL files, errors from core/errors.py, the
-mapping from tools/mapping.toml. The table of transitions is computed by a schema step, so it is
-read from a throwaway database.
+mapping from tests/contract/mapping and tools/mapping.toml. The table of transitions is computed by
+a schema step, so it is read from a throwaway database.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import difflib
 import inspect
@@ -21,6 +22,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,8 +35,10 @@ from flowfabric.db.library import package_source
 from flowfabric.db.migrate import migrate
 from flowfabric.doctor import Check, installation_checks, invariants
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 MAPPING = Path(__file__).with_name("mapping.toml")
+OPERATIONS = ROOT / "tests" / "contract" / "mapping"
 NOTE = "<!-- Written by tools/generate.py (make generate). Edit the sources, not this page. -->"
 FIELDS = ("Moves", "Refuses", "Locks", "Replay", "Rights")
 
@@ -84,14 +88,14 @@ def transitions(rows: Iterable[Sequence[str | None]]) -> list[Transition]:
 
 
 def pages(moves: list[Transition]) -> dict[str, str]:
-    """Every page by its file name."""
+    """Every page by its path below docs."""
     return {
-        "functions.md": functions_page(),
-        "states.md": states_page(moves),
-        "errors.md": errors_page(),
-        "events.md": events_page(moves),
-        "mapping.md": mapping_page(),
-        "checks.md": checks_page(),
+        "reference/functions.md": functions_page(),
+        "reference/states.md": states_page(moves),
+        "reference/errors.md": errors_page(),
+        "reference/events.md": events_page(moves),
+        "reference/checks.md": checks_page(),
+        "internals/mapping.md": mapping_page(),
     }
 
 
@@ -121,7 +125,7 @@ def functions_page() -> str:
         "",
         NOTE,
         "",
-        "The engine's whole surface: functions write, [views](../architecture.md#tables) read.",
+        "The engine's whole surface; [views](../architecture.md#tables) are for operators.",
         "Call them with named arguments and name the columns you want, so that a later release may",
         "add to either. Plural functions answer item by item and never raise for the state of one;",
         "see [errors](errors.md) for the words and codes, [states](states.md) for the T-numbers.",
@@ -430,8 +434,83 @@ SOURCES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class OperationText:
+    """One operation that is done: what its check says about it, and what must be seen."""
+
+    name: str
+    source: str
+    difference: str
+    sql: list[str]
+    python: list[str]
+    reasons: list[str]
+    facts: list[tuple[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitText:
+    """One limit: its field, the functions that know it, and how they refuse what is beyond."""
+
+    field: str
+    functions: list[str]
+    says: str
+    paths: list[str] = dataclass_field(default_factory=list)
+
+
+def operations() -> list[OperationText]:
+    """Every `@operation` below tests/contract/mapping, read from its text and not run."""
+    found = []
+    for source, function, arguments in _decorated("operation"):
+        facts = [
+            (ast.literal_eval(call.args[0]), ast.literal_eval(call.args[2]))
+            for call in ast.walk(function)
+            if isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == "see"
+        ]
+        found.append(
+            OperationText(
+                source=source,
+                difference=" ".join((ast.get_docstring(function) or "").split()),
+                facts=facts,
+                **arguments,
+            )
+        )
+    return found
+
+
+def limits() -> list[LimitText]:
+    """Every `@limit` of tests/contract/mapping/limits.py."""
+    return [LimitText(**arguments) for _, _, arguments in _decorated("limit")]
+
+
+def _decorated(decorator: str) -> Iterable[tuple[str, ast.AsyncFunctionDef, dict[str, Any]]]:
+    """The SOURCE of the file, the function, and the literals its decorator was given."""
+    for file in sorted(OPERATIONS.glob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        source = ""
+        for node in tree.body:
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id="SOURCE")], value=ast.Constant(value=str(text))
+                ):
+                    source = text
+                case ast.AsyncFunctionDef(
+                    decorator_list=[ast.Call(func=ast.Name(id=name), args=[first], keywords=given)]
+                ) if name == decorator:
+                    named = {key.arg: key.value for key in given if key.arg not in _UNREAD}
+                    arguments = {str(key): ast.literal_eval(value) for key, value in named.items()}
+                    label = "name" if decorator == "operation" else "field"
+                    yield source, node, {label: ast.literal_eval(first), **arguments}
+
+
+# What a limit is tried with: values, which need not be literals.
+_UNREAD = ("fits", "beyond")
+
+
 def mapping_page() -> str:
     mapping = tomllib.loads(MAPPING.read_text(encoding="utf-8"))
+    done = operations()
     lines = [
         "# Mapping",
         "",
@@ -441,23 +520,23 @@ def mapping_page() -> str:
         "operations and errors, and what they are here. Names are those of its source files,",
         "without the suffix `_impl`.",
         "",
-        "Every line that is done is tested: `tests/contract/test_mapping.py` calls the functions",
-        "and methods it names on real rows, and what it sees must be the last column, key by key;",
-        "an error stands there by its class. D-numbers are defects of the reference, which tests",
-        "with that number in their name keep away; four digits are",
+        "Every line that is done is a function of `tests/contract/mapping`, from which this page",
+        "is written. It calls the functions and methods of its line on real rows, and what it sees",
+        "must be the last column, key by key; an error stands there by its class. D-numbers are",
+        "[defects of the reference](#defects-of-the-reference), four digits are",
         "[decisions](../decisions/README.md).",
         "",
-        *_mapping_counts(mapping),
+        *_mapping_counts(mapping, len(done)),
     ]
     for source, title in SOURCES.items():
-        rows = [row for row in mapping["operation"] if row["source"] == source]
         lines += [
             "",
             f"## {title}",
             "",
             "| theirs | SQL | Python | what differs | why | seen |",
             "|---|---|---|---|---|---|",
-            *(_operation_line(row) for row in rows),
+            *(_operation_line(one) for one in done if one.source == source),
+            *(_undone_line(row) for row in mapping["operation"] if row["source"] == source),
         ]
     lines += [
         "",
@@ -475,11 +554,50 @@ def mapping_page() -> str:
     ]
     lines += [
         "",
+        "## Feeds",
+        "",
+        "Their three outboxes are three views of one event log. `events.read` and `events.follow`",
+        "take the feed as a filter; the views themselves are for operators.",
+        "",
+        "| theirs | view | `Feed` | what it holds |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{row['name']}` | `ff.{row['view']}` | `{row['feed']}` | {row['note']} |"
+        for row in mapping["feed"]
+    ]
+    lines += [
+        "",
+        "## Limits",
+        "",
+        "What is beyond a limit is refused as `InvalidInput` with this field, and nothing changes.",
+        "The words are the engine's; the client may refuse first, in its own. Each limit is tried",
+        "by `tests/contract/test_mapping.py`, just within and just beyond, through one function;",
+        "the others go by the same words.",
+        "",
+        "| field | functions | what is refused is told |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| `{one.field}` | {_ticked(one.functions)} "
+        f"| {_ticked(one.paths)}{': ' if one.paths else ''}{one.says} |"
+        for one in limits()
+    ]
+    lines += [
+        "",
         "## Errors",
         "",
         "| theirs | kind | ours | code | |",
         "|---|---|---|---|---|",
         *(_error_line(row) for row in mapping["error"]),
+        "",
+        "## Defects of the reference",
+        "",
+        "The tests that keep each away, or why it cannot come up here yet.",
+        "",
+        "| number | kept away by |",
+        "|---|---|",
+        *(f"| {number} | {_defect(kept)} |" for number, kept in mapping["defects"].items()),
         "",
         "## Only here",
         "",
@@ -491,8 +609,15 @@ def mapping_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mapping_counts(mapping: dict[str, Any]) -> list[str]:
+def _defect(kept: str | list[str]) -> str:
+    if isinstance(kept, str):
+        return kept
+    return "<br>".join(f"`{test}`" for test in kept)
+
+
+def _mapping_counts(mapping: dict[str, Any], done: int) -> list[str]:
     counts: dict[str, list[int]] = {name: [0, 0] for name in ("done", "later", "not offered")}
+    counts["done"][0] = done
     for row in mapping["operation"]:
         counts[row["status"]][0] += 1
     for row in mapping["error"]:
@@ -504,19 +629,17 @@ def _mapping_counts(mapping: dict[str, Any]) -> list[str]:
     ]
 
 
-def _operation_line(row: dict[str, Any]) -> str:
+def _operation_line(one: OperationText) -> str:
+    sql = "<br>".join(f"`{name}`" for name in one.sql)
+    python = "<br>".join(f"`{name}`" for name in one.python)
+    reasons = ", ".join(_reason(reason) for reason in one.reasons)
+    seen = "<br>".join(f"{key.replace('_', ' ')}: {_fact(value)}" for key, value in one.facts)
+    return f"| `{one.name}` | {sql} | {python} | {one.difference} | {reasons} | {seen} |"
+
+
+def _undone_line(row: dict[str, Any]) -> str:
     reasons = ", ".join(_reason(reason) for reason in row["reasons"])
-    if row["status"] == "done":
-        sql = "<br>".join(f"`{name}`" for name in row["sql"])
-        python = "<br>".join(f"`{name}`" for name in row["python"])
-        seen = "<br>".join(
-            f"{key.replace('_', ' ')}: {_fact(v)}" for key, v in row["facts"].items()
-        )
-    else:
-        sql = _status(row)
-        python = seen = ""
-    cells = (f"`{row['name']}`", sql, python, row["difference"], reasons, seen)
-    return f"| {' | '.join(cells)} |"
+    return f"| `{row['name']}` | {_status(row)} |  | {row['difference']} | {reasons} |  |"
 
 
 def _error_line(row: dict[str, Any]) -> str:
@@ -533,7 +656,7 @@ def _status(row: dict[str, Any]) -> str:
 def _reason(reason: str) -> str:
     if not reason.isdigit():
         return reason
-    (page,) = (REFERENCE.parent / "decisions").glob(f"{reason}-*.md")
+    (page,) = (DOCS / "decisions").glob(f"{reason}-*.md")
     return f"[{reason}](../decisions/{page.name})"
 
 
@@ -611,17 +734,18 @@ def outdated(wanted: dict[str, str]) -> list[str]:
     """A diff for every page that differs from the sources, a line for every page too many."""
     found = []
     for name, text in wanted.items():
-        file = REFERENCE / name
+        file = DOCS / name
         present = file.read_text(encoding="utf-8") if file.exists() else ""
         if present != text:
             diff = difflib.unified_diff(
-                present.splitlines(), text.splitlines(), f"docs/reference/{name}", "generated"
+                present.splitlines(), text.splitlines(), f"docs/{name}", "generated"
             )
             found.append("\n".join(diff))
-    for file in sorted(REFERENCE.glob("*.md")):
-        text = file.read_text(encoding="utf-8")
-        if NOTE in text and file.name not in wanted:
-            found.append(f"docs/reference/{file.name} is not generated any more")
+    for folder in sorted({Path(name).parent for name in wanted}):
+        for file in sorted((DOCS / folder).glob("*.md")):
+            name = str(file.relative_to(DOCS))
+            if NOTE in file.read_text(encoding="utf-8") and name not in wanted:
+                found.append(f"docs/{name} is not generated any more")
     return found
 
 
@@ -634,12 +758,12 @@ def main(arguments: list[str]) -> int:
         for problem in (problems := outdated(wanted)):
             print(problem)
         if problems:
-            print("docs/reference is out of date; run: make generate")
+            print("docs is out of date; run: make generate")
         return 1 if problems else 0
-    REFERENCE.mkdir(parents=True, exist_ok=True)
     for name, text in wanted.items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
-        print(f"docs/reference/{name}")
+        (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
+        (DOCS / name).write_text(text, encoding="utf-8")
+        print(f"docs/{name}")
     return 0
 
 

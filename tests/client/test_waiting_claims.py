@@ -27,7 +27,7 @@ def submission(**options):
     return Submission(id=mint(), route=ROUTE, payload=b"null", **options)
 
 
-async def test_d09_a_claim_waits_for_work_that_comes(client):
+async def test_a_claim_waits_for_work_that_comes(client):
     await client.executions.submit(submission())
     await client.executions.claim(**WORKER)
     waiting = asyncio.create_task(client.executions.claim(**WORKER, max_wait=timedelta(seconds=20)))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from types import ModuleType
 
 import asyncpg
 import pytest
 
 from flowfabric.db.migrate import migrate
 from support.cluster import Cluster
+
+from .sources import ROOT
 
 _numbers = count(1)
 
@@ -41,6 +46,19 @@ async def bare(cluster: Cluster, plain: str) -> AsyncIterator[str]:
     await _administer(cluster, f"create database {name} template {plain} strategy file_copy")
     yield cluster.url_of(name)
     await _administer(cluster, f"drop database {name} with (force)")
+
+
+@pytest.fixture(scope="module")
+def generate() -> Iterator[ModuleType]:
+    """tools/generate.py as a module."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "tools" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["generate"]
 
 
 async def _build(cluster: Cluster, name: str) -> None:

@@ -619,3 +619,28 @@ def test_a_row_looked_up_by_exists_in_an_expression_is_never_read_from_a_hash_of
         for file in FUNCTIONS
     }
     assert {id: found for id, found in wrong.items() if found} == {}
+
+
+async def test_tables_are_plain_and_few(catalogue):
+    rows = await catalogue.fetch(
+        "select relname, relkind, relispartition from pg_class "
+        "where relnamespace = 'ff'::regnamespace and relkind in ('r', 'p')"
+    )
+    assert {(bytes(row["relkind"]), row["relispartition"]) for row in rows} == {(b"r", False)}
+    assert len(rows) < 50
+
+
+async def test_what_the_engine_knows_is_in_columns_of_its_types(catalogue):
+    found = {
+        row["name"]: row["type"]
+        for row in await catalogue.fetch(
+            "select attname as name, format_type(atttypid, atttypmod) as type from pg_attribute "
+            "where attrelid = 'ff.execution'::regclass and attnum > 0 and not attisdropped"
+        )
+    }
+    counters = ("retry_count", "replay_count", "reclaim_count", "total_attempt_count")
+    assert {found[name] for name in counters} == {"integer"}
+    times = [name for name in found if name.endswith("_at") or name == "delayed_until"]
+    assert {found[name] for name in times} == {"timestamp with time zone"}
+    assert found["progress_percent"] == "smallint"
+    assert not {"json", "jsonb"} & set(found.values())

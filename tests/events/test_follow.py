@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flowfabric.client import FlowFabric
+from flowfabric.client.events import Feed
 from flowfabric.core.errors import CursorExpired, InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, Outcome
-from support.factories import NAMESPACE, Engine
+from support.factories import NAMESPACE, TTL, Engine
 
 from .log import Log, until
 
@@ -354,3 +355,70 @@ async def test_following_outlives_a_crash_of_the_server(servers):
             event = await following
             assert event.id.uuid == await log.conn.fetchval("select t.id_of('b')")
     await log.conn.close()
+
+
+ENDED = {
+    "completed": "success",
+    "failed": "failed",
+    "over_the_cap": "failed",
+    "cancelled": "cancelled",
+    "cancelled_unstarted": "cancelled",
+    "expired": "expired",
+    "timed_out": "expired",
+}
+
+
+@pytest.mark.parametrize("state", ENDED)
+async def test_the_words_of_the_log_are_those_of_its_readers(client, make, state):
+    cursor = await client.events.open()
+    await make.execution(state)
+    page = await client.events.read(cursor, feed=Feed.COMPLETION)
+    assert [event.outcome for event in page.events] == [Outcome(ENDED[state])]
+
+
+@pytest.mark.parametrize("feed", [Feed.COMPLETION, Feed.LEASE, None])
+async def test_a_subscriber_goes_on_where_it_stopped(client, make, feed):
+    cursor = await client.events.open()
+    await make.execution("completed")
+    first = await client.events.read(cursor, feed=feed)
+    second = await make.execution("completed")
+    rest = await client.events.read(first.cursor, feed=feed)
+    assert first.events
+    assert {event.id.uuid for event in rest.events} == {second.id}
+    assert first.cursor != rest.cursor
+
+
+async def test_every_partition_can_be_followed(db, client):
+    """Each has a position of its own; none is left out."""
+    await db.execute("update ff.meta set value = '4' where name = 'partitions'")
+    cursors = [await client.events.open(partition=number) for number in (0, 3)]
+    for number in (0, 3):
+        engine = Engine(db.conn, partition_key=number)
+        submitted = await engine.submit()
+        await engine.complete(await engine.take(submitted.id))
+    pages = await asyncio.gather(
+        *(client.events.read(cursor, feed=Feed.LEASE) for cursor in cursors)
+    )
+    assert [[event.id.partition_key for event in page.events] for page in pages] == [
+        [0, 0],
+        [3, 3],
+    ]
+
+
+async def test_the_leases_of_a_life_are_read_in_order_and_resumed_from_a_cursor(
+    client, engine, clock
+):
+    cursor = await client.events.open()
+    submitted = await engine.submit()
+    (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1", lease_ttl=TTL)
+    assert await client.leases.renew([held], TTL) == ([], [])
+    page = await client.events.read(cursor, feed=Feed.LEASE)
+    assert [event.kind for event in page.events] == ["claimed"]
+    await clock.advance(TTL)
+    await client.leases.expire()
+    (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-2")
+    await client.executions.complete(held, b"")
+    page = await client.events.read(page.cursor, feed=Feed.LEASE)
+    assert [event.kind for event in page.events] == ["lease_expired", "reclaimed", "completed"]
+    assert {event.id.uuid for event in page.events} == {submitted.id}
+    assert [event.epoch for event in page.events] == [1, 2, 2]

@@ -130,14 +130,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "a cancel leaves the epoch as it is",
         _END,
         "tests/sql/execution/test_cancel_execution.py::"
-        "test_d23_d61_a_live_lease_is_taken_away_and_the_epoch_rises",
+        "test_a_live_lease_is_taken_away_and_the_epoch_rises",
         ("epoch = e.epoch + (e.ownership = 'leased')::integer", "epoch = e.epoch"),
     ),
     _mutant(
         "a revocation leaves the epoch as it is",
         "functions/lease/revoke_lease.sql",
-        "tests/sql/lease/test_revoke_lease.py::"
-        "test_d52_d67_a_lease_is_revoked_and_the_next_claim_reclaims",
+        "tests/sql/lease/test_revoke_lease.py::test_a_lease_is_revoked_and_the_next_claim_reclaims",
         ("epoch = e.epoch + 1,", "epoch = e.epoch,"),
     ),
     _mutant(
@@ -149,8 +148,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a replay starts the epochs again",
         "shared/_write_replays.sql",
-        "tests/defects/test_fencing.py::"
-        "test_d20_the_epoch_rises_over_attempts_and_never_starts_again",
+        "tests/sql/execution/test_claim_executions.py::"
+        "test_the_epoch_rises_over_attempts_and_never_starts_again",
         ("retry_count = 0,", "retry_count = 0, epoch = 0,"),
     ),
     # Leases
@@ -220,7 +219,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "any key opens a grant",
         "shared/_use_grant.sql",
-        "tests/sql/grant/test_claim_execution.py::test_d19_another_key_does_not_open_a_grant",
+        "tests/sql/grant/test_claim_execution.py::test_another_key_does_not_open_a_grant",
         (" or v_grant.key_hash <> sha256(p_key)", ""),
     ),
     _mutant(
@@ -232,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a cancel leaves the grant behind",
         _END,
-        "tests/defects/test_ends.py::test_d62_a_cancellation_takes_the_grant_along",
+        "tests/sql/execution/test_cancel_execution.py::test_a_cancellation_takes_the_grant_along",
         ("where g.partition_key = i.pk and g.execution_id = i.id;", "where false;"),
     ),
     # Time
@@ -254,7 +253,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the time of an attempt does not end",
         "functions/execution/expire_executions.sql",
         "tests/sql/execution/test_expire_executions.py::"
-        "test_d44_an_attempt_that_renews_its_lease_still_runs_out_of_time",
+        "test_an_attempt_that_renews_its_lease_still_runs_out_of_time",
         (
             "or (e.ownership = 'leased' and e.attempt_deadline_at <= v_now)",
             "or (e.ownership = 'leased' and false)",
@@ -280,8 +279,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a replay keeps the old outcome",
         "shared/_write_replays.sql",
-        "tests/sql/execution/test_replay_execution.py::"
-        "test_d59_d66_every_ended_execution_can_be_replayed",
+        "tests/sql/execution/test_replay_execution.py::test_every_ended_execution_can_be_replayed",
         ("outcome = 'none',", ""),
     ),
     _mutant(
@@ -295,7 +293,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a change of priority does not raise the version",
         "functions/execution/change_priority.sql",
         "tests/sql/execution/test_change_priority.py::"
-        "test_d67_any_runnable_execution_gets_a_new_priority",
+        "test_any_runnable_execution_gets_a_new_priority",
         ("version = e.version + 1,", ""),
     ),
     _mutant(
@@ -320,8 +318,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a revocation writes no event",
         "functions/lease/revoke_lease.sql",
-        "tests/sql/lease/test_revoke_lease.py::"
-        "test_d52_d67_a_lease_is_revoked_and_the_next_claim_reclaims",
+        "tests/sql/lease/test_revoke_lease.py::test_a_lease_is_revoked_and_the_next_claim_reclaims",
         ("from revoked r;", "from revoked r where false;"),
     ),
     _mutant(
@@ -623,7 +620,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the header pauses nobody",
         "functions/flow/cancel_flow_header.sql",
-        f"{_CANCEL}::test_d64_the_header_pauses_those_that_wait_and_ends_nobody",
+        f"{_CANCEL}::test_the_header_pauses_those_that_wait_and_ends_nobody",
         (
             "perform ff._pause_members(p_partition_key, p_flow_id, v_flow.cancel_reason, v_now);",
             "null;",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from datetime import timedelta
 
-from support.factories import Item, Lease
+from support.factories import Engine, Item, Lease
 
 from .crowd import engines, fill, together
 
@@ -70,3 +71,49 @@ async def test_renewals_against_completions_in_opposite_order(db, engine):
     assert words["renew renewed"] > CALLS // 2
     assert words["complete completed"] > 100
     assert words["release released"] > 100
+
+
+RETRIES = {"retry_policy": {"max_retries": 5, "backoff": {"type": "fixed", "delay_ms": 0}}}
+
+
+async def test_opposite_operations_on_the_same_rows_never_deadlock(db, engine, make, clock):
+    """Holders, operators and reconcilers on the same ten executions, all at once, ten times."""
+    crowd = [Engine(await db.connect()) for _ in range(6)]
+    for _ in range(10):
+        policy = RETRIES | {"timeout_policy": {"attempt_timeout_ms": 3_600_000}}
+        executions = [
+            await make.execution(
+                "leased", policy=policy, deadline=timedelta(hours=1), ttl=timedelta(hours=2)
+            )
+            for _ in range(10)
+        ]
+        leases = [execution.last_lease for execution in executions]
+        await clock.advance(hours=1)
+        calls = [
+            crowd[0].complete_many(leases),
+            crowd[1].fail_many(leases[::-1], ["transient"] * 10, ["no"] * 10),
+            crowd[2].expire_executions(),
+            crowd[3].expire(),
+            _all(crowd[4].cancel, executions),
+            _all(crowd[5].revoke, executions[::-1]),
+        ]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [answer for answer in answers if _is_deadlock(answer)] == []
+        for execution in executions:
+            kinds = await engine.kinds(execution.id)
+            assert (
+                sum(kind in ("completed", "failed", "cancelled", "expired") for kind in kinds) == 1
+            )
+
+
+async def _all(call, executions):
+    for execution in executions:
+        try:
+            await call(execution.id)
+        except Exception as error:
+            if _is_deadlock(error):
+                raise
+
+
+def _is_deadlock(answer):
+    return getattr(answer, "sqlstate", None) in ("40P01", "40001", "55P03")

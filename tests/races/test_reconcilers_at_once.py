@@ -212,9 +212,7 @@ async def test_four_at_once_do_the_work_once(db: Database, clock, engine, reconc
     assert await db.fetchval(count) == N
 
 
-async def test_d47_all_of_them_together_bring_everything_to_rest(
-    db: Database, clock, engine
-) -> None:
+async def test_all_of_them_together_bring_everything_to_rest(db: Database, clock, engine) -> None:
     """Leases, deadlines, delays and retention all end by themselves."""
     policy = {"retention_ms": 1000}
     await engine.submit_many([Item(policy=policy) for _ in range(N)])

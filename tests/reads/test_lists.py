@@ -424,7 +424,7 @@ async def test_a_lease_that_is_good_again_is_not_listed(stage: Stage) -> None:
     assert await stage.executions.expired_leases() == []
 
 
-async def test_d58_leases_that_end_at_the_same_instant_are_listed_once_each(stage: Stage) -> None:
+async def test_leases_that_end_at_the_same_instant_are_listed_once_each(stage: Stage) -> None:
     for _ in range(7):
         await stage.submit()
     held = await stage.executions.claim(

@@ -70,7 +70,7 @@ async def test_a_delayed_execution_says_until_when(stage: Stage) -> None:
     assert info.delayed_until == info.due_at == await stage.now() + HOUR
 
 
-async def test_d30_a_claimed_execution_and_a_member_of_a_flow_can_be_described(
+async def test_a_claimed_execution_and_a_member_of_a_flow_can_be_described(
     stage: Stage,
 ) -> None:
     held = await stage.claimed()
@@ -95,7 +95,7 @@ OUTCOMES: dict[State, Outcome] = {
 
 
 @pytest.mark.parametrize("state", OUTCOMES)
-async def test_d31_every_end_has_its_outcome(stage: Stage, make: Factory, state: State) -> None:
+async def test_every_end_has_its_outcome(stage: Stage, make: Factory, state: State) -> None:
     execution = await make.execution(state)
     id = mint().of(0, execution.id)
     info = await stage.executions.info(id)
@@ -104,7 +104,7 @@ async def test_d31_every_end_has_its_outcome(stage: Stage, make: Factory, state:
     assert (await stage.executions.describe(id)).outcome is OUTCOMES[state]
 
 
-async def test_d32_an_execution_over_its_reclaims_can_be_read(stage: Stage, make: Factory) -> None:
+async def test_an_execution_over_its_reclaims_can_be_read(stage: Stage, make: Factory) -> None:
     execution = await make.execution("over_the_cap")
     info = await stage.executions.info(mint().of(0, execution.id))
     assert (info.attempt_state, info.public_state) == (
@@ -114,9 +114,7 @@ async def test_d32_an_execution_over_its_reclaims_can_be_read(stage: Stage, make
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_d33_d34_every_read_tells_the_same_state(
-    stage: Stage, make: Factory, state: State
-) -> None:
+async def test_every_read_tells_the_same_state(stage: Stage, make: Factory, state: State) -> None:
     """The public state follows from the others, and nobody blocks what runs or has ended."""
     execution = await make.execution(state)
     id = mint().of(0, execution.id)
@@ -155,7 +153,7 @@ StateNames = (
 )
 
 
-async def test_d35_every_mutation_moves_mutated_at(stage: Stage) -> None:
+async def test_every_mutation_moves_mutated_at(stage: Stage) -> None:
     id = await stage.submit(retries=3)
     executions = stage.executions
     held: Any = None
@@ -189,7 +187,7 @@ async def test_d35_every_mutation_moves_mutated_at(stage: Stage) -> None:
     assert seen == sorted(set(seen)), "some operation left it where it was"
 
 
-async def test_d36_a_running_execution_shows_its_attempt_and_its_lease(stage: Stage) -> None:
+async def test_a_running_execution_shows_its_attempt_and_its_lease(stage: Stage) -> None:
     held = await stage.claimed()
     info = await stage.executions.describe(held.id)
     assert (info.attempt_id, info.attempt_index) == (held.attempt_id, 0)
@@ -223,7 +221,7 @@ async def test_progress_is_shown(stage: Stage) -> None:
     assert info.progressed_at == await stage.now()
 
 
-async def test_d38_a_query_about_a_missing_execution_finds_nothing(stage: Stage) -> None:
+async def test_a_query_about_a_missing_execution_finds_nothing(stage: Stage) -> None:
     executions, id = stage.executions, mint()
     for read in (
         "describe",
@@ -242,7 +240,7 @@ async def test_d38_a_query_about_a_missing_execution_finds_nothing(stage: Stage)
     assert await executions.events(id) == []
 
 
-async def test_d38_a_command_to_a_missing_execution_says_not_found(stage: Stage) -> None:
+async def test_a_command_to_a_missing_execution_says_not_found(stage: Stage) -> None:
     executions, id = stage.executions, mint()
     for command in (
         executions.set_tag(id, "a.b", "c"),

@@ -45,7 +45,7 @@ async def test_tags_come_back_in_order(stage: Stage) -> None:
     assert await stage.executions.tag(id, "b.y") is None
 
 
-async def test_d37_an_execution_without_tags_can_get_some(stage: Stage) -> None:
+async def test_an_execution_without_tags_can_get_some(stage: Stage) -> None:
     """Whether or not it has a body yet, and its time of mutation moves."""
     bare = await stage.submit()
     bodied = await stage.submit(payload=b"x" * 300, creator="ada")

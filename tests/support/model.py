@@ -65,6 +65,11 @@ class Route:
     lane: str
     capabilities: frozenset[str] = frozenset()
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Which lane: each belongs to a namespace."""
+        return self.namespace, self.lane
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
@@ -417,7 +422,7 @@ class Model(Flows):
         super().__init__()
         self.now = now
         self.executions: dict[UUID, Execution] = {}
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[tuple[str, str], Lane] = {}  # by namespace and name
         self.keys: dict[tuple[str, str], Key] = {}
         self.grants: dict[UUID, Grant] = {}
         self.slots: dict[str, tuple[UUID, list[UUID]]] = {}
@@ -678,7 +683,7 @@ class Model(Flows):
         taken = self.executions.get(item.id)
         is_repeat = taken is not None and taken.route.namespace == namespace
         # A repeat of one's own submission is a success, whatever became of the lane since.
-        if not self.lanes[item.route.lane].is_open:
+        if not self.lanes[item.route.place].is_open:
             if is_repeat:
                 return Answer("duplicate", {"id": item.id})
             return Answer("lane_closed", {"field": "lane"})
@@ -770,7 +775,7 @@ class Model(Flows):
             and namespace in (None, e.route.namespace)
             and (lanes is None or e.route.lane in lanes)
             and e.route.capabilities <= worker.capabilities
-            and self.lanes[e.route.lane].is_worked(self.now)
+            and self.lanes[e.route.place].is_worked(self.now)
             and not self._granted_to_another(e, worker)
             and not self._is_dead(e)
         ]
@@ -1712,6 +1717,7 @@ class Model(Flows):
 
     def set_lane(
         self,
+        namespace: str,
         name: str,
         state: str | None,
         resumes_in: timedelta | None,
@@ -1724,7 +1730,7 @@ class Model(Flows):
         if state is None:
             raise invalid("state")
         resumes_at = self.now + resumes_in if resumes_in is not None else None
-        lane = self.lanes.get(name)
+        lane = self.lanes.get((namespace, name))
         if (
             resumes_at is not None
             and resumes_at <= self.now
@@ -1736,7 +1742,7 @@ class Model(Flows):
         wanted = Lane(state=state, resumes_at=resumes_at, changed_by=actor)
         if lane == wanted:
             return Answer("unchanged", {"state": state, "resumes_at": resumes_at})
-        self.lanes[name] = wanted
+        self.lanes[namespace, name] = wanted
         return Answer("changed", {"state": state, "resumes_at": resumes_at})
 
     # Grants
@@ -1834,7 +1840,7 @@ class Model(Flows):
 
     def _check_lane(self, e: Execution) -> None:
         """A grant does not open a lane that is paused or disabled."""
-        if not self.lanes[e.route.lane].is_worked(self._at(e)):
+        if not self.lanes[e.route.place].is_worked(self._at(e)):
             raise Refusal("not_leaseable")
 
     def _check_flow(self, e: Execution) -> None:

@@ -57,6 +57,8 @@ def pytest_collection(session: pytest.Session) -> None:
         # The user of a server passes through, if the tests run as root.
         _nowhere.chmod(0o755)
         os.chdir(_nowhere)
+        # Hypothesis writes where it is: let it do so in the clone.
+        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(_started_in / ".hypothesis"))
 
 
 @pytest.hookimpl(trylast=True)

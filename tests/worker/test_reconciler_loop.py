@@ -105,7 +105,7 @@ async def test_a_timer_that_is_overdue_does_not_spin():
     assert 2 <= len(passes.times) <= 11
 
 
-async def test_d47_the_reconcilers_of_a_worker_are_these():
+async def test_the_reconcilers_of_a_worker_are_these():
     assert {one.name: one.cadence.total_seconds() for one in RECONCILERS} == {
         "lease_expiry": 1.5,
         "execution_expiry": 2.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.factories import Engine, Item, refused
+from support.factories import STATES, Engine, Item, refused
 
 NO_FILTER: dict[str, object] = {}
 
@@ -181,3 +181,14 @@ async def test_nobody_else_may_call_them(db):
     finally:
         await db.execute("reset role")
         await db.execute(f"drop owned by {name}; drop role {name}")
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_every_event_knows_its_namespace_and_its_tag(db, engine, make, state):
+    await db.execute(
+        "insert into ff.meta (name, value) values ('instance_tag_key', 'app.instance') "
+        "on conflict (name) do update set value = excluded.value"
+    )
+    execution = await make.execution(state, tags={"app.instance": "blue"})
+    events = await engine.events(execution.id)
+    assert {(event["namespace"], event["instance_tag"]) for event in events} == {("test", "blue")}

@@ -16,7 +16,7 @@ MAP = {
 
 
 @pytest.mark.parametrize("reason", MAP)
-async def test_d60_a_block_shows_as_what_it_is(engine, make, reason):
+async def test_a_block_shows_as_what_it_is(engine, make, reason):
     execution = await make.execution("waiting", lane="a")
     answer = await engine.block(execution.id, reason, detail="tokens", actor="ann")
     row = await engine.row(execution.id)

@@ -53,7 +53,7 @@ async def test_an_operator_cancels_from_every_unfinished_state(engine, make, sta
     assert (event["kind"], event["outcome"], event["actor"]) == ("cancelled", "cancelled", "ann")
 
 
-async def test_d23_d61_a_live_lease_is_taken_away_and_the_epoch_rises(engine, make):
+async def test_a_live_lease_is_taken_away_and_the_epoch_rises(engine, make):
     """The holder cannot complete any more, and the end is announced."""
     execution = await make.execution("leased")
     await engine.cancel(execution.id)
@@ -88,7 +88,7 @@ async def test_cancelling_twice_succeeds_and_writes_nothing(engine, make):
 
 
 @pytest.mark.parametrize("state", ["completed", "failed", "over_the_cap", "expired"])
-async def test_d68_another_end_is_named_and_stays(engine, make, state):
+async def test_another_end_is_named_and_stays(engine, make, state):
     execution = await make.execution(state)
     before = await engine.snapshot()
     with refused("WF204"):
@@ -117,7 +117,7 @@ async def test_whoever_is_no_operator_needs_a_fence_while_it_runs(engine, make, 
 @pytest.mark.parametrize(
     "forged", [{"epoch": 99}, {"lease_id": ANOTHER}, {"attempt_id": ANOTHER}], ids=str
 )
-async def test_d23_a_wrong_fence_cancels_nothing(engine, make, forged):
+async def test_a_wrong_fence_cancels_nothing(engine, make, forged):
     execution = await make.execution("leased")
     before = await engine.snapshot()
     assert (await engine.cancel_held(replace(execution.lease, **forged))).word == "stale_lease"
@@ -210,3 +210,30 @@ async def test_a_cancelled_execution_is_kept_as_long_as_its_policy_says(engine, 
     await engine.cancel(execution.id)
     row = await engine.row(execution.id)
     assert row["trim_at"] - row["terminal_at"] == timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("state", ["waiting", "delayed", "leased", "expired_lease", "blocked"])
+async def test_a_cancellation_is_announced_as_an_end(db, engine, make, state):
+    execution = await make.execution(state)
+    await engine.cancel(execution.id)
+    ends = await db.fetch(
+        "select outcome, namespace from ff.completion_feed where execution_id = $1", execution.id
+    )
+    assert [tuple(end) for end in ends] == [("cancelled", "test")]
+
+
+async def test_a_holder_that_cancels_announces_it_too(db, engine, make):
+    execution = await make.execution("leased")
+    assert (await engine.cancel_held(execution.last_lease)).word == "cancelled"
+    feed = "select outcome from ff.completion_feed where execution_id = $1"
+    assert [end["outcome"] for end in await db.fetch(feed, execution.id)] == ["cancelled"]
+
+
+async def test_a_cancellation_takes_the_grant_along(engine, make):
+    """Of all that an end has to close, this is what there is so far."""
+    waiting, lost = await make.execution("waiting"), await make.execution("expired_lease")
+    assert (await engine.grant(waiting.id)).word == "granted"
+    assert (await engine.grant_reclaim(lost.id)).word == "granted"
+    for execution in (waiting, lost):
+        await engine.cancel(execution.id)
+    assert await engine.grants() == []

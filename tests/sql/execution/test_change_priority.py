@@ -11,7 +11,7 @@ from support.factories import Engine, Item, new_id, refused
     "state",
     ["waiting", "delayed", "interrupted", "retry_delayed", "held", "blocked", "replayed"],
 )
-async def test_d67_any_runnable_execution_gets_a_new_priority(engine, make, state):
+async def test_any_runnable_execution_gets_a_new_priority(engine, make, state):
     execution = await make.execution(state, priority=10)
     before = await engine.row(execution.id)
     answer = await engine.change_priority(execution.id, 70, actor="ann", reason="urgent")
@@ -33,7 +33,7 @@ async def test_the_next_claim_follows_the_new_order(engine):
 
 
 @pytest.mark.parametrize(("given", "stored"), [(10_000, 9000), (-5, 0), (50, 50)])
-async def test_d03_a_priority_is_clamped(engine, make, given, stored):
+async def test_a_priority_is_clamped(engine, make, given, stored):
     execution = await make.execution("waiting")
     answer = await engine.change_priority(execution.id, given)
     assert answer.detail["new_priority"] == stored

@@ -752,3 +752,32 @@ async def test_a_claim_needs_an_id_and_a_list_of_capabilities(db, engine):
         await db.execute(call, None, [])
     with refused("WF001", field="capabilities"):
         await db.execute(call, uuid4(), None)
+
+
+RETRIES = {"retry_policy": {"max_retries": 5, "backoff": {"type": "fixed", "delay_ms": 0}}}
+
+
+async def test_the_epoch_rises_over_attempts_and_never_starts_again(engine, clock):
+    """Retry, resume, reclaim, revoke, cancel and replay: one counter for the execution."""
+    submitted = await engine.submit(policy=RETRIES)
+    epochs = []
+
+    async def take():
+        await engine.promote()
+        lease = await engine.take(submitted.id)
+        epochs.append(lease.epoch)
+        return lease
+
+    await engine.fail(await take())
+    await engine.release(await take())
+    await take()
+    await clock.advance(TTL)
+    await engine.expire()
+    await take()
+    await engine.revoke(submitted.id)
+    await take()
+    await engine.cancel(submitted.id)
+    await engine.replay(submitted.id)
+    await engine.complete(await take())
+    assert epochs == [1, 2, 3, 4, 6, 8]
+    assert (await engine.row(submitted.id))["attempt_index"] == 4

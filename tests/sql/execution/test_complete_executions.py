@@ -358,3 +358,10 @@ async def test_two_completions_at_once_end_it_once(db, engine, make):
     await transaction.commit()
     assert (await engine.complete(execution.last_lease, b"2")).word == "completed"
     assert (await engine.row(execution.id))["result"] == b"1"
+
+
+async def test_expiry_is_told_before_a_wrong_epoch(engine, make, clock):
+    execution = await make.execution("leased")
+    await clock.advance(TTL)
+    assert (await engine.complete(replace(execution.last_lease, epoch=9))).word == "lease_expired"
+    assert (await engine.row(execution.id))["ownership"] == "lease_expired_reclaimable"

@@ -31,7 +31,7 @@ LONG = timedelta(hours=5)
         "replayed",
     ],
 )
-async def test_d45_a_deadline_ends_an_execution_in_any_state(engine, make, clock, state):
+async def test_a_deadline_ends_an_execution_in_any_state(engine, make, clock, state):
     execution = await make.execution(state, deadline=timedelta(hours=3))
     before = await engine.row(execution.id)
     await clock.set(before["deadline_at"])
@@ -78,7 +78,7 @@ async def test_a_running_execution_past_its_deadline_loses_its_lease(engine, mak
     assert (await engine.complete(execution.lease)).word == "not_active"
 
 
-async def test_d44_an_attempt_that_renews_its_lease_still_runs_out_of_time(engine, make, clock):
+async def test_an_attempt_that_renews_its_lease_still_runs_out_of_time(engine, make, clock):
     execution = await make.execution("leased", policy={**RETRY, **TIMEOUT})
     for _ in range(3):
         await clock.advance(seconds=20)
@@ -104,14 +104,14 @@ async def test_without_a_retry_left_the_attempts_timeout_ends_the_execution(engi
     assert row["attempt_ended_as"] == "ended_failure"
 
 
-async def test_d44_a_lost_lease_costs_no_retry(engine, make, clock):
+async def test_a_lost_lease_costs_no_retry(engine, make, clock):
     execution = await make.execution("expired_lease", policy={**RETRY, **TIMEOUT})
     await clock.advance(hours=1)
     assert (await engine.expire_executions())[0] == 0
     assert (await engine.row(execution.id))["retry_count"] == 0
 
 
-async def test_d50_a_reclaimed_attempt_has_its_own_time(engine, make, clock):
+async def test_a_reclaimed_attempt_has_its_own_time(engine, make, clock):
     execution = await make.execution("leased", lane="a", policy=TIMEOUT)
     await clock.advance(seconds=30)
     await engine.expire()
@@ -171,3 +171,27 @@ async def test_a_batch_is_no_larger_than_its_limit(engine, clock):
 async def test_a_limit_that_makes_no_sense_is_refused(engine, limit):
     with refused("WF001", field="limit"):
         await engine.expire_executions(limit)
+
+
+async def test_an_ended_attempt_keeps_its_failure_when_a_deadline_comes(engine, make, clock):
+    """What went wrong is what an operator wants to know."""
+    policy = {"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 36_000_000}}}
+    execution = await make.execution("leased", deadline=timedelta(hours=1), policy=policy)
+    await engine.fail(execution.last_lease, "transient", "smtp down", detail=b"trace of smtp")
+    await clock.advance(hours=1)
+    await engine.expire_executions()
+    row = await engine.row(execution.id)
+    assert (row["failure_reason"], row["failure_detail"]) == ("smtp down", b"trace of smtp")
+    assert row["public_state"] == "expired"
+
+
+async def test_an_attempt_timeout_is_judged_by_the_category_it_is_stored_with(engine, make, clock):
+    policy = {
+        "retry_policy": {"retryable_categories": ["attempt_timeout"]},
+        "timeout_policy": {"attempt_timeout_ms": 1000},
+    }
+    execution = await make.execution("leased", ttl=timedelta(hours=2), policy=policy)
+    await clock.advance(seconds=2)
+    await engine.expire_executions()
+    row = await engine.row(execution.id)
+    assert (row["phase"], row["failure_category"]) == ("runnable", "attempt_timeout")

@@ -48,7 +48,7 @@ async def test_a_delay_that_is_past_makes_it_eligible_at_once(engine, make):
     assert (await engine.row(execution.id))["public_state"] == "waiting"
 
 
-async def test_d43_a_delay_does_not_disturb_the_deadline(engine, make, clock):
+async def test_a_delay_does_not_disturb_the_deadline(engine, make, clock):
     execution = await make.execution("leased", deadline=timedelta(minutes=30))
     deadline = (await engine.row(execution.id))["deadline_at"]
     await engine.delay(execution.lease, HOUR)
@@ -72,7 +72,7 @@ async def test_the_time_of_the_attempt_stands_still_while_it_is_delayed(engine, 
     assert timedelta(seconds=3) < left <= timedelta(seconds=5)
 
 
-async def test_d48_waiting_without_an_open_dependency_is_over_at_once(engine, make):
+async def test_waiting_without_an_open_dependency_is_over_at_once(engine, make):
     execution = await make.execution("leased", lane="a")
     assert (await engine.wait_children(execution.lease)).word == "waiting"
     row = await engine.row(execution.id)
@@ -110,7 +110,7 @@ async def test_a_repeat_gets_the_first_answer(engine, make, operation):
 @pytest.mark.parametrize(
     "forged", [{"epoch": 99}, {"lease_id": ANOTHER}, {"attempt_id": ANOTHER}], ids=str
 )
-async def test_d21_a_wrong_fence_changes_nothing(engine, make, operation, forged):
+async def test_a_wrong_fence_changes_nothing(engine, make, operation, forged):
     execution = await make.execution("leased")
     before = await engine.snapshot()
     arguments = (10,) if operation == "progress" else ()
@@ -176,7 +176,7 @@ async def test_a_new_attempt_begins_without_progress(engine, make):
 
 
 @pytest.mark.parametrize("percent", [-1, 101, 255])
-async def test_d96_a_percentage_is_from_0_to_100(engine, make, percent):
+async def test_a_percentage_is_from_0_to_100(engine, make, percent):
     execution = await make.execution("leased")
     before = await engine.snapshot()
     with refused("WF001", field="percent"):

@@ -22,7 +22,7 @@ UNFINISHED = ["waiting", "delayed", "leased", "expired_lease", "revoked", "held"
 
 
 @pytest.mark.parametrize("state", ENDED)
-async def test_d59_d66_every_ended_execution_can_be_replayed(engine, make, state):
+async def test_every_ended_execution_can_be_replayed(engine, make, state):
     execution = await make.execution(state, lane="a")
     before = await engine.row(execution.id)
     answer = await engine.replay(execution.id, reason="again", actor="ann")
@@ -39,7 +39,7 @@ async def test_d59_d66_every_ended_execution_can_be_replayed(engine, make, state
     assert lease.epoch == before["epoch"] + 1
 
 
-async def test_d66_the_history_of_attempts_is_kept(engine, make):
+async def test_the_history_of_attempts_is_kept(engine, make):
     execution = await make.execution("failed", lane="a")
     await engine.replay(execution.id)
     lease = await engine.take(execution.id, lanes=["a"])
@@ -160,3 +160,66 @@ async def test_bad_input_is_refused(db, engine, make, operation):
     with refused("WF001", field="reason"):
         await getattr(engine, operation)(execution.id, reason="x" * 257)
     assert await engine.snapshot() == before
+
+
+@pytest.mark.parametrize("view", ["execution_view", "execution_list"])
+async def test_a_replay_clears_the_failure_of_the_execution(engine, make, view):
+    """The attempt keeps it; the execution that waits again does not show it."""
+    execution = await make.execution("failed")
+    await engine.replay(execution.id)
+    shown = await engine.connection.fetchrow(
+        f"select failure_reason from ff.{view} where execution_id = $1", execution.id
+    )
+    assert shown["failure_reason"] is None
+    attempt = await engine.connection.fetchrow(
+        "select failure_reason from ff.attempt_view where execution_id = $1", execution.id
+    )
+    assert attempt["failure_reason"] == "it broke"
+
+
+async def test_the_deadline_that_ended_it_unstarted_is_forgotten_by_a_replay(engine, make):
+    """No attempt had failed: what completes after all has no failure to show."""
+    execution = await make.execution("expired", lane="a")
+    assert (await engine.row(execution.id))["failure_category"] == "execution_deadline"
+    await engine.replay(execution.id)
+    lease = await engine.take(execution.id, lanes=["a"])
+    assert (await engine.complete(lease, b"1")).word == "completed"
+    row = (await engine.results([execution.id]))[execution.id]
+    assert (row["failure_class"], row["failure_category"], row["failure_reason"]) == (None,) * 3
+
+
+async def test_the_failure_of_an_attempt_goes_with_it_into_the_history(engine, make):
+    execution = await make.execution("failed", lane="a")
+    await engine.replay(execution.id)
+    await engine.take(execution.id, lanes=["a"])
+    row = await engine.row(execution.id)
+    assert (row["failure_class"], row["failure_reason"]) == (None, None)
+    (past,) = await engine.attempts(execution.id)
+    assert past["failure_reason"] == "it broke"
+
+
+@pytest.mark.parametrize("limit", ["2.0", "2", "20e-1"])
+async def test_a_limit_of_replays_is_a_number_however_it_is_written(engine, limit):
+    submitted = await engine.submit(policy=f'{{"max_replay_count": {limit}}}')
+    words = []
+    for _ in range(2):
+        await engine.cancel(submitted.id)
+        words.append((await engine.replay(submitted.id)).word)
+    await engine.cancel(submitted.id)
+    with pytest.raises(Exception, match="max_replays_exhausted"):
+        await engine.replay(submitted.id)
+    assert words == ["replayed", "replayed"]
+
+
+@pytest.mark.parametrize("lost", ["expired_lease", "revoked"])
+async def test_what_was_cancelled_without_its_lease_is_replayed_as_a_new_attempt(
+    engine, make, lost
+):
+    """No lease ended with it: the next one is claimed, not reclaimed (and no invariant minds)."""
+    execution = await make.execution(lost, lane="a")
+    await engine.cancel(execution.id)
+    await engine.replay(execution.id)
+    lease = await engine.take(execution.id, lanes=["a"])
+    assert (lease.claim_kind, lease.attempt_type, lease.attempt_index) == ("fresh", "replay", 1)
+    row = await engine.row(execution.id)
+    assert row["reclaim_count"] == 0

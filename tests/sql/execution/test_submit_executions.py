@@ -336,6 +336,19 @@ BAD_POLICIES = [
     ('{"a": 1e1000000}', "malformed"),
     ("[" * 30000 + "]" * 30000, "malformed"),
     (json.dumps({"a": "x" * 65536}), "64 KiB"),
+    # fields that nobody obeys, at the top and inside
+    ({"routing_requirements": {"required_capabilities": ["gpu"]}}, "routing_requirements: is not"),
+    ({"routing_requirements": "x"}, "routing_requirements: is not"),
+    ({"delay_until": 4102444800000}, "delay_until: is not"),
+    ({"dedup_window_ms": 1}, "dedup_window_ms: is not"),
+    (
+        {"timeout_policy": {"execution_deadline_ms": 1}},
+        "timeout_policy.execution_deadline_ms: is not",
+    ),
+    ({"timeout_policy": {"max_reclaim_count": 1}}, "timeout_policy.max_reclaim_count: is not"),
+    ({"timeout_policy": {"max_retries": 1}}, "timeout_policy.max_retries: is not"),
+    ({"retry_policy": {"attempt_timeout_ms": 1}}, "retry_policy.attempt_timeout_ms: is not"),
+    ({"retry_policy": {"backoff": {"base_ms": 1}}}, "retry_policy.backoff.base_ms: is not"),
     ({"max_reclaim_count": -1}, "max_reclaim_count"),
     ({"max_reclaim_count": 1.5}, "max_reclaim_count"),
     ({"max_reclaim_count": "3"}, "max_reclaim_count"),
@@ -385,7 +398,8 @@ async def test_bad_policies_of_one_batch_are_told_apart(engine):
         assert named in answer.detail["problem"]
 
 
-async def test_policies_that_are_accepted_can_be_obeyed(engine):
+async def test_policies_that_are_accepted_can_be_obeyed(clock, engine):
+    await clock.freeze()  # some allow an attempt no more than a millisecond
     good = [
         {},
         {"max_reclaim_count": 0, "max_replay_count": 0},
@@ -821,3 +835,23 @@ async def test_ids_are_kept_as_they_are(engine):
     for id_ in (UUID(int=1), UUID(int=2**128 - 1)):
         assert (await engine.submit(id=id_)).word == "created"
         assert (await engine.row(id_))["execution_id"] == id_
+
+
+@pytest.mark.parametrize("state", ["draining", "disabled"])
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_repeat_is_told_of_what_it_stored_though_the_lane_was_closed_since(
+    db, engine, state, key
+):
+    """The answer got lost and the lane was closed: what is stored is stored."""
+    item = {"key": key, "fingerprint": b"f" if key else None}
+    first = await engine.submit(**item)
+    await db.execute(
+        "select ff.set_lane(p_namespace => 'test', p_lane => 'default', p_state => $1)", state
+    )
+    before = await engine.snapshot()
+    again = await engine.submit(id=first.id, **item)
+    assert (again.word, again.id, again.detail) == ("duplicate", first.id, None)
+    assert (await engine.submit()).word == "lane_closed"
+    # another tenant's lane of that name is open, but the id is taken
+    assert (await engine.within("other").submit(id=first.id)).word == "invalid"
+    assert await engine.snapshot() == before

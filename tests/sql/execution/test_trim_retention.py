@@ -84,7 +84,7 @@ async def test_an_execution_goes_thirty_days_after_its_end_with_all_it_owns(cloc
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_d80_whatever_has_ended_goes_and_whatever_has_not_stays(clock, engine, make, state):
+async def test_whatever_has_ended_goes_and_whatever_has_not_stays(clock, engine, make, state):
     """However it ended: completed, failed, cancelled, expired."""
     execution = await make.execution(state)
     is_terminal = (await engine.row(execution.id))["phase"] == "terminal"
@@ -93,14 +93,14 @@ async def test_d80_whatever_has_ended_goes_and_whatever_has_not_stays(clock, eng
     assert (execution.id in await ids(engine)) != is_terminal
 
 
-async def test_d80_what_was_cancelled_before_it_ever_ran_goes_too(clock, engine, make):
+async def test_what_was_cancelled_before_it_ever_ran_goes_too(clock, engine, make):
     execution = await make.execution("waiting")
     await engine.cancel(execution.id)
     await clock.advance(MONTH)
     assert await trim(engine) == 1
 
 
-async def test_d81_d82_no_row_of_a_trimmed_execution_is_left_in_any_table(db, clock, engine, make):
+async def test_no_row_of_a_trimmed_execution_is_left_in_any_table(db, clock, engine, make):
     execution = await make.execution("retried", payload=b"x" * 1000, key="k", fingerprint=b"f")
     await engine.complete(execution.last_lease)
     await clock.advance(days=60)
@@ -122,9 +122,7 @@ async def test_d81_d82_no_row_of_a_trimmed_execution_is_left_in_any_table(db, cl
     assert left == set()
 
 
-async def test_d84_the_policy_goes_before_the_lane_and_the_lane_before_the_default(
-    clock, engine, make
-):
+async def test_the_policy_goes_before_the_lane_and_the_lane_before_the_default(clock, engine, make):
     own = {"retention_ms": HOUR.total_seconds() * 1000}
     long = {"retention_ms": timedelta(days=90).total_seconds() * 1000}
     of_policy = await make.execution("completed", lane="short", policy=own)
@@ -267,7 +265,7 @@ async def test_an_execution_that_is_locked_is_passed_over(db, clock, engine, mak
 
 
 @pytest.mark.parametrize("policy", [None, {"retention_ms": 1}])
-async def test_d83_a_replay_that_holds_the_row_wins(db, clock, engine, make, policy):
+async def test_a_replay_that_holds_the_row_wins(db, clock, engine, make, policy):
     execution = await make.execution("completed", policy=policy)
     await clock.advance(MONTH)
     other = Engine(await db.connect())
@@ -287,7 +285,7 @@ async def test_d83_a_replay_that_holds_the_row_wins(db, clock, engine, make, pol
     assert await trim_all(engine) == 1
 
 
-async def test_d83_a_replay_that_comes_second_finds_nothing(db, clock, engine, make):
+async def test_a_replay_that_comes_second_finds_nothing(db, clock, engine, make):
     execution = await make.execution("completed")
     await clock.advance(MONTH)
     other = Engine(await db.connect())
@@ -302,7 +300,7 @@ async def test_d83_a_replay_that_comes_second_finds_nothing(db, clock, engine, m
         await replay
 
 
-async def test_d83_replays_and_trimmers_at_once_end_in_one_of_two_orders(db, clock, engine, make):
+async def test_replays_and_trimmers_at_once_end_in_one_of_two_orders(db, clock, engine, make):
     executions = [
         await make.execution("completed", policy={"retention_ms": 1} if n % 2 else None)
         for n in range(24)
@@ -423,9 +421,7 @@ async def read(engine: Engine, cursor: str) -> list[tuple[UUID, str]]:
     return [(row["execution_id"], row["kind"]) for row in rows if row["kind"]]
 
 
-async def test_d75_the_events_of_a_short_retention_stay_for_a_day_and_not_for_ever(
-    clock, engine, make
-):
+async def test_the_events_of_a_short_retention_stay_for_a_day_and_not_for_ever(clock, engine, make):
     await clock.freeze()
     cursor = await cursor_now(engine)
     execution = await make.execution("completed", policy={"retention_ms": 1000})

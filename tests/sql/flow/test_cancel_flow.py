@@ -263,7 +263,7 @@ async def test_a_stricter_policy_without_a_reason_keeps_the_one_there_is(db: Dat
 
 
 @pytest.mark.parametrize("policy", ["cancel_all", "cancel_pending"])
-async def test_d64_the_header_pauses_those_that_wait_and_ends_nobody(
+async def test_the_header_pauses_those_that_wait_and_ends_nobody(
     db: Database, clock: Clock, policy: str
 ) -> None:
     flow = await make_flow(
@@ -330,7 +330,7 @@ async def test_without_a_reason_members_say_that_their_flow_was_cancelled(db: Da
 
 
 @pytest.mark.parametrize("policy", ["cancel_all", "cancel_pending"])
-async def test_b1_d65_what_has_ended_is_never_touched(db: Database, policy: str) -> None:
+async def test_what_has_ended_is_never_touched(db: Database, policy: str) -> None:
     flow = await make_flow(
         db, nodes=["done", "failed", "skipped", "gone", "open"], edges=[("failed", "skipped")]
     )
@@ -345,7 +345,7 @@ async def test_b1_d65_what_has_ended_is_never_touched(db: Database, policy: str)
     assert await flow.state("open") == "cancelled"
 
 
-async def test_d68_a_member_that_ends_before_it_is_cancelled_keeps_its_end(db: Database) -> None:
+async def test_a_member_that_ends_before_it_is_cancelled_keeps_its_end(db: Database) -> None:
     flow = await make_flow(db, nodes=["a", "b"])
     lease = await flow.take("a")
     await header(flow)
@@ -376,7 +376,7 @@ async def test_b2_a_cancelled_member_takes_the_lease_away(db: Database) -> None:
     assert [row["kind"] for row in feed][-1] in ("revoked", "cancelled")
 
 
-async def test_d61_b5_a_member_ends_those_who_wait_for_it(db: Database) -> None:
+async def test_a_member_ends_those_who_wait_for_it(db: Database) -> None:
     flow = await make_flow(db, nodes=["a"])
     engine = flow.engine
     waiter = await engine.submit(route=await engine.register(lane="waiter"))
@@ -679,7 +679,7 @@ async def test_a_backlog_that_cannot_be_worked_on_does_not_stand_in_the_way_of_o
 
 
 @pytest.mark.parametrize("policy", ["cancel_all", "cancel_pending"])
-async def test_d97_no_claim_gets_a_member_between_the_header_and_its_own_cancel(
+async def test_no_claim_gets_a_member_between_the_header_and_its_own_cancel(
     db: Database, clock: Clock, policy: str
 ) -> None:
     flow = await make_flow(

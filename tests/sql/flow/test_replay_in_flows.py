@@ -105,7 +105,7 @@ async def test_another_upstream_that_failed_too_keeps_the_member_skipped(db: Dat
     assert await flow.state("c") == "waiting"
 
 
-async def test_b11_d66_a_success_is_kept_and_the_rest_counted_anew(db: Database) -> None:
+async def test_a_success_is_kept_and_the_rest_counted_anew(db: Database) -> None:
     flow = await make_flow(
         db, nodes=["a", "b", "c", "d"], edges=[("a", "d"), ("b", "d"), ("c", "d")]
     )
@@ -355,7 +355,7 @@ async def test_a_payload_that_a_member_ran_with_stays_when_it_is_replayed(db: Da
     assert (await flow.take("z")).payload == b"42"
 
 
-async def test_d59_b10_an_operator_may_replay_a_member_it_cancelled(db: Database) -> None:
+async def test_an_operator_may_replay_a_member_it_cancelled(db: Database) -> None:
     flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
     lease = await flow.take("a")
     await flow.cancel("a")
@@ -367,7 +367,7 @@ async def test_d59_b10_an_operator_may_replay_a_member_it_cancelled(db: Database
     assert len(await flow.engine.attempts(flow["a"])) == 1
 
 
-async def test_b11_d66_the_limit_of_replays_is_that_of_the_member_one_asks_for(
+async def test_the_limit_of_replays_is_that_of_the_member_one_asks_for(
     db: Database,
 ) -> None:
     most = {"policy": {"max_replay_count": 1}}

@@ -50,7 +50,7 @@ async def test_the_lease_of_a_grant_works_like_any_other(clock, engine, make):
     assert await engine.kinds(execution.id) == ["submitted", "claimed", "completed"]
 
 
-async def test_d16_d17_the_attempt_is_the_current_one_and_is_counted(engine, make):
+async def test_the_attempt_is_the_current_one_and_is_counted(engine, make):
     execution = await make.execution("retry_waiting")
     lease = await engine.use(await engine.grant(execution.id))
     assert (lease.attempt_index, lease.attempt_type, lease.epoch) == (1, "retry", 2)
@@ -61,7 +61,7 @@ async def test_d16_d17_the_attempt_is_the_current_one_and_is_counted(engine, mak
     assert (past["attempt_index"], past["ended_as"]) == (0, "ended_failure")
 
 
-async def test_d18_the_attempt_timeout_is_armed(clock, engine, make):
+async def test_the_attempt_timeout_is_armed(clock, engine, make):
     now = await clock.freeze()
     execution = await make.execution(
         "waiting", policy={"timeout_policy": {"attempt_timeout_ms": 5000}}
@@ -93,7 +93,7 @@ async def test_without_a_grant_there_is_no_claim(engine, make):
     await unchanged(engine, "WF406", engine.use(forged), message="invalid_grant")
 
 
-async def test_d19_another_key_does_not_open_a_grant(engine, make):
+async def test_another_key_does_not_open_a_grant(engine, make):
     execution = await make.execution("waiting")
     grant = await engine.grant(execution.id)
     await unchanged(engine, "WF406", engine.use(replace(grant, key=b"x" * 32)))

@@ -20,7 +20,7 @@ async def unchanged(engine, code, call, **detail):
     assert await engine.snapshot() == before
 
 
-async def test_d11_an_interrupted_attempt_goes_on_under_a_new_lease(clock, engine, make):
+async def test_an_interrupted_attempt_goes_on_under_a_new_lease(clock, engine, make):
     await clock.freeze()
     execution = await make.execution("interrupted")
     started = (await engine.row(execution.id))["attempt_started_at"]
@@ -42,7 +42,7 @@ async def test_d11_an_interrupted_attempt_goes_on_under_a_new_lease(clock, engin
 
 
 @pytest.mark.parametrize("how", ["delay", "wait"])
-async def test_d11_so_does_one_that_waited_for_a_time(clock, engine, make, how):
+async def test_so_does_one_that_waited_for_a_time(clock, engine, make, how):
     execution = await make.execution("leased")
     if how == "delay":
         await engine.delay(execution.last_lease, timedelta(minutes=1))
@@ -75,7 +75,7 @@ async def test_a_short_grant_that_is_used_at_once_works(clock, engine, make):
     assert (await engine.use_resume(grant)).execution_id == execution.id
 
 
-async def test_d12_a_grant_that_is_over_is_refused(clock, engine, make):
+async def test_a_grant_that_is_over_is_refused(clock, engine, make):
     await clock.freeze()
     execution = await make.execution("interrupted")
     grant = await engine.grant(execution.id, ttl=TEN)
@@ -83,13 +83,13 @@ async def test_d12_a_grant_that_is_over_is_refused(clock, engine, make):
     await unchanged(engine, "WF407", engine.use_resume(grant), message="grant_expired")
 
 
-async def test_d12_another_worker_cannot_use_it(engine, make):
+async def test_another_worker_cannot_use_it(engine, make):
     execution = await make.execution("interrupted")
     grant = await engine.grant(execution.id)
     await unchanged(engine, "WF406", engine.use_resume(grant, worker="other"))
 
 
-async def test_d12_a_resume_grant_is_used_once(engine, make):
+async def test_a_resume_grant_is_used_once(engine, make):
     execution = await make.execution("interrupted")
     grant = await engine.grant(execution.id)
     lease = await engine.use_resume(grant)
@@ -112,7 +112,7 @@ async def test_d12_a_resume_grant_is_used_once(engine, make):
         ("cancelled", "WF207"),
     ],
 )
-async def test_d12_nothing_but_a_resumable_execution_can_be_seized(engine, make, state, code):
+async def test_nothing_but_a_resumable_execution_can_be_seized(engine, make, state, code):
     execution = await make.execution(state)
     other = await engine.grant((await make.execution("interrupted")).id)
     await unchanged(engine, code, engine.use_resume(replace(other, execution_id=execution.id)))

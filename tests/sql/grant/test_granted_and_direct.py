@@ -11,9 +11,7 @@ from support.factories import Item, refused
 TEN = timedelta(seconds=10)
 
 
-async def test_d13_a_granted_execution_can_be_claimed_and_an_expired_grant_hides_nothing(
-    clock, engine
-):
+async def test_a_granted_execution_can_be_claimed_and_an_expired_grant_hides_nothing(clock, engine):
     await clock.freeze()
     one, two = await engine.submit_many([Item()] * 2)
     await engine.grant(one.id, worker="other", ttl=TEN)
@@ -34,7 +32,7 @@ async def test_a_worker_may_claim_directly_what_it_was_granted(engine):
         await engine.use(grant)
 
 
-async def test_d14_a_grant_hides_its_own_execution_and_no_other(engine):
+async def test_a_grant_hides_its_own_execution_and_no_other(engine):
     created = await engine.submit_many([Item(priority=n) for n in range(9, 0, -1)])
     for submitted in created[:5]:
         await engine.grant(submitted.id, worker="other")

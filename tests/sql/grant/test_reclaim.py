@@ -30,7 +30,7 @@ async def refused_unchanged(engine, code, call, **detail):
 
 
 @pytest.mark.parametrize("state", ["expired_lease", "revoked", "reclaim_delayed"])
-async def test_d52_an_execution_whose_lease_was_lost_is_granted(clock, engine, make, state):
+async def test_an_execution_whose_lease_was_lost_is_granted(clock, engine, make, state):
     """Also long after the expiry was noticed; and a grant need not wait for the pause."""
     execution = await make.execution(state)
     now = await clock.freeze()
@@ -58,7 +58,7 @@ async def test_a_lease_that_ran_out_unnoticed_is_marked_first(db, clock, engine,
     assert await engine.kinds(execution.id) == ["submitted", "claimed", "lease_expired"]
 
 
-async def test_d53_d54_a_live_lease_cannot_be_taken_over(clock, engine, make):
+async def test_a_live_lease_cannot_be_taken_over(clock, engine, make):
     execution = await make.execution("leased")
     await clock.advance(TTL - timedelta(seconds=5))
     await engine.renew(execution.last_lease)
@@ -82,7 +82,7 @@ async def test_what_has_no_lost_lease_is_not_reclaimable(engine, make, state):
     assert detail["phase"] == (await engine.row(execution.id))["phase"]
 
 
-async def test_d55_a_worker_that_lacks_something_is_not_granted(engine, make):
+async def test_a_worker_that_lacks_something_is_not_granted(engine, make):
     route = await engine.register(lane="heavy", capabilities="gpu,zip")
     execution = (await engine.submit(route=route)).id
     lease = await engine.take(execution, capabilities=["gpu", "zip"])
@@ -95,7 +95,7 @@ async def test_d55_a_worker_that_lacks_something_is_not_granted(engine, make):
     assert lease.epoch == 1
 
 
-async def test_d55_a_second_grant_is_refused_while_the_first_lives(clock, engine, make):
+async def test_a_second_grant_is_refused_while_the_first_lives(clock, engine, make):
     await clock.freeze()
     execution = await make.execution("expired_lease")
     first = await engine.grant_reclaim(execution.id, ttl=TEN)
@@ -140,7 +140,7 @@ async def test_a_reclaim_starts_a_new_attempt_and_keeps_the_old_one(clock, engin
     assert (await engine.kinds(execution.id))[-1] == "reclaimed"
 
 
-async def test_d50_d51_sweeps_after_a_reclaim_leave_the_new_attempt_alone(clock, engine, make):
+async def test_sweeps_after_a_reclaim_leave_the_new_attempt_alone(clock, engine, make):
     execution = await make.execution(
         "leased", policy={"timeout_policy": {"attempt_timeout_ms": 60_000}}
     )
@@ -154,7 +154,7 @@ async def test_d50_d51_sweeps_after_a_reclaim_leave_the_new_attempt_alone(clock,
     assert (await engine.complete(lease)).word == "completed"
 
 
-async def test_d57_the_old_holder_changes_nothing_after_a_reclaim(engine, make):
+async def test_the_old_holder_changes_nothing_after_a_reclaim(engine, make):
     execution = await make.execution("expired_lease")
     await engine.use_reclaim(await engine.grant_reclaim(execution.id))
     old = execution.last_lease
@@ -235,7 +235,7 @@ async def test_the_id_of_the_lost_lease_is_not_given_again(engine, make):
 
 @pytest.mark.parametrize("cap", [0, 2])
 @pytest.mark.parametrize("is_marked", [True, False])
-async def test_d56_over_its_limit_the_execution_ends_when_a_grant_is_asked_for(
+async def test_over_its_limit_the_execution_ends_when_a_grant_is_asked_for(
     clock, engine, make, cap, is_marked
 ):
     execution = await make.execution("leased", policy={"max_reclaim_count": cap})
@@ -256,7 +256,7 @@ async def test_d56_over_its_limit_the_execution_ends_when_a_grant_is_asked_for(
     assert await engine.grants() == []
 
 
-async def test_d56_the_limit_counts_when_the_grant_is_used_as_well(clock, engine, make, conn):
+async def test_the_limit_counts_when_the_grant_is_used_as_well(clock, engine, make, conn):
     execution = await make.execution("expired_lease")
     grant = await engine.grant_reclaim(execution.id)
     await conn.execute("update ff.execution set max_reclaims = 0")

@@ -35,9 +35,11 @@ async def test_a_route_and_its_lane_are_stored(db, clock, engine):
         "task": "mail.send",
         "capabilities": ["gpu", "smtp"],
         "registered_at": now,
+        "code_version": None,
     }
     (lane,) = await db.fetch("select * from ff.lane")
     assert dict(lane) == {
+        "namespace": "team",
         "lane": "mail",
         "state": "active",
         "resumes_at": None,

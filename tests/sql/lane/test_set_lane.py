@@ -31,7 +31,7 @@ async def set_lane(engine: Engine, lane: str | None = LANE, **arguments: Any) ->
         ("disabled", False, False),
     ],
 )
-async def test_d09_a_state_decides_what_is_taken_and_what_is_given(engine, state, takes, gives):
+async def test_a_state_decides_what_is_taken_and_what_is_given(engine, state, takes, gives):
     waiting = await engine.submit()
     await set_lane(engine, state=state, reason="a test", actor="me")
     late = await engine.submit()
@@ -49,7 +49,7 @@ async def test_d09_a_state_decides_what_is_taken_and_what_is_given(engine, state
     assert row["blocking_reason"] == ("none" if gives else "waiting_for_worker")
 
 
-async def test_d09_another_lane_is_not_touched(engine):
+async def test_another_lane_is_not_touched(engine):
     await engine.submit()
     other = await engine.submit(route=await engine.register(lane="other"))
     await set_lane(engine, state="disabled")
@@ -93,6 +93,7 @@ async def test_a_change_is_written_down_and_a_repeat_changes_nothing(clock, engi
     )
     assert dict(first) == {
         "outcome": "changed",
+        "namespace": "test",
         "lane": LANE,
         "state": "paused",
         "resumes_at": until,
@@ -238,3 +239,10 @@ async def test_a_lane_of_one_namespace_is_not_that_of_another(engine):
     assert [(row["lane"], row["state"], row["retention"]) for row in rows] == [
         (LANE, "active", None)
     ]
+
+
+async def test_lanes_are_listed_in_the_order_of_their_bytes(engine):
+    for lane in ("b", "B", "a", "~", "a b", "Z"):
+        await engine.register(lane=lane)
+    rows = await engine.connection.fetch("select lane from ff.list_lanes('test')")
+    assert [row["lane"] for row in rows] == ["B", "Z", "a", "a b", "b", "~"]

@@ -9,7 +9,7 @@ import pytest
 from support.factories import TTL, Engine, new_id, refused
 
 
-async def test_d52_d67_a_lease_is_revoked_and_the_next_claim_reclaims(engine, make):
+async def test_a_lease_is_revoked_and_the_next_claim_reclaims(engine, make):
     """The execution stays active, the epoch rises, who and why is kept."""
     execution = await make.execution("leased", lane="a")
     answer = await engine.revoke(execution.id, reason="stuck", actor="ann")
@@ -40,7 +40,7 @@ async def test_the_old_holder_is_told_and_changes_nothing(engine, make, operatio
     "state",
     ["waiting", "delayed", "expired_lease", "revoked", "completed", "delayed_by_worker", "held"],
 )
-async def test_d24_without_a_live_lease_there_is_nothing_to_revoke(engine, make, state):
+async def test_without_a_live_lease_there_is_nothing_to_revoke(engine, make, state):
     execution = await make.execution(state)
     before = await engine.snapshot()
     answer = await engine.revoke(execution.id)

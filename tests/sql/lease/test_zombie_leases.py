@@ -181,9 +181,7 @@ async def tell(story, what):
 
 
 @pytest.mark.parametrize("what", MATRIX)
-async def test_d21_d22_d23_d57_a_zombie_is_refused_or_gets_its_first_answer(
-    clock, engine, make, what
-):
+async def test_a_zombie_is_refused_or_gets_its_first_answer(clock, engine, make, what):
     """Every operation, whatever became of the execution."""
     if what == "waiting_to_be_reclaimed":
         execution = await make.execution("reclaim_delayed")

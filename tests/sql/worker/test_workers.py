@@ -105,7 +105,7 @@ async def test_a_second_registration_in_the_same_moment_is_a_refresh(clock, regi
     assert await registry.register() == "refreshed"
 
 
-async def test_d85_a_worker_that_expired_registers_anew_though_nobody_swept_it(clock, registry):
+async def test_a_worker_that_expired_registers_anew_though_nobody_swept_it(clock, registry):
     await registry.register()
     await clock.advance(TTL)
     assert await registry.register() == "registered"
@@ -116,7 +116,7 @@ async def test_d85_a_worker_that_expired_registers_anew_though_nobody_swept_it(c
     ]
 
 
-async def test_d85_dead_workers_are_not_listed_unless_asked_for(clock, registry):
+async def test_dead_workers_are_not_listed_unless_asked_for(clock, registry):
     await registry.register()
     await clock.advance(TTL)
     assert await registry.list() == []
@@ -124,9 +124,7 @@ async def test_d85_dead_workers_are_not_listed_unless_asked_for(clock, registry)
     assert dead["is_alive"] is False
 
 
-async def test_d85_a_name_is_refused_while_its_owner_lives_and_free_when_it_is_dead(
-    clock, registry
-):
+async def test_a_name_is_refused_while_its_owner_lives_and_free_when_it_is_dead(clock, registry):
     await registry.register(worker_id="first")
     with refused(
         "WF001",
@@ -141,7 +139,7 @@ async def test_d85_a_name_is_refused_while_its_owner_lives_and_free_when_it_is_d
     assert [row["worker_id"] for row in await registry.list()] == ["second"]
 
 
-async def test_d86_of_two_first_registrations_at_once_one_wins_and_the_other_is_told(db):
+async def test_of_two_first_registrations_at_once_one_wins_and_the_other_is_told(db):
     registries = [Registry(await db.connect()) for _ in range(2)]
     for round_ in range(20):
         answers = await asyncio.gather(
@@ -162,7 +160,7 @@ async def test_d86_of_two_first_registrations_at_once_one_wins_and_the_other_is_
         assert owner == f"owner-{winner}"
 
 
-async def test_d86_whoever_registers_second_waits_for_the_first_and_then_sees_it(db):
+async def test_whoever_registers_second_waits_for_the_first_and_then_sees_it(db):
     first, second = Registry(await db.connect()), Registry(await db.connect())
     transaction = first.connection.transaction()
     await transaction.start()
@@ -175,7 +173,7 @@ async def test_d86_whoever_registers_second_waits_for_the_first_and_then_sees_it
         await waiting
 
 
-async def test_d87_a_beat_extends_the_life_and_writes_no_event(clock, registry):
+async def test_a_beat_extends_the_life_and_writes_no_event(clock, registry):
     await clock.freeze()
     for instance in ("pool-1", "pool-2"):
         await registry.register(instance)
@@ -281,7 +279,7 @@ async def test_a_beat_that_makes_no_sense_is_refused(registry, field, instances,
         await registry.beat(*instances, namespaces=namespaces)
 
 
-async def test_d88_listing_goes_over_all_namespaces_in_pages(registry):
+async def test_listing_goes_over_all_namespaces_in_pages(registry):
     for namespace in ("b", "", "a"):
         for n in (2, 1):
             await registry.register(f"pool-{n}", namespace=namespace)
@@ -298,14 +296,14 @@ async def test_d88_listing_goes_over_all_namespaces_in_pages(registry):
 
 
 @pytest.mark.parametrize("limit", [None, 0, 10_001])
-async def test_d88_the_size_of_a_page_is_capped(registry, limit):
+async def test_the_size_of_a_page_is_capped(registry, limit):
     with refused("WF001", field="limit"):
         await registry.list(limit=limit)
     with refused("WF001", field="limit"):
         await registry.sweep(limit)
 
 
-async def test_d88_half_a_position_is_refused(registry):
+async def test_half_a_position_is_refused(registry):
     with refused("WF001", field="after"):
         await registry.list(after_namespace="a")
 
@@ -364,7 +362,7 @@ async def test_a_beat_and_a_sweep_at_once_leave_the_worker_alive_or_to_be_told(d
         assert (name in await sweeping.names()) == (told == [])
 
 
-async def test_d75_what_became_of_workers_is_kept_for_thirty_days(clock, registry):
+async def test_what_became_of_workers_is_kept_for_thirty_days(clock, registry):
     await registry.register("old")
     await registry.mark_dead("old")
     await clock.advance(days=29)

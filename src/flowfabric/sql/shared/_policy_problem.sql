@@ -37,7 +37,16 @@ begin
     cross join lateral jsonb_object_keys(
       case when s.key in ('retry_policy', 'timeout_policy') and jsonb_typeof(s.value) = 'object'
              then s.value else '{}' end) f(key)
-    where f.key not in ('max_retries', 'backoff', 'retryable_categories', 'attempt_timeout_ms')
+    where s.key || '.' || f.key not in (
+      'retry_policy.max_retries', 'retry_policy.backoff', 'retry_policy.retryable_categories',
+      'timeout_policy.attempt_timeout_ms')
+    union all
+    select 'retry_policy.backoff.' || f.key
+    from jsonb_object_keys(
+      case when jsonb_typeof(v_policy #> '{retry_policy,backoff}') = 'object'
+             then v_policy #> '{retry_policy,backoff}' else '{}' end) f(key)
+    where f.key not in ('type', 'delay_ms', 'initial_delay_ms', 'max_delay_ms', 'multiplier',
+                        'jitter')
   ) k
   order by k.path
   limit 1;

@@ -1,10 +1,11 @@
 -- Cancel a flow: write down that it is, and which members have yet to end. They are ended afterwards,
 -- each under its own lock, by ff.cancel_members, or by ff.cancel_backlog when p_grace is over.
 --
--- From here on no member can be claimed, and none can be added. Those that wait are paused, so that
--- no claim sees them; whoever is locked at the moment is told apart by the claim itself. cancel_all
--- is about every member that has not ended; cancel_pending lets those drain that run; flow_only
--- leaves the members alone, and there is no backlog. What has ended is never touched.
+-- From here on no member can be added and, unless the policy is flow_only, none can be claimed. Those
+-- that wait are paused, so that no claim sees them; whoever is locked at the moment is told apart by
+-- the claim itself. cancel_all is about every member that has not ended; cancel_pending lets those
+-- drain that run; flow_only leaves the members alone, and there is no backlog. What has ended is never
+-- touched.
 --
 -- A flow that was cancelled by a milder policy (flow_only, cancel_pending, cancel_all in this order) may
 -- be cancelled by a stricter one while members live: policy, time, actor and, if there is one, reason

@@ -1,0 +1,1 @@
+"""Any sequence of calls does what a model says: the engine beside it, step by step."""
