@@ -144,7 +144,8 @@ begin
     where exists (
         select from ff.schedule s
         where s.schedule_id = u.id
-          and (s.namespace, s.app, s.name) is distinct from (p_namespace, p_app, u.name))
+          and (s.namespace, s.app, s.name) is distinct from (p_namespace, p_app, u.name)
+        offset 0)
        or u.id in (
         select x.id from unnest(p_schedule_ids) x(id) group by x.id having count(*) > 1)
     order by u.name
