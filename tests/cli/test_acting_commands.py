@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from cli.operating import full
 from flowfabric.cli import actions, output
+from flowfabric.cli.options import Actor
 from flowfabric.client.reads import ExecutionReads
 from flowfabric.core.errors import ConnectionLost
 from support.factories import NAMESPACE, Engine, Item
@@ -48,8 +50,8 @@ async def test_a_user_without_a_name_is_an_actor_too(monkeypatch):
     def nameless() -> str:
         raise KeyError("getpwuid(): uid not found: 1234")
 
-    monkeypatch.setattr(actions.getpass, "getuser", nameless)
-    assert actions.default_actor().startswith(f"uid{os.getuid()}@")
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert Actor().who.startswith(f"uid{os.getuid()}@")
 
 
 async def test_people_get_a_line_for_each(ff, make):
@@ -360,14 +362,14 @@ async def test_a_terminal_shows_progress_instead_of_thousands_of_lines(ff, engin
 async def test_what_is_submitted_meanwhile_is_not_touched(ff, engine, db, monkeypatch):
     route = await engine.register(lane="x")
     await engine.submit_many([Item(route=route)] * 10)
-    confirm, loop = actions._confirm, asyncio.get_running_loop()
+    confirm, loop = actions._Run._confirm, asyncio.get_running_loop()
 
     def late(*arguments):
         confirm(*arguments)
         submitting = engine.submit_many([Item(route=route)] * 5)
         asyncio.run_coroutine_threadsafe(submitting, loop).result()
 
-    monkeypatch.setattr(actions, "_confirm", late)
+    monkeypatch.setattr(actions._Run, "_confirm", late)
     found = await ff("cancel", "--where", "lane=x", "--yes")
     assert len(found.lines) == 10
     assert await states(db) == {"cancelled": 10, "waiting": 5}

@@ -1,4 +1,4 @@
-"""Tables, times and progress as a terminal shows them."""
+"""Colours and progress, as a terminal and a log show them."""
 
 from __future__ import annotations
 
@@ -6,66 +6,16 @@ import asyncio
 import io
 import re
 import sys
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from flowfabric.cli import output
-from flowfabric.cli.output import Column, Progress, Styled, cut, printable, table, text_width
-from flowfabric.cli.times import precise, relative, short
-
-COLUMNS = [
-    Column("ID"),
-    Column("TASK", least=5, keeps_end=True),
-    Column("LANE", least=4, drop=1),
-    Column("N", is_number=True),
-    Column("WHY", least=6),
-]
-ROWS = [
-    ["0190", "app.mail.send", "mail", "3", "because of something long"],
-    ["0191", "app.x", "a-very-long-lane", "12", ""],
-]
+from flowfabric.cli.output import Progress, screen
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_a_table_without_a_width_is_not_cut():
-    assert table(COLUMNS, ROWS, None) == [
-        "ID    TASK           LANE               N  WHY",
-        "0190  app.mail.send  mail               3  because of something long",
-        "0191  app.x          a-very-long-lane  12",
-    ]
-
-
-@pytest.mark.parametrize("width", range(23, 80))
-def test_a_table_fits_its_width(width):
-    lines = table(COLUMNS, ROWS, width)
-    assert max(map(len, lines)) <= width
-    assert all(line.startswith(("ID", "0190", "0191")) for line in lines)
-    assert ("LANE" in lines[0]) == (width >= 29)
-
-
-def test_what_is_cut_says_so():
-    assert table(COLUMNS, ROWS, 40)[1] == "0190  …il.send  mail        3  because …"
-    assert cut("abcdef", 4) == "abc…"
-    assert cut("abcd", 4) == "abcd"
-
-
-def test_wide_characters_count_twice():
-    assert text_width("日本") == 4
-    assert cut("日本語", 5) == "日本…"
-    assert cut("日本語", 4) == "日…"
-    lines = table([Column("A"), Column("B")], [["日本", "x"], ["abcd", "y"]], None)
-    assert lines[1:] == ["日本  x", "abcd  y"]
-
-
-def test_what_could_steer_the_terminal_is_not_printed():
-    assert printable("a\x1b[31mb\nc\td\x07\u202e") == "a?[31mb c d??"
-    (_, line) = table([Column("A")], [["a\x1b[2Jb\nc"]], None)
-    assert line == "a?[2Jb c"
 
 
 @pytest.mark.parametrize(
@@ -83,31 +33,7 @@ def test_colour_is_for_terminals(monkeypatch, is_terminal, environment, is_colou
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    line = table([Column("A"), Column("B")], [[Styled("x", "red"), "y"]], None)[1]
-    assert line == ("\x1b[31mx\x1b[0m  y" if is_coloured else "x  y")
-
-
-@pytest.mark.parametrize(
-    ("duration", "at_a_glance", "exactly"),
-    [
-        (timedelta(0), "0s", "0s"),
-        (timedelta(seconds=99), "99s", "1m39s"),
-        (timedelta(minutes=59, seconds=59), "59m", "59m59s"),
-        (timedelta(hours=3, minutes=59), "3h", "3h59m"),
-        (timedelta(hours=2), "2h", "2h"),
-        (timedelta(days=3, hours=1, minutes=5), "3d", "3d1h"),
-        (timedelta(days=3, minutes=5), "3d", "3d"),
-        (timedelta(seconds=-5), "5s", "5s"),
-    ],
-)
-def test_lengths_of_time(duration, at_a_glance, exactly):
-    assert (short(duration), precise(duration)) == (at_a_glance, exactly)
-
-
-def test_moments_say_how_far_away_they_are():
-    now = datetime(2026, 5, 1, 12, tzinfo=UTC)
-    assert relative(now + timedelta(hours=2), now) == "2026-05-01 14:00:00 UTC (in 2h)"
-    assert relative(now - timedelta(hours=2), now) == "2026-05-01 10:00:00 UTC (2h ago)"
+    assert screen().has_colour is is_coloured
 
 
 async def test_progress_is_one_changing_line_on_a_terminal(monkeypatch):

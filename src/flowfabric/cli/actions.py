@@ -1,40 +1,28 @@
 """`flowfabric cancel`, `revoke-lease`, `priority`, `replay`, `retry`: acting on executions.
 
-Exit codes: 0 all done · 1 not confirmed · 2 wrong usage · 3 an id is not there · 4 the state of one
-does not allow it · 5 the database cannot be reached, or kept one busy · 130 interrupted. Of
+Exit codes: 0 all done · 1 not confirmed · 2 wrong usage · 3 no such execution · 4 the state of an
+execution does not allow it · 5 no database, or it kept an execution busy · 130 interrupted. Of
 several, the highest one of 3, 4 and 5.
 """
 
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
-from flowfabric.cli.database import (
-    ALL_NAMESPACES_OPTION,
-    EXIT_INTERRUPTED,
-    NAMESPACE_OPTION,
-    URL_OPTION,
-    exit_code,
-    failures_as_exit_codes,
-    resolve_database_url,
-    resolve_namespace,
-)
-from flowfabric.cli.executions import PARTITION_OPTION, matching, missing
+from flowfabric.cli.executions import matching
 from flowfabric.cli.filters import WHERE_OPTION, Where, parse
-from flowfabric.cli.ids import OPTIONAL_IDS_ARGUMENT, parse_ids
-from flowfabric.cli.output import Form, Progress, is_json, json_line, printable
+from flowfabric.cli.ids import OPTIONAL_IDS_ARGUMENT, PARTITION_OPTION, missing, parse_ids
+from flowfabric.cli.options import EXIT_INTERRUPTED, Change, Namespaces, exit_code
+from flowfabric.cli.output import Form, Printer, Progress
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
     ExecutionNotFound,
@@ -47,9 +35,11 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import ExecutionCount, ExecutionFilter, Steered
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
+from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.text import printable
 
 AT_ONCE = 8
-# A filter that matches more than this does not get a line each on a terminal.
+# On a terminal, a filter that matches more than this many executions does not get a line each.
 LINES_SHOWN = 20
 MAX_PRIORITY = 9000
 
@@ -63,33 +53,47 @@ _IN_LINE = (
     PublicState.RESUMABLE,
 )
 
-REASON_OPTION = typer.Option(None, "--reason", "-r", help="Why; kept.", show_default=False)
-ACTOR_OPTION = typer.Option(
-    None, "--actor", help="Who does it; kept. Default: user@host.", show_default=False
-)
-DRY_RUN_OPTION = typer.Option(
-    False, "--dry-run", help="Only print what would be done; change nothing."
-)
-YES_OPTION = typer.Option(
-    False, "--yes", "-y", help="Do not ask; needed with --where where nobody can be asked."
-)
+DRY_RUN_OPTION = typer.Option("--dry-run", help="Print what would change, and change nothing.")
 
-REPORT_OPTION = typer.Option(
-    None,
-    "-o",
-    "--output",
-    help="json is an object a line. Default: table on a terminal, JSON otherwise. On a terminal, "
-    f"a filter that matches more than {LINES_SHOWN} gets lines only for what was refused.",
-    show_default=False,
-)
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Namespaces):
+    """The executions to act on, and whether to ask before."""
+
+    ids: Annotated[list[str] | None, OPTIONAL_IDS_ARGUMENT] = None
+    where: Annotated[list[str] | None, WHERE_OPTION] = None
+    dry_run: Annotated[bool, DRY_RUN_OPTION] = False
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Skip confirmation. Required with --where without a terminal."
+        ),
+    ] = False
+    partition: Annotated[int, PARTITION_OPTION] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Printer):
+    """Prints a line for each execution."""
+
+    output: Annotated[
+        Form | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="json prints an object per line. Default: table on a terminal, else json. On a "
+            f"terminal, a filter that matches more than {LINES_SHOWN} prints only refusals.",
+            show_default=False,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """One thing to do to executions, and the states in which it can be done.
 
-    `is_careful`: a filter must name the states, as hardly anybody means all of them. What a filter
-    with states found is acted on at the version it had then: one that has moved on is let alone.
+    `is_careful`: a filter must name the states, because hardly anybody means all of them. A filter
+    that names states acts on an execution only at the version it had when it was found.
     """
 
     verb: str
@@ -98,39 +102,27 @@ class Action:
     is_careful: bool = False
 
 
-def cancel(
-    ids: list[str] | None = OPTIONAL_IDS_ARGUMENT,
-    where: list[str] | None = WHERE_OPTION,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    dry_run: bool = DRY_RUN_OPTION,
-    yes: bool = YES_OPTION,
-    output: Form | None = REPORT_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    partition: int = PARTITION_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+def cancel(choice: Choice, report: Report, change: Change) -> int:
     """End executions as cancelled.
 
-    Whatever they are doing; with --where, the unfinished ones unless it names states.
+    With --where, the unfinished ones unless it names states.
 
     Exit codes: 3 not found, 4 ended already, 5 no database.
     """
-    who = actor or default_actor()
     action = Action(
         "cancel",
         _UNFINISHED,
         lambda ff, id, version: ff.executions.cancel(
-            id, reason=reason, actor=who, if_version=version
+            id, reason=change.reason, actor=change.who, if_version=version
         ),
     )
-    _run(action, **_choice(locals()))
+    return _run(action, choice, report)
 
 
 def revoke_lease(
-    ids: list[str] | None = OPTIONAL_IDS_ARGUMENT,
-    where: list[str] | None = WHERE_OPTION,
+    choice: Choice,
+    report: Report,
+    change: Change,
     lease: str | None = typer.Option(
         None, "--lease", metavar="UUID", help="Only if this is the lease.", show_default=False
     ),
@@ -138,30 +130,19 @@ def revoke_lease(
         None,
         "--worker",
         metavar="INSTANCE",
-        help="Only if this worker instance holds it.",
+        help="Only if this worker instance holds the lease.",
         show_default=False,
     ),
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    dry_run: bool = DRY_RUN_OPTION,
-    yes: bool = YES_OPTION,
-    output: Form | None = REPORT_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    partition: int = PARTITION_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Take running executions away from their workers.
 
-    Another worker goes on with them. One that nobody holds is fine.
+    Another worker goes on with them. An execution without a lease stays as it is.
 
     Exit codes: 3 not found, 5 no database.
     """
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        lease_id = None if lease is None else _lease_id(lease)
-        if worker == "":
-            raise InvalidInput(field="--worker", problem="must not be empty; leave it out for any")
+    lease_id = None if lease is None else _lease_id(lease)
+    if worker == "":
+        raise InvalidInput(field="--worker", problem="must not be empty; leave it out for any")
     action = Action(
         "revoke-lease",
         (PublicState.ACTIVE,),
@@ -169,88 +150,67 @@ def revoke_lease(
             id,
             lease_id=lease_id,
             worker_instance_id=worker,
-            reason=reason,
-            actor=who,
+            reason=change.reason,
+            actor=change.who,
             if_version=version,
         ),
     )
-    _run(action, **_choice(locals()))
+    return _run(action, choice, report)
 
 
 def priority(
-    ids: list[str] | None = OPTIONAL_IDS_ARGUMENT,
+    choice: Choice,
+    report: Report,
+    change: Change,
     number: str = typer.Argument(metavar="N", help="From 0 to 9000; higher runs first."),
-    where: list[str] | None = WHERE_OPTION,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    dry_run: bool = DRY_RUN_OPTION,
-    yes: bool = YES_OPTION,
-    output: Form | None = REPORT_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    partition: int = PARTITION_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
-    """Give waiting executions another place in the order.
+) -> int:
+    """Change the priority of waiting executions.
 
     With --where, those in line unless it names states.
 
-    Exit codes: 3 not found, 4 it does not wait, 5 no database.
+    Exit codes: 3 not found, 4 not waiting, 5 no database.
     """
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        chosen = _priority(number)
+    chosen = _priority(number)
     action = Action(
         "change-priority",
         _IN_LINE,
         lambda ff, id, version: ff.executions.change_priority(
-            id, chosen, reason=reason, actor=who, if_version=version
+            id, chosen, reason=change.reason, actor=change.who, if_version=version
         ),
     )
-    _run(action, **_choice(locals()))
+    return _run(action, choice, report)
 
 
 def replay(
-    ids: list[str] | None = OPTIONAL_IDS_ARGUMENT,
-    where: list[str] | None = WHERE_OPTION,
+    choice: Choice,
+    report: Report,
+    change: Change,
     from_step: str | None = typer.Option(
         None,
         "--from-step",
         metavar="NAME[#N]",
-        help="Forget this step (its N-th occurrence, from 0) and all that were started after it.",
+        help="Forget this step (its N-th occurrence, from 0) and all steps started after it.",
     ),
     fresh: bool = typer.Option(False, "--fresh", help="Forget all steps."),
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    dry_run: bool = DRY_RUN_OPTION,
-    yes: bool = YES_OPTION,
-    output: Form | None = REPORT_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    partition: int = PARTITION_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Run ended executions again, with a new attempt.
 
-    Steps they have recorded are not done again, unless --from-step or --fresh says so. With one
-    of these, an execution that is held because its steps do not fit goes on. --where must name a
-    state.
+    Recorded steps are not done again, unless --from-step or --fresh says so. These two also release
+    an execution that is held because its steps do not fit. --where must name a state.
 
     Exit codes: 3 not found, 4 not ended or replayed too often, 5 no database.
     """
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        step, occurrence = _step(from_step)
-        if step is not None and fresh:
-            raise InvalidInput(field="--fresh", problem="does not go together with --from-step")
+    step, occurrence = _step(from_step)
+    if step is not None and fresh:
+        raise InvalidInput(field="--fresh", problem="does not go together with --from-step")
     forgets = fresh or step is not None
     action = Action(
         "replay",
         (*_ENDED, PublicState.WAITING) if forgets else _ENDED,
         lambda ff, id, version: ff.executions.replay(
             id,
-            reason=reason,
-            actor=who,
+            reason=change.reason,
+            actor=change.who,
             from_step=step,
             from_occurrence=occurrence,
             fresh=fresh,
@@ -258,22 +218,10 @@ def replay(
         ),
         is_careful=True,
     )
-    _run(action, **_choice(locals()))
+    return _run(action, choice, report)
 
 
-def retry(
-    ids: list[str] | None = OPTIONAL_IDS_ARGUMENT,
-    where: list[str] | None = WHERE_OPTION,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    dry_run: bool = DRY_RUN_OPTION,
-    yes: bool = YES_OPTION,
-    output: Form | None = REPORT_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    partition: int = PARTITION_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+def retry(choice: Choice, report: Report, change: Change) -> int:
     """Let executions go on now.
 
     Ended ones run again, delayed ones are due at once, held ones are unblocked. --where must
@@ -281,16 +229,15 @@ def retry(
 
     Exit codes: 3 not found, 4 not ended, delayed or held, 5 no database.
     """
-    who = actor or default_actor()
     action = Action(
         "retry",
         (*_ENDED, PublicState.DELAYED, PublicState.WAITING),
         lambda ff, id, version: ff.executions.retry(
-            id, reason=reason, actor=who, if_version=version
+            id, reason=change.reason, actor=change.who, if_version=version
         ),
         is_careful=True,
     )
-    _run(action, **_choice(locals()))
+    return _run(action, choice, report)
 
 
 def _step(text: str | None) -> tuple[str | None, int]:
@@ -318,15 +265,6 @@ def _lease_id(text: str) -> UUID:
         return UUID(text)
     except ValueError as error:
         raise InvalidInput(field="--lease", problem=f"{text[:40]!r} is not a UUID") from error
-
-
-def default_actor() -> str:
-    """Who types this, as user@host."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = f"uid{os.getuid()}"  # a container without a name for it
-    return f"{user}@{socket.gethostname()}"[:200]
 
 
 # How it runs
@@ -363,72 +301,27 @@ class Tally:
         return told or "nothing to do"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What a command was asked to act on, and how."""
-
-    ids: Sequence[ExecutionId]
-    where: Where | None
-    namespace: str | None
-    partition: int
-    url: str
-    is_dry: bool
-    is_confirmed: bool
-    as_json: bool
-
-
-def _choice(given: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: given[name]
-        for name in (
-            *("ids", "where", "dry_run", "yes", "output", "namespace", "all_namespaces"),
-            *("partition", "database_url"),
-        )
-    }
-
-
-def _run(
-    action: Action,
-    *,
-    ids: Sequence[str] | None,
-    where: Sequence[str] | None,
-    dry_run: bool,
-    yes: bool,
-    output: Form | None,
-    namespace: str | None,
-    all_namespaces: bool,
-    partition: int,
-    database_url: str | None,
-) -> None:
-    with failures_as_exit_codes():
-        chosen = _checked(action, ids or (), where)
-        if chosen is not None and not (yes or dry_run or sys.stdin.isatty()):
-            raise InvalidInput(field="--yes", problem="is needed here: there is nobody to ask")
-        choice = Choice(
-            ids=parse_ids(ids or ()),
-            where=chosen,
-            namespace=resolve_namespace(namespace, all_namespaces),
-            partition=partition,
-            url=resolve_database_url(database_url),
-            is_dry=dry_run,
-            is_confirmed=yes,
-            as_json=is_json(output),
-        )
-        if chosen is None and not choice.ids:
-            typer.echo("no ids were given", err=True)
-            return
-        tally = Tally()
-        try:
-            asyncio.run(_act(action, choice, tally))
-        except KeyboardInterrupt:
-            typer.echo(f"interrupted; {tally.summary()}", err=True)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        except FlowFabricError:
-            if tally.handled:
-                typer.echo(f"stopped; {tally.summary()}", err=True)
-            raise
-        if tally.codes:
-            raise typer.Exit(max(tally.codes))
+def _run(action: Action, choice: Choice, report: Report) -> int:
+    where = _checked(action, choice.ids or (), choice.where)
+    if where is not None and not (choice.yes or choice.dry_run or sys.stdin.isatty()):
+        raise InvalidInput(field="--yes", problem="is needed here: there is nobody to ask")
+    ids = parse_ids(choice.ids or ())
+    client = choice.client(pool_size=AT_ONCE)
+    if where is None and not ids:
+        typer.echo("no ids were given", err=True)
+        return 0
+    run = _Run(action, choice, report, client, where)
+    tally = run.tally
+    try:
+        asyncio.run(run.act(ids))
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; {tally.summary()}", err=True)
+        return EXIT_INTERRUPTED
+    except FlowFabricError:
+        if tally.handled:
+            typer.echo(f"stopped; {tally.summary()}", err=True)
+        raise
+    return max(tally.codes, default=0)
 
 
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
@@ -448,46 +341,6 @@ def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) ->
             )
         return replace(chosen, states=tuple(action.states), is_state_meant=False)
     return chosen
-
-
-async def _act(action: Action, choice: Choice, tally: Tally) -> None:
-    progress = Progress()
-    async with FlowFabric(choice.url, namespace=choice.namespace, pool_size=AT_ONCE) as client:
-        if choice.where is None:
-            tally.total = ExecutionCount(len(choice.ids))
-            pages = _given(client, choice.ids, choice.is_dry)
-        else:
-            now = await client.executions.server_time()
-            filter = choice.where.resolved(now)
-            # What is submitted from now on was not meant, and is not counted.
-            filter = replace(filter, created_before=min(filter.created_before or now, now))
-            async with Progress(for_logs=False).telling(lambda: "counting"):
-                tally.total = await client.executions.count(filter, partition=choice.partition)
-            if not tally.total.number:
-                typer.echo(f"nothing matches: {choice.where}", err=True)
-                return
-            _confirm(action, choice, tally.total)
-            pages = _found(client, filter, choice.partition, choice.where.is_state_meant)
-        tally.started = monotonic()
-        run = _Run(action, choice, client, progress, tally)
-        async with progress.telling(tally.progress):
-            async for page in pages:
-                await run.page(page)
-    if choice.is_dry:
-        typer.echo(f"dry run, nothing was changed: {tally.summary()}", err=True)
-    elif tally.handled > 1 or choice.where is not None:
-        typer.echo(tally.summary(), err=True)
-
-
-def _confirm(action: Action, choice: Choice, total: ExecutionCount) -> None:
-    """Tell how many, and ask if there is somebody to ask."""
-    where = " of all namespaces" if choice.namespace is None else f" of {choice.namespace}"
-    told = f"{action.verb} {total} {'execution' if total.number == 1 else 'executions'}{where}: "
-    told += printable(str(choice.where))
-    if choice.is_dry or choice.is_confirmed:
-        typer.echo(told, err=True)
-    elif not typer.confirm(f"{told}\nGo on?", err=True):
-        raise typer.Abort
 
 
 _Page = list[tuple[ExecutionId, PublicState | None, int | None]]
@@ -515,14 +368,55 @@ class _Run:
 
     action: Action
     choice: Choice
+    report: Report
     client: FlowFabric
-    progress: Progress
-    tally: Tally
-    # What makes it pointless to go on.
+    where: Where | None
+    progress: Progress = field(default_factory=Progress)
+    tally: Tally = field(default_factory=Tally)
+    # The error that makes it pointless to go on.
     stopped_by: FlowFabricError | None = None
 
+    async def act(self, ids: Sequence[ExecutionId]) -> None:
+        async with self.client:
+            if self.where is None:
+                self.tally.total = ExecutionCount(len(ids))
+                pages = _given(self.client, ids, self.choice.dry_run)
+            else:
+                now = await self.client.executions.server_time()
+                filter = self.where.resolved(now)
+                # What is submitted from now on was not meant, and is not counted.
+                filter = replace(filter, created_before=min(filter.created_before or now, now))
+                partition = self.choice.partition
+                async with Progress(for_logs=False).telling(lambda: "counting"):
+                    self.tally.total = await self.client.executions.count(
+                        filter, partition=partition
+                    )
+                if not self.tally.total.number:
+                    typer.echo(f"nothing matches: {self.where}", err=True)
+                    return
+                self._confirm(self.tally.total)
+                pages = _found(self.client, filter, partition, self.where.is_state_meant)
+            self.tally.started = monotonic()
+            async with self.progress.telling(self.tally.progress):
+                async for page in pages:
+                    await self.page(page)
+        if self.choice.dry_run:
+            typer.echo(f"dry run, nothing was changed: {self.tally.summary()}", err=True)
+        elif self.tally.handled > 1 or self.where is not None:
+            typer.echo(self.tally.summary(), err=True)
+
+    def _confirm(self, total: ExecutionCount) -> None:
+        """Tell how many, and ask if there is somebody to ask."""
+        space = self.client.namespace
+        told = f"{self.action.verb} {total} {'execution' if total.number == 1 else 'executions'}"
+        told += f" of {'all namespaces' if space is None else space}: {printable(str(self.where))}"
+        if self.choice.dry_run or self.choice.yes:
+            typer.echo(told, err=True)
+        elif not typer.confirm(f"{told}\nGo on?", err=True):
+            raise typer.Abort
+
     async def page(self, page: _Page) -> None:
-        if self.choice.is_dry:
+        if self.choice.dry_run:
             for id, state, _ in page:
                 self._foretell(id, state)
             return
@@ -553,40 +447,29 @@ class _Run:
 
     def _done(self, answer: Steered) -> None:
         word = answer.outcome.replace("_", " ")
-        if answer.outcome == "already_applied" and self.choice.where is not None:
+        if answer.outcome == "already_applied" and self.where is not None:
             word = "moved on, left alone"
         self.tally.count(word)
-        if self.choice.as_json:
-            self.progress.say(
-                json_line(
-                    {
-                        "id": answer.id,
-                        "action": self.action.verb,
-                        "outcome": answer.outcome,
-                        "public_state": answer.public_state,
-                        "version": answer.version,
-                        "detail": answer.detail or None,
-                    }
-                )
-            )
-        elif self._has_lines:
-            detail = " ".join(f"{key}={value}" for key, value in answer.detail.items())
-            self.progress.say(printable(f"{answer.id}  {word}  {detail}".rstrip()))
+        detail = " ".join(f"{key}={value}" for key, value in answer.detail.items())
+        self._tell(
+            answer.id,
+            f"{answer.id}  {word}  {detail}" if self._has_lines else None,
+            outcome=answer.outcome,
+            public_state=answer.public_state,
+            version=answer.version,
+            detail=answer.detail or None,
+        )
 
     def _refused(self, id: ExecutionId, error: FlowFabricError) -> None:
         word = error.name or type(error).__name__
         self.tally.count(word.replace("_", " "), exit_code(error))
         if isinstance(error, ExecutionNotFound):
-            told = missing(id, self.choice.namespace)
+            told = missing(id, self.client.namespace)
         else:
             facts = {key: value for key, value in error.facts.items() if key != "id"}
             told = f"{id}: {type(error).explained(facts)}"
-        if self.choice.as_json:
-            self.progress.say(
-                json_line(
-                    {"id": id, "action": self.action.verb, "outcome": word, "error": str(told)}
-                )
-            )
+        if self.report.is_json:
+            self._tell(id, None, outcome=word, error=told)
         else:
             self.progress.complain(printable(told))
 
@@ -597,22 +480,25 @@ class _Run:
         fits = state in self.action.states
         outcome = f"would {self.action.verb}" if fits else "would be refused"
         self.tally.count(outcome)
-        if self.choice.as_json:
-            facts = {
-                "id": id,
-                "action": self.action.verb,
-                "outcome": outcome.replace(" ", "_").replace("-", "_"),
-                "public_state": state,
-            }
-            self.progress.say(json_line(facts))
-        else:
-            self.progress.say(f"{id}  {outcome}  (it is {state})")
+        self._tell(
+            id,
+            f"{id}  {outcome}  (it is {state})",
+            outcome=outcome.replace(" ", "_").replace("-", "_"),
+            public_state=state,
+        )
+
+    def _tell(self, id: ExecutionId, line: str | None, **facts: Any) -> None:
+        """Print a JSON line of the facts, or the line if there is one."""
+        if self.report.is_json:
+            self.progress.say(json_line({"id": id, "action": self.action.verb, **facts}))
+        elif line is not None:
+            self.progress.say(printable(line).rstrip())
 
     @property
     def _has_lines(self) -> bool:
         total = self.tally.total
         return (
-            self.choice.where is None
+            self.where is None
             or not sys.stdout.isatty()
             or (total is not None and not total.is_more and total.number <= LINES_SHOWN)
         )

@@ -2,64 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from enum import StrEnum
+from operator import itemgetter
 
 import typer
 
-from flowfabric.cli.database import (
-    EXIT_DOES_NOT_FIT,
-    URL_OPTION,
-    failures_as_exit_codes,
-    resolve_database_url,
-)
+from flowfabric.cli.options import EXIT_DOES_NOT_FIT, Database, command
+from flowfabric.cli.output import Printer, say, say_all
 from flowfabric.db import migrate as schema
 from flowfabric.db.connection import open_connection
+from flowfabric.drawing.table import Column, table
+from flowfabric.drawing.text import Screen
 
 app = typer.Typer(
     name="db", no_args_is_help=True, help="Create, upgrade and inspect the schema of a database."
 )
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
-@app.command()
-def migrate(
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def migrate(
+    database: Database,
     downgrade: bool = typer.Option(
-        False, "--downgrade", help="Replace the function library even if the database has a newer."
+        False,
+        "--downgrade",
+        help="Replace the function library even if the database has a newer one.",
     ),
 ) -> None:
     """Apply pending schema steps and re-create the function library. Safe to repeat."""
-    with failures_as_exit_codes():
-        migration = asyncio.run(_migrate(resolve_database_url(database_url), downgrade=downgrade))
+    async with open_connection(database.url) as connection:
+        migration = await schema.migrate(connection, downgrade=downgrade, report=_tell)
     if not migration.steps and not migration.is_library_recreated:
         typer.echo("Nothing was applied.", err=True)
 
 
-@app.command()
-def status(
-    database_url: str | None = URL_OPTION,
-    output: Output | None = typer.Option(
-        None, "-o", "--output", help="Default: table on a terminal, JSON otherwise."
-    ),
-) -> None:
+@command(app)
+async def status(database: Database, printer: Printer) -> int:
     """Show what the database has and what this release needs; exit code 1 if it does not fit."""
-    with failures_as_exit_codes():
-        found = asyncio.run(_status(resolve_database_url(database_url)))
-    output = output or (Output.TABLE if sys.stdout.isatty() else Output.JSON)
-    typer.echo(_as_json(found) if output is Output.JSON else _as_table(found))
+    async with open_connection(database.url) as connection:
+        found = await schema.status(connection)
+    if printer.is_json:
+        say(_as_json(found))
+    else:
+        say_all(_as_table(found))
     if problem := found.problem():
         typer.echo(str(problem), err=True)
-        raise typer.Exit(EXIT_DOES_NOT_FIT)
+        return EXIT_DOES_NOT_FIT
+    return 0
 
 
-@app.command()
+@command(app)
 def sql(
     from_step: int = typer.Option(
         0, "--from", min=0, metavar="N", help="The last step that the database already has."
@@ -71,16 +62,6 @@ def sql(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--from") from error
     typer.echo(script, nl=False)
-
-
-async def _migrate(url: str, *, downgrade: bool) -> schema.Migration:
-    async with open_connection(url) as connection:
-        return await schema.migrate(connection, downgrade=downgrade, report=_tell)
-
-
-async def _status(url: str) -> schema.SchemaStatus:
-    async with open_connection(url) as connection:
-        return await schema.status(connection)
 
 
 def _tell(progress: schema.Progress) -> None:
@@ -115,9 +96,8 @@ def _as_json(found: schema.SchemaStatus) -> str:
     )
 
 
-def _as_table(found: schema.SchemaStatus) -> str:
-    rows = [("STEP", "NAME", "STATE", "APPLIED AT")]
-    rows += [
+def _as_table(found: schema.SchemaStatus) -> list[str]:
+    rows = [
         (
             f"{step.number:04}",
             step.name,
@@ -127,12 +107,9 @@ def _as_table(found: schema.SchemaStatus) -> str:
         for step in found.steps
     ]
     rows.append(("library", f"{found.library_needed}", _library_state(found), "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    titles = ("STEP", "NAME", "STATE", "APPLIED AT")
+    columns = [Column(title, itemgetter(index)) for index, title in enumerate(titles)]
+    return table(columns, rows, Screen())
 
 
 def _library_state(found: schema.SchemaStatus) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -11,14 +10,9 @@ from typing import Any
 
 import typer
 
-from flowfabric.cli.database import (
-    EXIT_INTERRUPTED,
-    URL_OPTION,
-    failures_as_exit_codes,
-    resolve_database_url,
-)
 from flowfabric.cli.ids import parse_id
-from flowfabric.cli.output import FORM_OPTION, Form, Progress, is_json, printable, say, styled
+from flowfabric.cli.options import Database
+from flowfabric.cli.output import Printer, Progress, say, say_all, screen, styled
 from flowfabric.cli.times import past, when
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import ExecutionId
@@ -33,6 +27,8 @@ from flowfabric.doctor import (
     explain,
     find_check,
 )
+from flowfabric.drawing.table import record
+from flowfabric.drawing.text import printable
 
 EXIT_FINDINGS = 1
 
@@ -42,7 +38,9 @@ SHOWN = 10
 _CHECK_NAME = re.compile(r"[A-Za-z]\d\d")
 
 
-def doctor(
+async def doctor(
+    database: Database,
+    printer: Printer,
     since: str | None = typer.Option(
         None,
         "--since",
@@ -65,9 +63,7 @@ def doctor(
         help="The database may be lost: do not insist on fsync, full_page_writes and "
         "synchronous_commit.",
     ),
-    form: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Check the installation and the data; writes nothing, and may run at any time.
 
     Needs a role that may read the tables: the owner of schema ff, a superuser, or a member of both
@@ -77,37 +73,23 @@ def doctor(
     Exit code 0: sound, at most warnings; 1: errors; 2: usage; 3: no such execution; 5: no
     database. Run all of it at night, and `--since CURSOR` as often as you like.
     """
-    with failures_as_exit_codes():
-        try:
-            is_sound = _run(since, explained, throwaway, is_json(form), database_url)
-        except KeyboardInterrupt:
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-    if not is_sound:
-        raise typer.Exit(EXIT_FINDINGS)
-
-
-def _run(
-    since: str | None, explained: str | None, throwaway: bool, as_json: bool, url: str | None
-) -> bool:
+    as_json = printer.is_json
     if explained is not None:
         if since is not None:
             raise InvalidInput(field="since", problem="makes no sense with --explain")
         if _CHECK_NAME.fullmatch(explained):
             _tell_check(explained.upper(), as_json)
-            return True
-        id = parse_id(explained)
-        found = asyncio.run(_explain(resolve_database_url(url), id))
-        for line in [_explanation_json(found)] if as_json else _explanation_lines(found):
-            say(line)
-        return not any(verdict.findings for verdict in found.verdicts)
-    report = asyncio.run(_examine(resolve_database_url(url), _since(since), throwaway))
-    for line in [_report_json(report)] if as_json else _report_lines(report):
-        say(line)
+            return 0
+        found = await _explain(parse_id(explained), database)
+        say_all([_explanation_json(found)] if as_json else _explanation_lines(found))
+        return EXIT_FINDINGS if any(verdict.findings for verdict in found.verdicts) else 0
+    report = await _examine(database.url, _since(since), throwaway)
+    say_all([_report_json(report)] if as_json else _report_lines(report))
     for note in report.notes:
         typer.echo(note, err=True)
     if not as_json and report.cursor:
         typer.echo(f"go on with: --since {report.cursor}", err=True)
-    return report.is_sound
+    return 0 if report.is_sound else EXIT_FINDINGS
 
 
 def _since(text: str | None) -> str | datetime | None:
@@ -131,8 +113,8 @@ async def _examine(url: str, since: str | datetime | None, throwaway: bool) -> R
         return await examine(connection, since=since, is_throwaway=throwaway, report=tell)
 
 
-async def _explain(url: str, id: ExecutionId) -> Explanation:
-    async with open_connection(url, statement_cache_size=0) as connection:
+async def _explain(id: ExecutionId, database: Database) -> Explanation:
+    async with open_connection(database.url, statement_cache_size=0) as connection:
         return await explain(connection, id)
 
 
@@ -209,9 +191,9 @@ def _explanation_lines(found: Explanation) -> Iterator[str]:
             yield head + printable("  ".join(f"{name}={_plain(rest[name])}" for name in rest))
             continue
         yield styled(part, "cyan")
-        width = max(map(len, known))
-        for name, value in known.items():
-            yield f"     {name:<{width}}  {printable(_plain(value))}"
+        yield from record(
+            ((name, _plain(value)) for name, value in known.items()), screen(), indent=5
+        )
     broken = 0
     for verdict in found.verdicts:
         broken += bool(verdict.findings)
@@ -251,9 +233,8 @@ def _tell_check(name: str, as_json: bool) -> None:
     if as_json:
         facts = ("name", "title", "meaning", "holds", "reads", "remedy", "text")
         say(json.dumps({fact: getattr(check, fact) for fact in facts}))
-        return
-    for line in _check_lines(check):
-        say(line)
+    else:
+        say_all(_check_lines(check))
 
 
 def _check_lines(check: Check) -> Iterator[str]:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import sys
 from contextlib import aclosing
-from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import typer
 
-from flowfabric.cli.database import (
-    EXIT_CONFLICT,
-    URL_OPTION,
-    failures_as_exit_codes,
-    resolve_database_url,
-)
+from flowfabric.cli.options import EXIT_CONFLICT, Database
 from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
-from flowfabric.config import Settings
 from flowfabric.core.errors import CursorExpired, InvalidInput
 from flowfabric.core.execution import Event
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind
+from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.text import printable
 
 
 class Output(StrEnum):
@@ -33,7 +26,8 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def events(
+async def events(
+    database: Database,
     follow: bool = typer.Option(False, "--follow", "-f", help="Go on with what happens."),
     since: str = typer.Option(
         "1h", "--since", help="How far back: 30s, 10m, 2h, 7d, or an ISO time."
@@ -47,64 +41,58 @@ def events(
     output: Output | None = typer.Option(
         None, "-o", "--output", help="Default: text on a terminal, JSON lines otherwise."
     ),
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Print events, oldest first: nothing is missed, and an execution's come in order."""
-    with failures_as_exit_codes():
-        filters: dict[str, Any] = {
-            "kinds": [_kind(name) for name in kind] if kind else None,
-            "feed": feed,
-            "lanes": lane or None,
-            "tasks": task or None,
-            "executions": [ExecutionId.parse(text) for text in execution] if execution else None,
-        }
-        if feed is not None and feed not in ("completion", "lease", "operator"):
-            raise InvalidInput(field="feed", problem="must be completion, lease or operator")
-        output = output or (Output.TEXT if sys.stdout.isatty() else Output.JSON)
-        try:
-            asyncio.run(
-                _print(resolve_database_url(database_url), cursor, since, follow, filters, output)
-            )
-        except CursorExpired as error:
-            typer.echo(f"error: {error}", err=True)
-            if error.resume_from:
-                typer.echo(f"go on with: --since {error.resume_from.isoformat()}", err=True)
-            raise typer.Exit(EXIT_CONFLICT) from error
+    filters: dict[str, Any] = {
+        "kinds": [_kind(name) for name in kind] if kind else None,
+        "feed": feed,
+        "lanes": lane or None,
+        "tasks": task or None,
+        "executions": [ExecutionId.parse(text) for text in execution] if execution else None,
+    }
+    if feed is not None and feed not in ("completion", "lease", "operator"):
+        raise InvalidInput(field="feed", problem="must be completion, lease or operator")
+    form = output or (Output.TEXT if sys.stdout.isatty() else Output.JSON)
+    moment = past(when(since, "since"), datetime.now(UTC))
+    try:
+        async with database.client() as client:
+            position = await client.events.open(moment) if cursor is None else cursor
+            await _print(client, position, follow, filters, form)
+    except CursorExpired as error:
+        typer.echo(f"error: {error}", err=True)
+        if error.resume_from:
+            typer.echo(f"go on with: --since {error.resume_from.isoformat()}", err=True)
+        return EXIT_CONFLICT
+    return 0
 
 
 async def _print(
-    url: str, cursor: str | None, since: str, follow: bool, filters: dict[str, Any], output: Output
+    client: FlowFabric, position: str, follow: bool, filters: dict[str, Any], output: Output
 ) -> None:
-    settings = Settings.from_environment()
-    moment = past(when(since, "since"), datetime.now(UTC))
-    async with FlowFabric(url, namespace=settings.namespace, pool_size=1) as client:
-        position = await client.events.open(moment) if cursor is None else cursor
-        if follow:
-            async with aclosing(client.events.follow_pages(position, **filters)) as pages:
-                async for page in pages:
-                    for event in page.events:
-                        typer.echo(_line(event, output))
-            return
-        while True:
-            page = await client.events.read(position, **filters)
-            for event in page.events:
-                typer.echo(_line(event, output))
-            position = page.cursor
-            if not page.has_more:
-                break
-        typer.echo(f"go on with: --cursor {position}", err=True)
+    if follow:
+        async with aclosing(client.events.follow_pages(position, **filters)) as pages:
+            async for page in pages:
+                for event in page.events:
+                    typer.echo(_line(event, output))
+        return
+    while True:
+        page = await client.events.read(position, **filters)
+        for event in page.events:
+            typer.echo(_line(event, output))
+        position = page.cursor
+        if not page.has_more:
+            break
+    typer.echo(f"go on with: --cursor {position}", err=True)
 
 
 def _line(event: Event, output: Output) -> str:
     if output is Output.JSON:
-        return json.dumps(
-            {name: value for name, value in asdict(event).items() if value is not None},
-            default=lambda value: value.isoformat() if isinstance(value, datetime) else str(value),
-        )
+        return json_line(event)
     time = event.occurred_at.astimezone().strftime("%H:%M:%S.%f")[:-3]
     where = f"attempt {event.attempt_index} epoch {event.epoch}" if event.epoch else ""
     who = event.worker_instance_id or ""
-    return f"{time}  {event.kind:<16} {event.task or '':<28} {event.id}  {where}  {who}".rstrip()
+    line = f"{time}  {event.kind:<16} {event.task or '':<28} {event.id}  {where}  {who}"
+    return printable(line).rstrip()
 
 
 def _kind(name: str) -> EventKind:

@@ -16,10 +16,11 @@ from difflib import get_close_matches
 
 import typer
 
-from flowfabric.cli.times import When, exact, past, precise, when
+from flowfabric.cli.times import When, past, when
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import ExecutionFilter, check_lane, check_name, check_tags
 from flowfabric.core.states import PublicState
+from flowfabric.drawing.times import exact, precise
 
 LANGUAGE = (
     "Conditions with blanks between them, all of which must hold: state=failed,cancelled "
@@ -30,7 +31,7 @@ LANGUAGE = (
 )
 
 WHERE_OPTION = typer.Option(
-    None, "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
+    "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
 )
 
 KEYS = ("state", "lane", "task", "tag.", "worker", "age", "created", "ended")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import typer
 
-from flowfabric.cli.database import EXIT_CONFLICT
-from flowfabric.cli.output import complain, printable
+from flowfabric.cli.options import EXIT_CONFLICT
+from flowfabric.cli.output import complain
+from flowfabric.drawing.text import printable
 
 TEMPLATE = '''\
 """In one terminal:  flowfabric dev {module}:app

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Annotated
 
 import typer
 
-from flowfabric.cli.actions import ACTOR_OPTION, REASON_OPTION, default_actor
-from flowfabric.cli.database import (
-    ALL_NAMESPACES_OPTION,
-    NAMESPACE_OPTION,
-    URL_OPTION,
-    failures_as_exit_codes,
-    resolve_database_url,
-    resolve_namespace,
-)
-from flowfabric.cli.output import (
-    FORM_OPTION,
-    Cell,
-    Column,
-    Form,
-    Styled,
-    is_json,
-    json_line,
-    say,
-    table,
-    table_width,
-)
-from flowfabric.cli.times import future, precise, short, span, when
+from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
+from flowfabric.cli.output import Printer
+from flowfabric.cli.times import future, span, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.execution import LaneInfo
+from flowfabric.drawing.table import Column
+from flowfabric.drawing.text import cell
+from flowfabric.drawing.times import precise, short, until
 
 app = typer.Typer(
     name="lane",
@@ -42,198 +25,127 @@ app = typer.Typer(
 )
 
 LANE_ARGUMENT = typer.Argument(metavar="LANE", help="The name of the lane.")
+COLOURS = {"paused": "yellow", "draining": "yellow", "disabled": "red"}
 # The engine counts no further.
 _COUNTED = 10_000
-_COLOURS = {"paused": "yellow", "draining": "yellow", "disabled": "red"}
-
-Change = Callable[[FlowFabric], Awaitable[LaneInfo]]
 
 
-@app.command()
-def ls(
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+@command(app)
+async def ls(database: Namespaces, printer: Printer) -> None:
     """List lanes, their states, and how much waits in them."""
-    with failures_as_exit_codes():
-        whose = resolve_namespace(namespace, all_namespaces)
-        asyncio.run(_list(resolve_database_url(database_url), whose, is_json(output)))
+    async with database.client() as client:
+        _print(printer, await client.lanes.list(), await client.executions.server_time(), client)
 
 
-@app.command()
-def pause(
-    lane: str = LANE_ARGUMENT,
+@command(app)
+async def pause(
+    database: Namespace,
+    printer: Printer,
+    change: Change,
+    lane: Annotated[str, LANE_ARGUMENT],
     until: str | None = typer.Option(
         None,
         "--until",
         help="Resume by itself: in 30s, 10m, 2h, 7d, or at an ISO time. Default: never.",
         show_default=False,
     ),
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
 ) -> None:
     """Take submissions, but let nothing be claimed."""
+    moment = None if until is None else when(until, "until")
 
-    async def change(client: FlowFabric) -> LaneInfo:
+    async def act(client: FlowFabric) -> LaneInfo:
         resumes_at = None
         if moment is not None:
             resumes_at = future(moment, await client.executions.server_time())
-        return await client.lanes.pause(lane, until=resumes_at, reason=reason, actor=who)
+        return await client.lanes.pause(
+            lane, until=resumes_at, reason=change.reason, actor=change.who
+        )
 
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        moment = None if until is None else when(until, "until")
-        _change(change, namespace, output, database_url)
+    await _change(database, printer, act)
 
 
-@app.command()
-def resume(
-    lane: str = LANE_ARGUMENT,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def resume(
+    database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
     """Take submissions and let them be claimed."""
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        _change(
-            lambda client: client.lanes.resume(lane, reason=reason, actor=who),
-            namespace,
-            output,
-            database_url,
-        )
+    await _change(
+        database,
+        printer,
+        lambda client: client.lanes.resume(lane, reason=change.reason, actor=change.who),
+    )
 
 
-@app.command()
-def drain(
-    lane: str = LANE_ARGUMENT,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def drain(
+    database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Let what waits be claimed, but refuse submissions."""
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        _change(
-            lambda client: client.lanes.drain(lane, reason=reason, actor=who),
-            namespace,
-            output,
-            database_url,
-        )
+    """Let waiting executions be claimed, but refuse submissions."""
+    await _change(
+        database,
+        printer,
+        lambda client: client.lanes.drain(lane, reason=change.reason, actor=change.who),
+    )
 
 
-@app.command()
-def disable(
-    lane: str = LANE_ARGUMENT,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def disable(
+    database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
     """Refuse submissions and let nothing be claimed."""
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        _change(
-            lambda client: client.lanes.disable(lane, reason=reason, actor=who),
-            namespace,
-            output,
-            database_url,
-        )
+    await _change(
+        database,
+        printer,
+        lambda client: client.lanes.disable(lane, reason=change.reason, actor=change.who),
+    )
 
 
-@app.command()
-def retention(
-    lane: str = LANE_ARGUMENT,
-    keep: str = typer.Argument(metavar="7d|default", help="How long; default: as all others."),
-    actor: str | None = ACTOR_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def retention(
+    database: Namespace,
+    printer: Printer,
+    actor: Actor,
+    lane: Annotated[str, LANE_ARGUMENT],
+    keep: str = typer.Argument(
+        metavar="7d|default", help="How long; default: as long as the other lanes."
+    ),
 ) -> None:
-    """Say how long executions that ended in this lane are kept."""
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        duration = None if keep == "default" else span(keep, "retention")
-        _change(
-            lambda client: client.lanes.set_retention(lane, duration, actor=who),
-            namespace,
-            output,
-            database_url,
-        )
+    """Set how long executions that ended in this lane are kept."""
+    duration = None if keep == "default" else span(keep, "retention")
+    await _change(
+        database,
+        printer,
+        lambda client: client.lanes.set_retention(lane, duration, actor=actor.who),
+    )
 
 
-def _change(
-    change: Change, namespace: str | None, output: Form | None, database_url: str | None
+async def _change(
+    database: Namespace, printer: Printer, act: Callable[[FlowFabric], Awaitable[LaneInfo]]
 ) -> None:
-    whose = resolve_namespace(namespace, False)
-    asyncio.run(_changed(change, resolve_database_url(database_url), whose, is_json(output)))
+    async with database.client() as client:
+        _print(printer, [await act(client)], await client.executions.server_time(), client)
 
 
-async def _changed(change: Change, url: str, namespace: str | None, as_json: bool) -> None:
-    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
-        info = await change(client)
-        _print([info], await client.executions.server_time(), as_json)
+def _print(printer: Printer, lanes: list[LaneInfo], now: datetime, client: FlowFabric) -> None:
+    def changed(one: LaneInfo) -> str:
+        if one.changed_at is None:
+            return "-"
+        by = f" by {one.changed_by}" if one.changed_by else ""
+        return f"{short(now - one.changed_at)} ago{by}"
 
-
-async def _list(url: str, namespace: str | None, as_json: bool) -> None:
-    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
-        lanes = await client.lanes.list()
-        now = await client.executions.server_time()
-        _print(lanes, now, as_json, with_namespace=namespace is None)
-
-
-def _print(
-    lanes: Sequence[LaneInfo], now: datetime, as_json: bool, *, with_namespace: bool = False
-) -> None:
-    if as_json:
-        for lane in lanes:
-            say(json_line(asdict(lane)))
-        return
-    if not lanes:
-        typer.echo("no lanes yet; one appears with its first submission", err=True)
-        return
-    columns = [
-        Column("LANE", least=8),
-        Column("STATE"),
-        Column("WAITING", is_number=True),
-        Column("RESUMES"),
-        Column("KEEPS"),
-        Column("CHANGED", drop=1),
-        Column("REASON", least=10),
+    columns: list[Column[LaneInfo]] = [
+        Column("NAMESPACE", lambda one: one.namespace, least=8, is_shown=client.namespace is None),
+        Column("LANE", lambda one: one.lane, least=8),
+        Column("STATE", lambda one: cell(one.state, COLOURS.get(one.state))),
+        Column(
+            "WAITING",
+            lambda one: f"{_COUNTED}+" if one.waiting > _COUNTED else str(one.waiting),
+            is_number=True,
+        ),
+        Column("RESUMES", lambda one: until(one.resumes_at, now)),
+        Column("KEEPS", lambda one: "default" if one.retention is None else precise(one.retention)),
+        Column("CHANGED", changed, drop=1),
+        Column("REASON", lambda one: one.reason or "", least=10),
     ]
-    rows = [_row(lane, now) for lane in lanes]
-    if with_namespace:
-        columns.insert(0, Column("NAMESPACE", least=8))
-        rows = [[lane.namespace, *row] for lane, row in zip(lanes, rows, strict=True)]
-    for line in table(columns, rows, table_width()):
-        say(line)
-
-
-def _row(lane: LaneInfo, now: datetime) -> list[Cell]:
-    colour = _COLOURS.get(lane.state)
-    changed = "-"
-    if lane.changed_at is not None:
-        by = f" by {lane.changed_by}" if lane.changed_by else ""
-        changed = f"{short(now - lane.changed_at)} ago{by}"
-    resumes = "-"
-    if lane.resumes_at is not None:
-        resumes = f"in {precise(lane.resumes_at - now)}" if lane.resumes_at > now else "now"
-    return [
-        lane.lane,
-        Styled(lane.state, colour) if colour else lane.state,
-        f"{_COUNTED}+" if lane.waiting > _COUNTED else str(lane.waiting),
-        resumes,
-        "default" if lane.retention is None else precise(lane.retention),
-        changed,
-        lane.reason or "",
-    ]
+    empty = "no lanes yet; one appears with its first submission"
+    printer.records(lanes, columns, empty=empty)

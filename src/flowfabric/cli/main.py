@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from flowfabric.cli import (
@@ -21,35 +23,51 @@ from flowfabric.cli import (
     top,
     workers,
 )
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Durable execution for Python on PostgreSQL.",
-    pretty_exceptions_show_locals=False,
+from flowfabric.cli.options import (
+    AllNamespaces,
+    DatabaseUrl,
+    NamespaceName,
+    accept_global_options,
+    command,
 )
-app.command()(init.init)
-app.command()(dev.dev)
-app.command()(submit.submit)
-app.command()(submit.result)
-app.command()(top.top)
-app.add_typer(db.app)
-app.add_typer(workers.app)
-app.command()(executions.ls)
-app.command()(executions.show)
-app.command()(executions.why)
-app.command()(executions.attempts)
-app.command()(actions.cancel)
-app.command()(actions.revoke_lease)
-app.command()(actions.priority)
-app.command()(actions.replay)
-app.command()(actions.retry)
-app.add_typer(flows.app)
-app.add_typer(lanes.app)
-app.add_typer(namespaces.app)
-app.add_typer(schedules.app)
-app.command()(events.events)
-app.command()(doctor.doctor)
-app.command()(demo.demo)
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
+
+
+@app.callback()
+def flowfabric(
+    context: typer.Context,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="table|json|...",
+            help="How the command prints. Default: table on a terminal, else json.",
+            show_default=False,
+        ),
+    ] = None,
+    namespace: NamespaceName = None,
+    all_namespaces: AllNamespaces = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Durable execution for Python on PostgreSQL.
+
+    --output, --namespace, --all-namespaces and --database-url may stand before or after a command
+    that takes them. The one after the command wins.
+    """
+    accept_global_options(context)
+
+
+for function in (
+    *(init.init, dev.dev, submit.submit, submit.result, top.top),
+    *(executions.ls, executions.show, executions.why, executions.attempts),
+    *(actions.cancel, actions.revoke_lease, actions.priority, actions.replay, actions.retry),
+    *(events.events, doctor.doctor, demo.demo),
+):
+    command(app)(function)
+for noun in (db, workers, flows, lanes, namespaces, schedules):
+    app.add_typer(noun.app)
 
 
 def main() -> None:

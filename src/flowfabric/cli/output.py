@@ -6,29 +6,33 @@ stdout is data, stderr is talk. Colour only on a terminal, and never with NO_COL
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import sys
-import unicodedata
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import StrEnum
 from time import monotonic
-from typing import Any, TextIO, TypeAlias
+from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
+
+from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.table import Column, table
+from flowfabric.drawing.text import Screen, Styled, cut, paint
+from flowfabric.drawing.tree import SIGNS
 
 # How often progress is told: on a terminal, and to a log.
 TERMINAL_SECONDS = 0.2
 LOG_SECONDS = 5.0
 
-_GAP = "  "
+_Record = TypeVar("_Record")
 
 
 class Output(StrEnum):
+    """For commands that list executions or flows."""
+
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
@@ -36,99 +40,115 @@ class Output(StrEnum):
 
 
 class Form(StrEnum):
-    """For commands that do not list executions."""
+    """For all other commands."""
 
     TABLE = "table"
     JSON = "json"
 
 
-OUTPUT_OPTION = typer.Option(
-    None,
-    "-o",
-    "--output",
-    help="wide: more columns, nothing cut; json: an object a line; id: only ids. "
-    "Default: table on a terminal, JSON otherwise.",
-    show_default=False,
-)
-FORM_OPTION = typer.Option(
-    None,
-    "-o",
-    "--output",
-    help="json is an object a line. Default: table on a terminal, JSON otherwise.",
-    show_default=False,
-)
+@dataclass(frozen=True, kw_only=True)
+class Printer:
+    """Prints records as a table, or as JSON lines."""
+
+    output: Annotated[
+        Form | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="json prints an object per line. Default: table on a terminal, else json.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def is_json(self) -> bool:
+        return self.output is Form.JSON or (self.output is None and not sys.stdout.isatty())
+
+    def records(
+        self, records: Sequence[_Record], columns: Sequence[Column[_Record]], *, empty: str
+    ) -> None:
+        """Print a table, or a line each; `empty` says on stderr that a table has no rows."""
+        if self.is_json:
+            say_all(map(json_line, records))
+        elif records:
+            say_all(table(columns, records, screen()))
+        else:
+            typer.echo(empty, err=True)
 
 
-def is_json(form: Form | None) -> bool:
-    return form is Form.JSON or (form is None and not sys.stdout.isatty())
+@dataclass(frozen=True, kw_only=True)
+class ListPrinter:
+    """Prints executions or flows as they are found, or all of them as a table."""
+
+    output: Annotated[
+        Output | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="wide prints more columns and cuts nothing; json prints an object per line; id "
+            "prints only ids. Default: table on a terminal, else json.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def form(self) -> Output:
+        return self.output or (Output.TABLE if sys.stdout.isatty() else Output.JSON)
+
+    @property
+    def is_wide(self) -> bool:
+        return self.form is Output.WIDE
+
+    async def pages(
+        self,
+        pages: AsyncIterator[Sequence[Any]],
+        columns: Sequence[Column[Any]],
+        *,
+        limit: int,
+        empty: str,
+    ) -> None:
+        """Print the records of all pages, up to the limit; 0 is no limit."""
+        progress = Progress(for_logs=False)
+        rows: list[Any] = []
+        number = 0
+        is_more = False
+        async with progress.telling(lambda: f"searching: {number} found"):
+            async for page in pages:
+                for one in page:
+                    is_more = limit != 0 and number == limit
+                    if is_more:
+                        break
+                    number += 1
+                    if self.form is Output.JSON:
+                        progress.say(json_line(one))
+                    elif self.form is Output.ID:
+                        progress.say(str(one.id))
+                    else:
+                        rows.append(one)
+                if is_more:
+                    break
+        if rows:
+            say_all(table(columns, rows, Screen() if self.is_wide else screen()))
+        if not number:
+            typer.echo(empty, err=True)
+        elif is_more:
+            typer.echo(f"only the newest {limit}; --limit 0 lists all", err=True)
 
 
-# Tables
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """`least` is how far it may be cut, None not at all; the highest `drop` goes first.
-
-    What `keeps_end` is cut at its beginning.
-    """
-
-    title: str
-    least: int | None = None
-    is_number: bool = False
-    drop: int = 0
-    keeps_end: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Styled:
-    """A text with a colour, where there are colours."""
-
-    text: str
-    colour: str
-
-
-Cell: TypeAlias = str | Styled
-
-
-def table_width() -> int | None:
-    """How wide a table may be; None where nobody looks and nothing should be cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | None
-) -> list[str]:
-    """The lines of a table: cut, and at last with columns left out, to fit the width."""
-    texts = [[printable(_text(cell)) for cell in row] for row in rows]
-    natural = [
-        max([len(column.title), *(text_width(row[index]) for row in texts)])
-        for index, column in enumerate(columns)
-    ]
-    shown = list(range(len(columns)))
-    while width is not None and len(shown) > 1 and _least(columns, natural, shown) > width:
-        droppable = [index for index in shown if columns[index].drop]
-        if not droppable:
-            break
-        shown.remove(max(droppable, key=lambda index: columns[index].drop))
-    widths = dict(zip(shown, (natural[index] for index in shown), strict=True))
-    if width is not None:
-        _shrink(columns, widths, width)
-    lines = [
-        _GAP.join(_fit(columns[index].title, widths[index], columns[index]) for index in shown)
-    ]
-    for row, cells in zip(texts, rows, strict=True):
-        parts = []
-        for index in shown:
-            part = _fit(row[index], widths[index], columns[index])
-            cell = cells[index]
-            parts.append(styled(part, cell.colour) if isinstance(cell, Styled) else part)
-        lines.append(_GAP.join(parts))
-    return [line.rstrip() for line in lines]
+def screen() -> Screen:
+    """What stdout shows: the width and colours of a terminal, or all of a text."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        "".join(sign for sign, _ in SIGNS.values()).encode(encoding)
+        is_ascii = False
+    except (UnicodeEncodeError, LookupError):
+        is_ascii = True
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return Screen(width, has_colour(sys.stdout), is_ascii)
 
 
 def styled(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour) if has_colour(sys.stdout) else text
+    return paint(Styled(text, colour), screen())
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -137,103 +157,19 @@ def has_colour(stream: TextIO) -> bool:
     )
 
 
-def printable(text: str) -> str:
-    """On one line, and without what could steer the terminal."""
-    return "".join(
-        " " if ch in "\n\r\t" else "?" if unicodedata.category(ch) in ("Cc", "Cf", "Cs") else ch
-        for ch in text
-    )
-
-
-def text_width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    return len(text) if text.isascii() else sum(map(_char_width, text))
-
-
-def cut(text: str, width: int) -> str:
-    """The text, or as much of it as fits, with an ellipsis."""
-    if text_width(text) <= width:
-        return text
-    room, kept = width - 1, ""
-    for ch in text:
-        room -= _char_width(ch)
-        if room < 0:
-            break
-        kept += ch
-    return kept + "…"
-
-
-def _text(cell: Cell) -> str:
-    return cell.text if isinstance(cell, Styled) else cell
-
-
-def _char_width(ch: str) -> int:
-    if unicodedata.combining(ch):
-        return 0
-    return 2 if unicodedata.east_asian_width(ch) in ("W", "F") else 1
-
-
-def _least(columns: Sequence[Column], natural: Sequence[int], shown: Sequence[int]) -> int:
-    least = (
-        natural[index]
-        if (column := columns[index]).least is None
-        else min(natural[index], column.least)
-        for index in shown
-    )
-    return sum(least) + len(_GAP) * (len(shown) - 1)
-
-
-def _shrink(columns: Sequence[Column], widths: dict[int, int], width: int) -> None:
-    """Take from the widest column that may give, until the table fits or none may."""
-    while sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
-        giving = [
-            index
-            for index, present in widths.items()
-            if (least := columns[index].least) is not None and present > least
-        ]
-        if not giving:
-            return
-        widths[max(giving, key=lambda index: widths[index])] -= 1
-
-
-def _fit(text: str, width: int, column: Column) -> str:
-    text = cut(text[::-1], width)[::-1] if column.keeps_end else cut(text, width)
-    blanks = " " * (width - text_width(text))
-    return blanks + text if column.is_number else text + blanks
-
-
-# JSON
-
-
-def json_line(facts: Mapping[str, Any]) -> str:
-    """One object on one line, without what is null."""
-    return json.dumps(
-        {name: value for name, value in facts.items() if value is not None}, default=_plain
-    )
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case set() | frozenset():
-            return sorted(value)
-    return str(value)
-
-
 def say(line: str) -> None:
-    """A line of data; what the terminal cannot show is replaced, not an error."""
+    """Print a line of data. Characters that the terminal cannot show are replaced."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     typer.echo(line.encode(encoding, "replace").decode(encoding))
 
 
+def say_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
 def complain(message: object) -> None:
     typer.echo(f"error: {message}", err=True)
-
-
-# Progress
 
 
 class Progress:

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from flowfabric.cli.actions import ACTOR_OPTION, REASON_OPTION, default_actor
-from flowfabric.cli.database import (
-    ALL_NAMESPACES_OPTION,
-    NAMESPACE_OPTION,
-    URL_OPTION,
-    failures_as_exit_codes,
-    resolve_database_url,
-    resolve_namespace,
-)
-from flowfabric.cli.output import (
-    FORM_OPTION,
-    Cell,
-    Column,
-    Form,
-    Styled,
-    is_json,
-    json_line,
-    say,
-    table,
-    table_width,
-)
-from flowfabric.cli.times import precise, relative, short
+from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
+from flowfabric.cli.output import Printer, say, say_all, screen
 from flowfabric.client import FlowFabric
 from flowfabric.core.schedule import ScheduleInfo, zone
 from flowfabric.core.states import ScheduleState
+from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.table import Column, record
+from flowfabric.drawing.text import cell
+from flowfabric.drawing.times import precise, relative, short, until
 
 app = typer.Typer(
     name="schedule",
@@ -43,247 +25,153 @@ app = typer.Typer(
     "app starts. Exit code 3 if there is no such schedule.",
 )
 
-NAME_ARGUMENT = typer.Argument(metavar="NAME", help="The name of the schedule.")
-APP_OPTION = typer.Option(
-    None, "--app", help="Of which app, if several have one of that name.", show_default=False
-)
 _COLOURS = {ScheduleState.PAUSED: "yellow", ScheduleState.ORPHANED: "red"}
 
-Change = Callable[[FlowFabric], Awaitable[ScheduleInfo]]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.")]
+AppName = Annotated[
+    str | None,
+    typer.Option(
+        "--app", help="App of the schedule, if several have one of that name.", show_default=False
+    ),
+]
 
 
-@app.command()
-def ls(
-    app: str | None = typer.Option(None, "--app", help="Only those of an app.", show_default=False),
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def ls(
+    database: Namespaces,
+    printer: Printer,
+    app: str | None = typer.Option(
+        None, "--app", help="Only the schedules of this app.", show_default=False
+    ),
 ) -> None:
     """List schedules: their rules, their states, and when they fire next."""
-
-    async def act(client: FlowFabric) -> None:
+    async with database.client() as client:
         found = await client.schedules.list(app=app)
-        _print(found, await client.executions.server_time(), is_json(output))
-
-    with failures_as_exit_codes():
-        _run(act, database_url, resolve_namespace(namespace, all_namespaces))
+        _print(printer, found, await client.executions.server_time())
 
 
-@app.command()
-def show(
-    name: str = NAME_ARGUMENT,
-    app: str | None = APP_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+@command(app)
+async def show(database: Namespace, printer: Printer, name: Name, app: AppName = None) -> None:
     """Show one schedule, whole."""
-
-    async def act(client: FlowFabric) -> None:
+    async with database.client() as client:
         found = await client.schedules.get(name, app=app)
         now = await client.executions.server_time()
-        if is_json(output):
-            say(json_line(asdict(found)))
-            return
-        facts = _facts(found, now)
-        width = max(len(title) for title, _ in facts)
-        for title, text in facts:
-            say(f"{title.ljust(width)}  {text}")
-
-    with failures_as_exit_codes():
-        _run(act, database_url, resolve_namespace(namespace, False))
+    say_all([json_line(found)] if printer.is_json else record(_facts(found, now), screen()))
 
 
-@app.command()
-def pause(
-    name: str = NAME_ARGUMENT,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    app: str | None = APP_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def pause(
+    database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Let a schedule not fire until it is resumed. Times that pass meanwhile are gone."""
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        _change(
-            lambda client: client.schedules.pause(name, app=app, reason=reason, actor=who),
-            namespace,
-            output,
-            database_url,
-        )
+    """Stop a schedule from firing until it is resumed. Times that pass meanwhile are skipped."""
+    await _change(
+        database,
+        printer,
+        lambda client: client.schedules.pause(
+            name, app=app, reason=change.reason, actor=change.who
+        ),
+    )
 
 
-@app.command()
-def resume(
-    name: str = NAME_ARGUMENT,
-    reason: str | None = REASON_OPTION,
-    actor: str | None = ACTOR_OPTION,
-    app: str | None = APP_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def resume(
+    database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
     """Let a schedule fire again, from its next time on."""
-    who = actor or default_actor()
-    with failures_as_exit_codes():
-        _change(
-            lambda client: client.schedules.resume(name, app=app, reason=reason, actor=who),
-            namespace,
-            output,
-            database_url,
-        )
+    await _change(
+        database,
+        printer,
+        lambda client: client.schedules.resume(
+            name, app=app, reason=change.reason, actor=change.who
+        ),
+    )
 
 
-@app.command()
-def run(
-    name: str = NAME_ARGUMENT,
-    actor: str | None = ACTOR_OPTION,
-    app: str | None = APP_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def run(
+    database: Namespace, printer: Printer, actor: Actor, name: Name, app: AppName = None
 ) -> None:
     """Submit a schedule's task now, beside its times, and print the execution's id."""
-    who = actor or default_actor()
-
-    async def act(client: FlowFabric) -> None:
-        id = await client.schedules.run(name, app=app, actor=who)
-        say(json_line({"schedule": name, "execution_id": id}) if is_json(output) else id)
-
-    with failures_as_exit_codes():
-        _run(act, database_url, resolve_namespace(namespace, False))
+    async with database.client() as client:
+        id = await client.schedules.run(name, app=app, actor=actor.who)
+    say(json_line({"schedule": name, "execution_id": id}) if printer.is_json else id)
 
 
-@app.command(name="next")
-def next_times(
-    name: str = NAME_ARGUMENT,
+@command(app, "next")
+async def next_times(
+    database: Namespace,
+    printer: Printer,
+    name: Name,
     count: int = typer.Option(5, "--count", "-c", min=1, max=1000, help="How many times."),
-    app: str | None = APP_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
+    app: AppName = None,
 ) -> None:
     """Print the next times of a schedule, in its time zone."""
-
-    async def act(client: FlowFabric) -> None:
+    async with database.client() as client:
         found = await client.schedules.get(name, app=app)
         now = await client.executions.server_time()
-        for moment in await client.schedules.next(name, count=count, app=found.app):
-            local = moment.astimezone(zone(found.time_zone))
-            if is_json(output):
-                say(json_line({"at": moment, "local": local}))
-            else:
-                say(f"{local:%a %Y-%m-%d %H:%M:%S %Z}  {relative(moment, now)}")
-        if found.state is not ScheduleState.ACTIVE:
-            typer.echo(f"it is {found.state}: these times do not fire", err=True)
-
-    with failures_as_exit_codes():
-        _run(act, database_url, resolve_namespace(namespace, False))
+        moments = await client.schedules.next(name, count=count, app=found.app)
+    for moment in moments:
+        local = moment.astimezone(zone(found.time_zone))
+        if printer.is_json:
+            say(json_line({"at": moment, "local": local}))
+        else:
+            say(f"{local:%a %Y-%m-%d %H:%M:%S %Z}  {relative(moment, now)}")
+    if found.state is not ScheduleState.ACTIVE:
+        typer.echo(f"it is {found.state}: these times do not fire", err=True)
 
 
-@app.command()
-def forget(
-    name: str = NAME_ARGUMENT,
-    app: str | None = APP_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    database_url: str | None = URL_OPTION,
+@command(app)
+async def forget(database: Namespace, name: Name, app: AppName = None) -> None:
+    """Remove an orphaned schedule. Executions that it submitted stay."""
+    async with database.client() as client:
+        await client.schedules.forget(name, app=app)
+
+
+async def _change(
+    database: Namespace, printer: Printer, act: Callable[[FlowFabric], Awaitable[ScheduleInfo]]
 ) -> None:
-    """Remove an orphaned schedule. What it submitted stays."""
-    with failures_as_exit_codes():
-        _run(
-            lambda client: client.schedules.forget(name, app=app),
-            database_url,
-            resolve_namespace(namespace, False),
-        )
+    async with database.client() as client:
+        found = await act(client)
+        _print(printer, [found], await client.executions.server_time())
 
 
-def _change(
-    change: Change, namespace: str | None, output: Form | None, database_url: str | None
-) -> None:
-    async def act(client: FlowFabric) -> None:
-        found = await change(client)
-        _print([found], await client.executions.server_time(), is_json(output))
-
-    _run(act, database_url, resolve_namespace(namespace, False))
-
-
-def _run(
-    act: Callable[[FlowFabric], Awaitable[Any]], database_url: str | None, namespace: str | None
-) -> None:
-    async def connected(url: str) -> None:
-        async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
-            await act(client)
-
-    asyncio.run(connected(resolve_database_url(database_url)))
-
-
-def _print(schedules: Sequence[ScheduleInfo], now: datetime, as_json: bool) -> None:
-    if as_json:
-        for one in schedules:
-            say(json_line(asdict(one)))
-        return
-    if not schedules:
-        typer.echo("no schedules yet; they appear when a worker of their app starts", err=True)
-        return
-    columns = [
-        Column("NAME", least=12),
-        Column("STATE"),
-        Column("RULE"),
-        Column("ZONE", drop=2),
-        Column("MISFIRE", drop=3),
-        Column("NEXT"),
-        Column("LAST"),
-        Column("FIRED", is_number=True, drop=1),
-        Column("APP", least=8, drop=4),
-        Column("REASON", least=10, drop=5),
+def _print(printer: Printer, schedules: Sequence[ScheduleInfo], now: datetime) -> None:
+    columns: list[Column[ScheduleInfo]] = [
+        Column("NAME", lambda one: one.name, least=12),
+        Column("STATE", lambda one: cell(one.state, _COLOURS.get(one.state))),
+        Column("RULE", lambda one: f"every {precise(one.every)}" if one.every else one.cron or ""),
+        Column("ZONE", lambda one: "-" if one.every else one.time_zone, drop=2),
+        Column("MISFIRE", lambda one: one.misfire, drop=3),
+        Column("NEXT", lambda one: until(one.next_at, now)),
+        Column("LAST", lambda one: f"{short(now - one.last_at)} ago" if one.last_at else "-"),
+        Column("FIRED", lambda one: str(one.fired_count), is_number=True, drop=1),
+        Column("APP", lambda one: f"{one.app} {one.version}", least=8, drop=4),
+        Column("REASON", lambda one: one.reason or "", least=10, drop=5),
     ]
-    for line in table(columns, [_row(one, now) for one in schedules], table_width()):
-        say(line)
+    empty = "no schedules yet; they appear when a worker of their app starts"
+    printer.records(schedules, columns, empty=empty)
 
 
-def _row(one: ScheduleInfo, now: datetime) -> list[Cell]:
-    colour = _COLOURS.get(one.state)
+def _facts(one: ScheduleInfo, now: datetime) -> list[tuple[str, str | None]]:
+    def at(moment: datetime | None) -> str | None:
+        return None if moment is None else relative(moment, now)
+
     return [
-        one.name,
-        Styled(one.state.value, colour) if colour else one.state.value,
-        f"every {precise(one.every)}" if one.every else one.cron or "",
-        "-" if one.every else one.time_zone,
-        one.misfire.value,
-        _until(one.next_at, now),
-        "-" if one.last_at is None else f"{short(now - one.last_at)} ago",
-        str(one.fired_count),
-        f"{one.app} {one.version}",
-        one.reason or "",
+        ("name", one.name),
+        ("state", one.state),
+        ("app", f"{one.app}, version {one.version}"),
+        ("namespace", one.namespace),
+        ("task", f"{one.task} in lane {one.lane}"),
+        ("rule", f"every {precise(one.every)}" if one.every else f"{one.cron} in {one.time_zone}"),
+        ("counted from", at(one.anchor_at)),
+        ("misfire", one.misfire),
+        ("next", at(one.next_at)),
+        ("last", at(one.last_at)),
+        ("last execution", one.last_id),
+        ("fired", str(one.fired_count)),
+        ("declared", at(one.declared_at)),
+        ("orphaned", at(one.orphaned_at)),
+        ("changed", at(one.changed_at)),
+        ("changed by", one.changed_by),
+        ("reason", one.reason),
     ]
-
-
-def _until(moment: datetime | None, now: datetime) -> str:
-    if moment is None:
-        return "-"
-    return f"in {precise(moment - now)}" if moment > now else "now"
-
-
-def _facts(one: ScheduleInfo, now: datetime) -> list[tuple[str, str]]:
-    facts: dict[str, object] = {
-        "name": one.name,
-        "state": one.state,
-        "app": f"{one.app}, version {one.version}",
-        "namespace": one.namespace,
-        "task": f"{one.task} in lane {one.lane}",
-        "rule": f"every {precise(one.every)}" if one.every else f"{one.cron} in {one.time_zone}",
-        "counted from": one.anchor_at and relative(one.anchor_at, now),
-        "misfire": one.misfire,
-        "next": one.next_at and relative(one.next_at, now),
-        "last": one.last_at and relative(one.last_at, now),
-        "last execution": one.last_id,
-        "fired": one.fired_count,
-        "declared": relative(one.declared_at, now),
-        "orphaned": one.orphaned_at and relative(one.orphaned_at, now),
-        "changed": one.changed_at and relative(one.changed_at, now),
-        "changed by": one.changed_by,
-        "reason": one.reason,
-    }
-    return [(title, str(text)) for title, text in facts.items() if text not in (None, "")]

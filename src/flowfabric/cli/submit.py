@@ -10,26 +10,16 @@ import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
-from flowfabric.cli.database import (
-    ALL_NAMESPACES_OPTION,
-    EXIT_CONFLICT,
-    NAMESPACE_OPTION,
-    URL_OPTION,
-    exit_code,
-    failures_as_exit_codes,
-    resolve_database_url,
-    resolve_namespace,
-)
-from flowfabric.cli.executions import missing
-from flowfabric.cli.ids import EXAMPLE, parse_id
-from flowfabric.cli.output import FORM_OPTION, Form, complain, json_line, printable, say
-from flowfabric.cli.references import TASK_ARGUMENT, load_task, near
+from flowfabric.cli.ids import ID_ARGUMENT, missing, parse_id
+from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
+from flowfabric.cli.options import EXIT_CONFLICT, Database, Namespaces, exit_code
+from flowfabric.cli.output import Form, Printer, complain, say
 from flowfabric.cli.times import span, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
@@ -41,6 +31,8 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import check_tags
 from flowfabric.core.ids import ExecutionId
+from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.text import printable
 
 EXIT_FAILED = 1
 
@@ -65,6 +57,8 @@ TIMEOUT_OPTION = typer.Option(
 
 
 def submit(
+    database: Database,
+    printer: Printer,
     task: str = TASK_ARGUMENT,
     arguments: str = typer.Argument(
         "{}",
@@ -98,52 +92,46 @@ def submit(
     tags: list[str] | None = typer.Option(
         None, "--tag", metavar="TEAM.NAME=VALUE", help="May be given several times."
     ),
-    output: Form | None = FORM_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Store an execution of a task; prints its id, or with --wait its result.
 
     Exit code 0: stored, or completed; 1: it failed, was cancelled or expired; 2: usage;
     4: the key is used for other arguments, or it has not ended within --timeout; 5: no database.
     """
-    with failures_as_exit_codes():
-        seconds = _seconds(timeout, wait)
-        options = _options(key, unique, lane, priority, delay, deadline, tags)
-        values = _values(arguments)
-        found = load_task(task)
-        args, kwargs = bound(found, values)
-        if database_url is not None:
-            app = found.app
-            app.settings = replace(app.settings, database_url=database_url)
-        code = asyncio.run(
-            _submit(found.using(**options), args, kwargs, wait, seconds, output is Form.JSON, task)
-        )
-    if code:
-        raise typer.Exit(code)
+    seconds = _seconds(timeout, wait)
+    options = _options(key, unique, lane, priority, delay, deadline, tags)
+    values = _values(arguments)
+    found = load_task(task)
+    args, kwargs = bound(found, values)
+    if database.database_url is not None:
+        found.app.settings = replace(found.app.settings, database_url=database.database_url)
+    chosen = found.using(**options)
+    as_json = printer.output is Form.JSON
+    return asyncio.run(_submit(chosen, args, kwargs, wait, seconds, as_json, task))
 
 
-def result(
-    id: str = typer.Argument(metavar="ID", help=f"Such as {EXAMPLE}, or the UUID alone."),
+async def result(
+    database: Namespaces,
+    id: Annotated[str, ID_ARGUMENT],
     wait: bool = WAIT_OPTION,
     timeout: str | None = TIMEOUT_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Print the result of an execution as JSON.
 
-    Exit code 0: completed; 1: it failed, was cancelled or expired; 3: there is none;
+    Exit code 0: completed; 1: it failed, was cancelled or expired; 3: no such execution;
     4: it has not ended yet; 5: no database.
     """
-    with failures_as_exit_codes():
-        seconds = _seconds(timeout, wait)
-        execution_id = parse_id(id)
-        space = resolve_namespace(namespace, all_namespaces)
-        code = asyncio.run(
-            _read(resolve_database_url(database_url), space, execution_id, wait, seconds)
-        )
-    if code:
-        raise typer.Exit(code)
+    seconds = _seconds(timeout, wait)
+    execution_id = parse_id(id)
+    async with database.client() as client:
+        info = await client.executions.info(execution_id)
+        if info is None:
+            complain(missing(execution_id, client.namespace))
+            return exit_code(ExecutionNotFound())
+        if not wait and not info.public_state.is_terminal:
+            complain(f"it has not ended yet, it is {info.public_state}; --wait waits for it")
+            return EXIT_CONFLICT
+        return await _conclude(client, execution_id, info.task, seconds)
 
 
 # Arguments
@@ -312,24 +300,6 @@ async def _warn_if_alone(client: FlowFabric, task: Task[..., Any, Any], referenc
     typer.echo(
         f"no worker is there for {task.name}; start one: flowfabric dev {module}:app", err=True
     )
-
-
-async def _read(
-    url: str,
-    namespace: str | None,
-    id: ExecutionId,
-    wait: bool,
-    timeout: timedelta | None,
-) -> int:
-    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
-        info = await client.executions.info(id)
-        if info is None:
-            complain(missing(id, namespace))
-            return exit_code(ExecutionNotFound())
-        if not wait and not info.public_state.is_terminal:
-            complain(f"it has not ended yet, it is {info.public_state}; --wait waits for it")
-            return EXIT_CONFLICT
-        return await _conclude(client, id, info.task, timeout)
 
 
 async def _conclude(

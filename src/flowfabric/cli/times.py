@@ -1,4 +1,4 @@
-"""Times as people type and read them: `10m`, `2h`, an ISO time; `3d` for an age."""
+"""Times as people type them: `10m`, `2h`, an ISO time."""
 
 from __future__ import annotations
 
@@ -43,38 +43,6 @@ def past(moment: When, now: datetime) -> datetime:
 def future(moment: When, now: datetime) -> datetime:
     """In that long, or the moment itself."""
     return moment if isinstance(moment, datetime) else now + moment
-
-
-def short(duration: timedelta) -> str:
-    """A length of time at a glance: 42s, 7m, 3h, 12d."""
-    seconds = int(abs(duration).total_seconds())
-    for unit, size, up_to in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 48)):
-        if seconds < size * up_to:
-            return f"{seconds // size}{unit}"
-    return f"{seconds // 86400}d"
-
-
-def precise(duration: timedelta) -> str:
-    """A length of time in its two largest units: 3h58m."""
-    seconds = round(abs(duration).total_seconds())
-    units = [
-        (seconds // 86400, "d"),
-        (seconds // 3600 % 24, "h"),
-        (seconds // 60 % 60, "m"),
-        (seconds % 60, "s"),
-    ]
-    first = next((index for index, (number, _) in enumerate(units) if number), 3)
-    return "".join(f"{number}{unit}" for number, unit in units[first:][:2] if number) or "0s"
-
-
-def exact(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def relative(moment: datetime, now: datetime) -> str:
-    """A moment, and how far away it is."""
-    distance = f"in {precise(moment - now)}" if moment > now else f"{precise(now - moment)} ago"
-    return f"{exact(moment)} ({distance})"
 
 
 def _span(text: str) -> timedelta | None:

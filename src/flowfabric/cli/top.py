@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,38 +18,22 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from flowfabric.cli.database import (
-    ALL_NAMESPACES_OPTION,
-    NAMESPACE_OPTION,
-    URL_OPTION,
-    failures_as_exit_codes,
-    resolve_database_url,
-    resolve_namespace,
-)
-from flowfabric.cli.output import (
-    FORM_OPTION,
-    Cell,
-    Column,
-    Form,
-    Styled,
-    is_json,
-    json_line,
-    say,
-    styled,
-    table,
-    table_width,
-)
-from flowfabric.cli.times import precise, short
+from flowfabric.cli.lanes import COLOURS
+from flowfabric.cli.options import Namespaces
+from flowfabric.cli.output import Printer, say_all, screen, styled
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.lane import LaneTraffic
 from flowfabric.core.worker import WorkerInfo
 from flowfabric.db.connection import place
+from flowfabric.drawing.plain import json_line, plain
+from flowfabric.drawing.table import Column, table
+from flowfabric.drawing.text import Cell, Screen, Styled, cell
+from flowfabric.drawing.times import precise, short
 
 WINDOW = timedelta(seconds=10)
 # A pause is this many times as long as the look before it: a slow database is looked at less often.
 AT_LEAST = 5.0
-_COLOURS = {"paused": "yellow", "draining": "yellow", "disabled": "red"}
 # Something waits this long although a worker is there: worth a look.
 _LONG = timedelta(minutes=1)
 
@@ -73,52 +57,46 @@ class Snapshot:
 
 
 def top(
+    database: Namespaces,
+    printer: Printer,
     once: bool = typer.Option(
         False, "--once", help="Print it once. The default if stdout is not a terminal."
     ),
     interval: float = typer.Option(
         1.0, "--interval", "-i", min=0.2, max=3600, help="Seconds between two looks."
     ),
-    output: Form | None = FORM_OPTION,
-    namespace: str | None = NAMESPACE_OPTION,
-    all_namespaces: bool = ALL_NAMESPACES_OPTION,
-    database_url: str | None = URL_OPTION,
 ) -> None:
     """Watch lanes, workers and rates. Ctrl-C ends it.
 
     Rates are those of the last 10 seconds, or of a shorter time if much happens. A look costs the
     database the same however much it holds: counts stop at a few thousand and get a +.
     """
-    with failures_as_exit_codes():
-        space = resolve_namespace(namespace, all_namespaces)
-        url = resolve_database_url(database_url)
-        if once or output is not None or not sys.stdout.isatty():
-            asyncio.run(_once(url, space, is_json(output)))
-            return
-        with suppress(KeyboardInterrupt):
-            asyncio.run(_watch(url, space, interval))
-
-
-async def _once(url: str, namespace: str | None, as_json: bool) -> None:
-    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
-        snapshot = await _look(client)
-    if as_json:
-        say(json_line(_facts(snapshot)))
+    client = database.client()
+    if once or printer.output is not None or not sys.stdout.isatty():
+        asyncio.run(_once(client, printer))
         return
-    for line in _lines(snapshot, _where(url), table_width()):
-        say(line)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_watch(client, interval))
 
 
-async def _watch(url: str, namespace: str | None, interval: float) -> None:
+async def _once(client: FlowFabric, printer: Printer) -> None:
+    async with client:
+        snapshot = await _look(client)
+    say_all(
+        [json_line(_facts(snapshot))] if printer.is_json else _lines(snapshot, client, screen())
+    )
+
+
+async def _watch(client: FlowFabric, interval: float) -> None:
     loop = asyncio.get_running_loop()
-    async with FlowFabric(url, namespace=namespace, pool_size=1) as client:
+    async with client:
         snapshot = await _look(client)
         with Live(console=Console(), screen=True, auto_refresh=False) as live:
             problem, took = "", 0.0
             due = loop.time()
             while True:
-                size = shutil.get_terminal_size()
-                lines = _lines(snapshot, _where(url), size.columns, size.lines - 1)
+                height = shutil.get_terminal_size().lines - 1
+                lines = _lines(snapshot, client, screen(), height)
                 if problem:
                     lines = [styled(problem, "red"), *lines]
                 text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
@@ -141,27 +119,18 @@ async def _look(client: FlowFabric) -> Snapshot:
 
 def _facts(snapshot: Snapshot) -> dict[str, Any]:
     running = snapshot.running
-    return {
-        "at": snapshot.at,
-        "lanes": [
-            {
-                **{
-                    key: value
-                    for key, value in asdict(lane).items()
-                    if value is not None and key not in ("workers", "running")
-                },
-                **{f"{name}_per_second": round(rate, 3) for name, rate in _rates(lane).items()},
-            }
-            for lane in snapshot.lanes
-        ],
-        "workers": [
-            {
-                **{key: value for key, value in asdict(worker).items() if value is not None},
-                "running": running[worker.worker_instance_id],
-            }
-            for worker in snapshot.workers
-        ],
-    }
+    lanes = []
+    for lane in snapshot.lanes:
+        facts = plain(lane) | {
+            f"{name}_per_second": round(rate, 3) for name, rate in _rates(lane).items()
+        }
+        del facts["workers"], facts["running"]
+        lanes.append(facts)
+    workers = [
+        {**plain(worker), "running": running[worker.worker_instance_id]}
+        for worker in snapshot.workers
+    ]
+    return {"at": snapshot.at, "lanes": lanes, "workers": workers}
 
 
 def _rates(lane: LaneTraffic) -> dict[str, float]:
@@ -175,8 +144,9 @@ def _rates(lane: LaneTraffic) -> dict[str, float]:
 
 
 def _lines(
-    snapshot: Snapshot, where: str, width: int | None, height: int | None = None
+    snapshot: Snapshot, client: FlowFabric, screen: Screen, height: int | None = None
 ) -> list[str]:
+    where = place(client.database.url).removeprefix(f"{Path.cwd()}/")
     totals = Counter[str]()
     for lane in snapshot.lanes:
         totals.update(_rates(lane))
@@ -188,8 +158,8 @@ def _lines(
         f"failed {_rate(totals['failed'])}/s",
         "",
     ]
-    workers = _workers_table(snapshot, width)
-    lanes = _lanes_table(snapshot, width)
+    workers = _workers_table(snapshot, screen)
+    lanes = _lanes_table(snapshot, screen)
     if height is not None:
         # Who is there matters less than what piles up: lanes get what they need, up to two thirds.
         room = height - len(lines) - 1
@@ -205,94 +175,74 @@ def _cut(lines: list[str], room: int, what: str) -> list[str]:
     return [*lines[: room - 1], f"… {len(lines) - room + 1} more {what}; -o json shows all"]
 
 
-def _lanes_table(snapshot: Snapshot, width: int | None) -> list[str]:
+def _lanes_table(snapshot: Snapshot, screen: Screen) -> list[str]:
     if not snapshot.lanes:
         return ["no lanes yet; one appears with its first submission"]
-    columns = [
-        Column("LANE", least=8),
-        Column("STATE"),
-        Column("WAITING", is_number=True),
-        Column("OLDEST", is_number=True, drop=1),
-        Column("DELAYED", is_number=True),
-        Column("ACTIVE", is_number=True),
-        Column("IN/S", is_number=True),
-        Column("DONE/S", is_number=True),
-        Column("RETRY/S", is_number=True, drop=2),
-        Column("FAIL/S", is_number=True),
+
+    def state(lane: LaneTraffic) -> Cell:
+        left = "" if lane.resumes_at is None else f" {precise(lane.resumes_at - snapshot.at)}"
+        colour = COLOURS.get(lane.state)
+        return Styled(lane.state + left, colour) if colour else lane.state
+
+    def oldest(lane: LaneTraffic) -> Cell:
+        if lane.waiting_since is None:
+            return "-"
+        age = max(snapshot.at - lane.waiting_since, timedelta(0))
+        return Styled(short(age), "yellow") if age > _LONG else short(age)
+
+    def counted(number: int, is_more: bool) -> str:
+        return f"{number}{'+' if is_more else ''}"
+
+    def rate(name: str, title: str, colour: str = "", drop: int = 0) -> Column[LaneTraffic]:
+        def shown(lane: LaneTraffic) -> Cell:
+            found = _rates(lane)[name]
+            return cell(_rate(found), colour if found else None)
+
+        return Column(title, shown, is_number=True, drop=drop)
+
+    columns: list[Column[LaneTraffic]] = [
+        Column("LANE", lambda one: one.lane, least=8),
+        Column("STATE", state),
+        Column("WAITING", lambda one: counted(one.waiting, one.is_more_waiting), is_number=True),
+        Column("OLDEST", oldest, is_number=True, drop=1),
+        Column("DELAYED", lambda one: counted(one.delayed, one.is_more_timed), is_number=True),
+        Column("ACTIVE", lambda one: counted(one.active, one.is_more_timed), is_number=True),
+        rate("submitted", "IN/S"),
+        rate("completed", "DONE/S"),
+        rate("retried", "RETRY/S", "yellow", drop=2),
+        rate("failed", "FAIL/S", "red"),
     ]
     busiest = sorted(snapshot.lanes, key=lambda lane: not _is_busy(lane))
-    return table(columns, [_lane_row(lane, snapshot.at) for lane in busiest], width)
+    return table(columns, busiest, screen)
 
 
 def _is_busy(lane: LaneTraffic) -> bool:
     return bool(lane.waiting or lane.active or lane.submitted or lane.completed or lane.failed)
 
 
-def _lane_row(lane: LaneTraffic, now: datetime) -> list[Cell]:
-    state: Cell = lane.state
-    if colour := _COLOURS.get(lane.state):
-        until = "" if lane.resumes_at is None else f" {precise(lane.resumes_at - now)}"
-        state = Styled(lane.state + until, colour)
-    oldest: Cell = "-"
-    if lane.waiting_since is not None:
-        age = max(now - lane.waiting_since, timedelta(0))
-        oldest = Styled(short(age), "yellow") if age > _LONG else short(age)
-    rates = _rates(lane)
-    more = "+" if lane.is_more_timed else ""
-    return [
-        lane.lane,
-        state,
-        f"{lane.waiting}{'+' if lane.is_more_waiting else ''}",
-        oldest,
-        f"{lane.delayed}{more}",
-        f"{lane.active}{more}",
-        _rate(rates["submitted"]),
-        _rate(rates["completed"]),
-        _warned(rates["retried"], "yellow"),
-        _warned(rates["failed"], "red"),
-    ]
-
-
-def _workers_table(snapshot: Snapshot, width: int | None) -> list[str]:
+def _workers_table(snapshot: Snapshot, screen: Screen) -> list[str]:
     if not snapshot.workers:
         return ["no worker is alive: flowfabric worker MODULE:APP starts one"]
-    columns = [
-        Column("WORKER", least=12),
-        Column("RUNS", is_number=True),
-        Column("LANES", least=6),
-        Column("TASKS", is_number=True, drop=2),
-        Column("UP", is_number=True, drop=1),
-        Column("HEARD", is_number=True),
+    running, now = snapshot.running, snapshot.at
+    columns: list[Column[WorkerInfo]] = [
+        Column("WORKER", lambda one: one.worker_instance_id, least=12),
+        Column("RUNS", lambda one: str(running[one.worker_instance_id]), is_number=True),
+        Column("LANES", lambda one: "any" if one.lanes is None else ",".join(one.lanes), least=6),
+        Column(
+            "TASKS",
+            lambda one: "any" if one.tasks is None else str(len(one.tasks)),
+            is_number=True,
+            drop=2,
+        ),
+        Column("UP", lambda one: short(now - one.registered_at), is_number=True, drop=1),
+        Column("HEARD", lambda one: f"{short(now - one.heartbeat_at)} ago", is_number=True),
     ]
-    running = snapshot.running
-    rows: list[list[Cell]] = [
-        [
-            one.worker_instance_id,
-            str(running[one.worker_instance_id]),
-            _named(one.lanes),
-            "any" if one.tasks is None else str(len(one.tasks)),
-            short(snapshot.at - one.registered_at),
-            f"{short(snapshot.at - one.heartbeat_at)} ago",
-        ]
-        for one in sorted(snapshot.workers, key=lambda w: -running[w.worker_instance_id])
-    ]
-    return table(columns, rows, width)
-
-
-def _named(lanes: Sequence[str] | None) -> str:
-    return "any" if lanes is None else ",".join(lanes)
-
-
-def _warned(rate: float, colour: str) -> Cell:
-    return Styled(_rate(rate), colour) if rate else _rate(rate)
+    busiest = sorted(snapshot.workers, key=lambda one: -running[one.worker_instance_id])
+    return table(columns, busiest, screen)
 
 
 def _rate(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
-
-
-def _where(url: str) -> str:
-    return place(url).removeprefix(f"{Path.cwd()}/")
 
 
 def _time(moment: datetime) -> str:

@@ -14,13 +14,8 @@ from typing import Any
 import typer
 
 from flowfabric.app.app import App
-from flowfabric.cli.database import (
-    EXIT_INTERRUPTED,
-    URL_OPTION,
-    exit_code,
-    failures_as_exit_codes,
-)
-from flowfabric.cli.references import APP_ARGUMENT, load_app
+from flowfabric.cli.imports import APP_ARGUMENT, load_app
+from flowfabric.cli.options import EXIT_INTERRUPTED, Database, exit_code
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
@@ -28,6 +23,7 @@ from flowfabric.worker.worker import Worker
 
 
 def worker(
+    database: Database,
     app: str = APP_ARGUMENT,
     lanes: str | None = typer.Option(
         None, "--lanes", "-l", metavar="A,B", help="Only these lanes. Default: all of its tasks."
@@ -41,8 +37,7 @@ def worker(
     worker_id: str | None = typer.Option(
         None, "--worker-id", help="The name of this worker's pool. Default: the host name."
     ),
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Work on the tasks of an app. SIGTERM or Ctrl-C finishes what runs, then stops; a second one
     gives it back at once.
 
@@ -50,33 +45,31 @@ def worker(
     slots: start it again.
     """
     signals = Signals((signal.SIGTERM, signal.SIGINT))
-    with failures_as_exit_codes():
-        settings = Settings.from_environment()
-        try:
-            install_logging(settings.log_format, settings.log_level)
-        except ValueError as error:
-            raise InvalidInput(field="FLOWFABRIC_LOG_LEVEL", problem=str(error)) from error
-        for sentence in unknown_variables():
-            WORKER_LOGGER.warning("%s", sentence)
-        found = load_app(app)
-        if database_url is not None:
-            found.settings = replace(found.settings, database_url=database_url)
-        try:
-            asyncio.run(
-                serve(
-                    found,
-                    signals,
-                    lanes=split(lanes),
-                    concurrency=concurrency,
-                    needs=split(needs) or [],
-                    worker_id=worker_id,
-                )
+    settings = Settings.from_environment()
+    try:
+        install_logging(settings.log_format, settings.log_level)
+    except ValueError as error:
+        raise InvalidInput(field="FLOWFABRIC_LOG_LEVEL", problem=str(error)) from error
+    for sentence in unknown_variables():
+        WORKER_LOGGER.warning("%s", sentence)
+    found = load_app(app)
+    if database.database_url is not None:
+        found.settings = replace(found.settings, database_url=database.database_url)
+    try:
+        asyncio.run(
+            serve(
+                found,
+                signals,
+                lanes=split(lanes),
+                concurrency=concurrency,
+                needs=split(needs) or [],
+                worker_id=worker_id,
             )
-        except KeyboardInterrupt:
-            if not signals.code:
-                raise
-    if signals.code:
-        raise typer.Exit(signals.code)
+        )
+    except KeyboardInterrupt:
+        if not signals.code:
+            raise
+    return signals.code
 
 
 class Signals:

@@ -1,7 +1,7 @@
-"""Flows as pictures: a layered drawing as SVG, and a tree for the terminal.
+"""Records as text: tables, lists of facts, trees, JSON, and flows as pictures.
 
-Everything here is pure: a `Picture` goes in, text comes out, and the same picture always gives the
-same text.
+Everything here is pure: records go in, text or plain data comes out. Commands print it, and HTTP
+serves it.
 """
 
 from __future__ import annotations

@@ -26,6 +26,17 @@ ORDER = (
 )
 _RANK = {state: rank for rank, state in enumerate(ORDER)}
 
+# The colours of states on a terminal.
+COLOURS = {
+    PublicState.ACTIVE: "cyan",
+    PublicState.COMPLETED: "green",
+    PublicState.FAILED: "red",
+    PublicState.EXPIRED: "red",
+    PublicState.DELAYED: "yellow",
+    PublicState.SUSPENDED: "yellow",
+    PublicState.RATE_LIMITED: "yellow",
+}
+
 # How many members a folded box names one by one.
 NAMED = 5
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from flowfabric.core.states import PublicState
 from flowfabric.drawing.folding import depths, fold, neighbours, topological, unfolded
-from flowfabric.drawing.picture import Picture, grouped, visible_joints, words
+from flowfabric.drawing.picture import COLOURS, Picture, grouped, visible_joints, words
+from flowfabric.drawing.text import Screen, cell, cut, paint, printable, text_width
 
 SIGNS = {
     PublicState.COMPLETED: ("✔", "+"),
@@ -111,6 +112,29 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
         )
         push(kids[place], rest)
     return rows
+
+
+def tree_lines(picture: Picture, screen: Screen) -> list[str]:
+    """The tree of a picture as it is, coloured and cut to fit the screen."""
+    return [_line(row, screen) for row in tree_of(picture, is_ascii=screen.is_ascii)]
+
+
+def _line(row: Row, screen: Screen) -> str:
+    """A row with its colours. A narrow screen drops the task first, then what the row waits for."""
+    name, told, task, waits = map(printable, (row.name, row.told, row.task, row.waits))
+    if screen.width is not None:
+        room = screen.width - len(row.indent) - 2
+        name = cut(name, max(room, 8))
+        room -= text_width(name)
+        told = cut(told, room - 2) if room > 6 else ""
+        room -= text_width(told) + 2 if told else 0
+        waits = cut(waits, room - 2) if room > 12 else ""
+        room -= text_width(waits) + 2 if waits else 0
+        task = task if text_width(task) + 2 <= room else ""
+    colour = None if row.state is None else COLOURS.get(row.state)
+    sign, told = (paint(cell(text, colour), screen) for text in (row.sign, told))
+    parts = (f"{row.indent}{sign} {name}", told, task, waits)
+    return "  ".join(part for part in parts if part).rstrip()
 
 
 def _dominated(

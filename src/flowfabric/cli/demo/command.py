@@ -24,8 +24,8 @@ from rich.text import Text
 
 from flowfabric.app.app import App
 from flowfabric.app.run import Run
-from flowfabric.cli.database import EXIT_UNREACHABLE
 from flowfabric.cli.demo import tasks
+from flowfabric.cli.options import EXIT_UNREACHABLE
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Ending, Event, ExecutionInfo

@@ -27,8 +27,8 @@ import flowfabric
 from flowfabric.app.app import App
 from flowfabric.app.task import Task
 from flowfabric.cli.dev.watch import project_files
+from flowfabric.cli.imports import load_app
 from flowfabric.cli.output import complain
-from flowfabric.cli.references import load_app
 from flowfabric.cli.worker import Signals, serve
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.telemetry import WORKER_LOGGER, install_logging

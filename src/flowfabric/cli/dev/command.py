@@ -17,21 +17,17 @@ from typing import Any, TypeVar
 
 import typer
 
-from flowfabric.cli.database import (
-    EXIT_DOES_NOT_FIT,
-    EXIT_INTERRUPTED,
-    URL_OPTION,
-    failures_as_exit_codes,
-)
 from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN
 from flowfabric.cli.dev.watch import Watch
-from flowfabric.cli.output import complain, has_colour, printable
-from flowfabric.cli.references import APP_ARGUMENT, check_app_reference
+from flowfabric.cli.imports import APP_ARGUMENT, check_app_reference
+from flowfabric.cli.options import EXIT_DOES_NOT_FIT, EXIT_INTERRUPTED, Database
+from flowfabric.cli.output import complain, has_colour
 from flowfabric.cli.worker import split
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import Unavailable
 from flowfabric.db import migrate as schema
 from flowfabric.db.connection import open_connection, place
+from flowfabric.drawing.text import printable
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
 
@@ -47,6 +43,7 @@ _CHILD = "from flowfabric.cli.dev.child import main; main()"
 
 
 def dev(
+    database: Database,
     app: str = APP_ARGUMENT,
     yes: bool = typer.Option(
         False, "--yes", help="Also migrate a database that is not the project's own."
@@ -60,36 +57,32 @@ def dev(
     needs: str | None = typer.Option(
         None, "--needs", metavar="GPU,...", help="Capabilities the worker has."
     ),
-    database_url: str | None = URL_OPTION,
-) -> None:
+) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.
 
     Without a database of yours it uses a Postgres of the project's own, in .flowfabric/. One Ctrl-C
     ends all of it; a second one does not wait for what runs, but gives it back.
     """
-    with failures_as_exit_codes():
-        check_app_reference(app)
-        settings = Settings.from_environment()
-        for sentence in unknown_variables():
-            complain(sentence)
-        session = Session(
-            app,
-            database_url=database_url,
-            may_migrate=yes,
-            wanted={
-                "app": app,
-                "log_format": settings.log_format,
-                "log_level": settings.log_level,
-                "options": {
-                    "concurrency": concurrency,
-                    "lanes": split(lanes),
-                    "needs": split(needs) or [],
-                },
+    check_app_reference(app)
+    settings = Settings.from_environment()
+    for sentence in unknown_variables():
+        complain(sentence)
+    session = Session(
+        app,
+        database_url=database.database_url,
+        may_migrate=yes,
+        wanted={
+            "app": app,
+            "log_format": settings.log_format,
+            "log_level": settings.log_level,
+            "options": {
+                "concurrency": concurrency,
+                "lanes": split(lanes),
+                "needs": split(needs) or [],
             },
-        )
-        code = asyncio.run(session.run())
-    if code:
-        raise typer.Exit(code)
+        },
+    )
+    return asyncio.run(session.run())
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from flowfabric.cli.references import load_app, load_task
+from flowfabric.cli.imports import load_app, load_task
 
 SHOP = """
 from flowfabric import App

@@ -1,0 +1,288 @@
+"""The options that commands share, and how a command runs and ends.
+
+A command names the option groups it takes; `command` adds their options to it. The global options
+(database, namespace, output form) may stand before the command as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import inspect
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from flowfabric.client import FlowFabric
+from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
+from flowfabric.config import Settings
+from flowfabric.core.errors import (
+    FlowFabricError,
+    InvalidInput,
+    NotFound,
+    ReadOnlyServer,
+    SchemaError,
+    SlotsLost,
+    Unavailable,
+)
+from flowfabric.core.execution import check_name
+from flowfabric.embedded import EmbeddedError
+from flowfabric.embedded import start as start_server
+
+EXIT_DOES_NOT_FIT = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_CONFLICT = 4
+EXIT_UNREACHABLE = 5
+EXIT_SLOTS_LOST = 6
+EXIT_INTERRUPTED = 130
+
+GLOBAL_OPTIONS = ("output", "namespace", "all_namespaces", "database_url")
+# The help of every command ends with these, in this order.
+_LAST = ("reason", "actor", *GLOBAL_OPTIONS)
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help=f"Database to use. Default: ${URL_VARIABLES[0]}, ${URL_VARIABLES[1]}, "
+        "flowfabric.toml.",
+        show_default=False,
+    ),
+]
+NamespaceName = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace to use. Default: $FLOWFABRIC_NAMESPACE, then 'default'.",
+        show_default=False,
+    ),
+]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Use all namespaces.", show_default=False)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Database:
+    """The database of a command."""
+
+    database_url: DatabaseUrl = None
+
+    @property
+    def url(self) -> str:
+        return resolve_database_url(self.database_url)
+
+    @property
+    def space(self) -> str | None:
+        """The namespace of a command; None is all of them."""
+        return Settings.from_environment().namespace
+
+    def client(self, *, pool_size: int = 1) -> FlowFabric:
+        # A wrong namespace is refused before a server is started.
+        space = self.space
+        return FlowFabric(self.url, namespace=space, pool_size=pool_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Namespace(Database):
+    """One namespace of a database."""
+
+    namespace: NamespaceName = None
+
+    @property
+    def space(self) -> str | None:
+        if self.namespace is None:
+            return super().space
+        check_name("namespace", self.namespace)
+        return self.namespace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Namespaces(Namespace):
+    """One or all namespaces of a database."""
+
+    all_namespaces: AllNamespaces = False
+
+    @property
+    def space(self) -> str | None:
+        if not self.all_namespaces:
+            return super().space
+        if self.namespace is not None:
+            raise typer.BadParameter("goes without --namespace", param_hint="--all-namespaces")
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actor:
+    """Who makes a change."""
+
+    actor: Annotated[
+        str | None,
+        typer.Option(
+            "--actor",
+            help="Who makes the change, recorded with it. Default: user@host.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def who(self) -> str:
+        return self.actor or _user_at_host()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change(Actor):
+    """Who makes a change, and why."""
+
+    reason: Annotated[
+        str | None,
+        typer.Option("--reason", "-r", help="Reason, recorded with the change."),
+    ] = None
+
+
+def _user_at_host() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"uid{os.getuid()}"  # a container without a name for it
+    return f"{user}@{socket.gethostname()}"[:200]
+
+
+def command(app: typer.Typer, name: str | None = None) -> Callable[[_Function], _Function]:
+    """Register a command, which may be a coroutine function and may return its exit code.
+
+    A parameter whose type is an option group stands for all options of the group.
+    """
+
+    def register(function: _Function) -> _Function:
+        app.command(name)(_runnable(function))
+        return function
+
+    return register
+
+
+def _runnable(function: Callable[..., Any]) -> Callable[..., None]:
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = [_keyword("context", typer.Context)]
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in groups:
+            options = get_type_hints(groups[name], include_extras=True)
+            parameters += [
+                _keyword(field.name, options[field.name], field.default)
+                for field in fields(groups[name])
+            ]
+        else:
+            parameters.append(_keyword(name, hints[name], parameter.default))
+    parameters.sort(key=lambda one: _LAST.index(one.name) if one.name in _LAST else -1)
+
+    @wraps(function)
+    def run(context: typer.Context, **given: Any) -> None:
+        _refuse_unused_global_options(context)
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        with failures_as_exit_codes():
+            code = function(**given)
+            if inspect.iscoroutine(code):
+                code = asyncio.run(code)
+        if code:
+            raise typer.Exit(code)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+def accept_global_options(context: typer.Context) -> None:
+    """Make the global options that stand before the command the defaults of the command's own."""
+    context.default_map = _defaults(context.command, _given(context.params))
+
+
+def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The global options before the command. An empty text counts: the command refuses it."""
+    values = ((name, parameters.get(name)) for name in GLOBAL_OPTIONS)
+    return {name: value for name, value in values if value is not None and value is not False}
+
+
+def _defaults(command: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults for a command, or for each command of a group."""
+    commands = getattr(command, "commands", None)
+    if commands is None:
+        return dict(given)
+    return {name: _defaults(each, given) for name, each in commands.items()}
+
+
+def _refuse_unused_global_options(context: typer.Context) -> None:
+    for name in _given(context.find_root().params):
+        if name not in context.params:
+            raise typer.BadParameter(
+                f"does not apply to `{context.command_path}`; leave it out",
+                param_hint=f"--{name.replace('_', '-')}",
+            )
+
+
+def resolve_database_url(option: str | None) -> str:
+    """The URL given as an option, by the environment or by the project's file, else the server of
+    this folder's project.
+
+    A project without a `.flowfabric/` folder gets a usage error, not a new server.
+    """
+    if url := option or Settings.from_environment().database_url:
+        return url
+    if (Path.cwd() / ".flowfabric").is_dir():
+        try:
+            return start_server(Path.cwd()).url
+        except EmbeddedError as error:
+            raise Unavailable(str(error)) from error
+    raise typer.BadParameter(
+        f"no database given. Pass it, or set {URL_VARIABLES[0]}, "
+        "for example to postgresql://user@localhost/app",
+        param_hint="--database-url",
+    )
+
+
+def exit_code(error: FlowFabricError) -> int:
+    """The exit code that stands for an error."""
+    if isinstance(error, InvalidInput):
+        return EXIT_USAGE
+    if isinstance(error, NotFound):
+        return EXIT_NOT_FOUND
+    if isinstance(error, Unavailable | ReadOnlyServer):
+        return EXIT_UNREACHABLE
+    if isinstance(error, SchemaError):
+        return EXIT_DOES_NOT_FIT
+    if isinstance(error, SlotsLost):
+        return EXIT_SLOTS_LOST
+    return EXIT_CONFLICT
+
+
+@contextmanager
+def failures_as_exit_codes() -> Iterator[None]:
+    """Turn errors into one line on stderr and an exit code."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from error
+    except FlowFabricError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(exit_code(error)) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -1,0 +1,281 @@
+"""Executions as text and as plain data: the list, the whole record, and why one does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from flowfabric.core.execution import AttemptInfo, Event, ExecutionInfo, ExecutionSummary
+from flowfabric.core.ids import PartitionedId
+from flowfabric.core.states import BlockingReason, PublicState
+from flowfabric.core.step import StepRecord
+from flowfabric.core.why import Why
+from flowfabric.drawing.picture import COLOURS
+from flowfabric.drawing.plain import body_facts, body_text, plain
+from flowfabric.drawing.table import Column, record, table
+from flowfabric.drawing.text import Cell, Screen, Styled, cell, printable
+from flowfabric.drawing.times import exact, relative, short, until
+
+EVENTS_SHOWN = 10
+ATTEMPTS_SHOWN = 5
+STEPS_SHOWN = 20
+
+_Record = TypeVar("_Record")
+
+
+def short_id(id: PartitionedId) -> str:
+    """What is enough to name an execution or a flow: the UUID alone in partition 0."""
+    return str(id) if id.partition_key else str(id.uuid)
+
+
+def state_cell(state: PublicState) -> Cell:
+    return cell(state, COLOURS.get(state))
+
+
+def summary_columns(
+    now: datetime, *, is_wide: bool, with_namespace: bool
+) -> list[Column[ExecutionSummary]]:
+    """The columns of a list of executions."""
+    return [
+        Column("ID", lambda one: str(one.id) if is_wide else short_id(one.id)),
+        Column("STATE", lambda one: state_cell(one.public_state), least=9),
+        Column(
+            "NAMESPACE",
+            lambda one: one.namespace,
+            least=6,
+            drop=2,
+            is_shown=is_wide or with_namespace,
+        ),
+        Column("TASK", lambda one: one.task, least=8, keeps_end=True),
+        Column("LANE", lambda one: one.lane, least=6, drop=4),
+        Column("TRY", lambda one: str(one.total_attempt_count), is_number=True, drop=3),
+        Column("AGE", lambda one: short(now - one.created_at), is_number=True),
+        Column("PRIORITY", lambda one: str(one.priority), is_number=True, is_shown=is_wide),
+        Column("RECLAIMS", lambda one: str(one.reclaim_count), is_number=True, is_shown=is_wide),
+        Column("CREATED", lambda one: exact(one.created_at), is_shown=is_wide),
+        Column("WORKER", lambda one: one.worker_instance_id or "-", is_shown=is_wide),
+        Column("WHY", lambda one: _in_short(one, now), least=10),
+    ]
+
+
+def _in_short(one: ExecutionSummary, now: datetime) -> Cell:
+    """Why an execution is in its state, in a few words."""
+    if one.is_crash_loop:
+        return Styled(f"crash loop, {one.reclaim_count} workers lost", "red")
+    if one.public_state.is_terminal:
+        return one.failure_reason or ""
+    words = ""
+    if one.blocking_reason is not BlockingReason.NONE:
+        # The state says that it waits; this says for what.
+        words = one.blocking_reason.removeprefix("waiting_").replace("_", " ")
+    elif one.public_state is PublicState.ACTIVE and one.worker_instance_id:
+        words = f"on {one.worker_instance_id}"
+    if one.delayed_until is not None and one.public_state is PublicState.DELAYED:
+        due = until(one.delayed_until, now, past="due")
+        words = f"{due}, {words}" if words else due
+    if one.failure_reason:
+        words = f"{words}: {one.failure_reason}" if words else one.failure_reason
+    return words
+
+
+def why_facts(why: Why) -> dict[str, Any]:
+    """A reason as plain data, with the other reasons below it."""
+    facts = {
+        "dimension": why.dimension,
+        "code": why.code,
+        "sentence": why.sentence,
+        "evidence": why.evidence,
+        "changes_at": why.changes_at,
+        "others": [why_facts(other) for other in why.others] or None,
+    }
+    return plain(facts)
+
+
+def why_lines(why: Why) -> list[str]:
+    """A reason as sentences, the most decisive one first."""
+    return [printable(why.sentence), *(f"  also: {printable(str(other))}" for other in why.others)]
+
+
+def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
+    """The columns of a list of attempts."""
+
+    def failure(one: AttemptInfo) -> str:
+        told = ": ".join(filter(None, (one.failure_class, one.failure_reason)))
+        return told or one.pause_cause or ""
+
+    return [
+        Column("#", lambda one: str(one.attempt_index), is_number=True),
+        Column("TYPE", lambda one: one.attempt_type),
+        Column("STATE", lambda one: one.lifecycle, least=10),
+        Column("STARTED", lambda one: exact(one.started_at), drop=2),
+        Column(
+            "TOOK",
+            lambda one: (
+                short((one.ended_at or now) - one.started_at) + ("" if one.ended_at else "…")
+            ),
+            is_number=True,
+        ),
+        Column("WORKER", lambda one: one.worker_instance_id or "-", least=8),
+        Column("FAILURE", failure, least=10),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Portrait:
+    """All about one execution. Payload, result and values of steps are shown only if asked for."""
+
+    info: ExecutionInfo
+    why: Why
+    attempts: Sequence[AttemptInfo]
+    steps: Sequence[StepRecord]
+    events: Sequence[Event]
+    with_payload: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """As plain data."""
+        facts = plain(self.info)
+        for name in ("payload", "result"):
+            facts.pop(name, None)
+            body = getattr(self.info, name)
+            facts |= body_facts(name, body, is_whole=self.with_payload)
+        facts["why"] = why_facts(self.why)
+        facts["attempts"] = list(map(plain, self.attempts))
+        if self.steps:
+            facts["steps"] = list(map(self._step_facts, self.steps))
+        facts["events"] = list(map(plain, self.events[-EVENTS_SHOWN:]))
+        return facts
+
+    def lines(self, now: datetime, screen: Screen) -> list[str]:
+        """As text."""
+        inner = screen.narrowed(2)
+        lines = [str(self.info.id), *record(self._told(now), screen, indent=2)]
+        for title, section in (
+            ("attempts", _last(self.attempts, ATTEMPTS_SHOWN, attempt_columns(now), inner)),
+            ("steps", _last(self.steps, STEPS_SHOWN, self._step_columns(now), inner)),
+            ("events", _last(self.events, EVENTS_SHOWN, _EVENT_COLUMNS, inner)),
+        ):
+            if section:
+                head, *rows = section
+                lines += ["", f"  {title}{head}", *(f"  {row}" for row in rows)]
+        return lines
+
+    def _told(self, now: datetime) -> Iterator[tuple[str, Cell | Sequence[Cell] | None]]:
+        info = self.info
+
+        def at(moment: datetime | None) -> str | None:
+            return None if moment is None else relative(moment, now)
+
+        crash_loop = [Styled("CRASH LOOP", "red")] if info.is_crash_loop else []
+        yield "state", [state_cell(info.public_state), *crash_loop]
+        for number, sentence in enumerate(why_lines(self.why)):
+            yield "why" if not number else "", sentence.strip()
+        yield "changes", at(self.why.changes_at)
+        yield "task", info.task
+        yield "lane", info.lane
+        yield "namespace", info.namespace
+        yield "priority", str(info.priority)
+        yield "needs", ", ".join(sorted(info.capabilities))
+        yield "created", at(info.created_at)
+        yield "creator", info.creator
+        if info.parent_id is not None:
+            yield "parent", f"{info.parent_id}{', ends with it' if info.ends_with_parent else ''}"
+        yield "children", str(info.child_count or "")
+        yield "version", info.task_version
+        yield "started", at(info.started_at)
+        yield "ended", at(info.terminal_at)
+        is_open = info.terminal_at is None
+        yield "delayed", at(info.delayed_until) if is_open else None
+        yield "deadline", at(info.deadline_at) if is_open else None
+        if info.lease_id is not None and info.lease_expires_at is not None:
+            yield "lease", f"{info.lease_id} epoch {info.epoch}"
+            yield "", f"held by {info.worker_instance_id} of {info.worker_id}"
+            yield "", f"until {at(info.lease_expires_at)}"
+        yield "times out", at(info.attempt_deadline_at) if is_open else None
+        yield "reclaim", at(info.reclaim_at) if is_open else None
+        yield "progress", _progress(info, now)
+        yield "attempts", _tally(info)
+        kind = " ".join(filter(None, (info.failure_class, info.failure_category)))
+        if info.failure_reason or kind:
+            yield "failure", ": ".join(filter(None, (kind, info.failure_reason)))
+        if info.cancelled_by or info.cancellation_reason:
+            reason = f": {info.cancellation_reason}" if info.cancellation_reason else ""
+            yield "cancelled", f"by {info.cancelled_by}{reason}"
+        yield "tags", " ".join(f"{key}={value}" for key, value in info.tags.items())
+        yield "trimmed", at(info.trim_at)
+        for name, body, encoding in (
+            ("payload", info.payload, info.payload_encoding),
+            ("result", info.result, info.result_encoding),
+        ):
+            if body is not None:
+                yield name, f"{len(body)} bytes{f' of {encoding}' if encoding else ''}"
+                if self.with_payload:
+                    yield from (("", line or " ") for line in body_text(body).splitlines())
+
+    def _step_facts(self, step: StepRecord) -> dict[str, Any]:
+        facts = plain(step)
+        facts.pop("value", None)
+        return facts | body_facts("value", step.value, is_whole=self.with_payload)
+
+    def _step_columns(self, now: datetime) -> list[Column[StepRecord]]:
+        def value(step: StepRecord) -> str:
+            if step.until_at is not None:
+                return f"until {relative(step.until_at, now)}"
+            if step.value is None:
+                return ""
+            return body_text(step.value) if self.with_payload else f"{len(step.value)} bytes"
+
+        return [
+            Column("#", lambda one: str(one.position), is_number=True),
+            Column(
+                "STEP",
+                lambda one: one.name + (f"#{one.occurrence}" if one.occurrence else ""),
+                least=10,
+            ),
+            Column("KIND", lambda one: one.kind),
+            Column("RECORDED", lambda one: exact(one.recorded_at), drop=2),
+            Column("ATTEMPT", lambda one: str(one.attempt_index), is_number=True, drop=1),
+            Column("VALUE", value, least=10),
+        ]
+
+
+_EVENT_COLUMNS: list[Column[Event]] = [
+    Column("#", lambda one: str(one.version), is_number=True),
+    Column("AT", lambda one: exact(one.occurred_at)),
+    Column("EVENT", lambda one: one.kind),
+    Column("BY", lambda one: one.actor or one.worker_instance_id or "-", least=8),
+    Column(
+        "DETAIL",
+        lambda one: " ".join(f"{key}={value}" for key, value in (one.detail or {}).items()),
+        least=10,
+    ),
+]
+
+
+def _last(
+    records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
+) -> list[str]:
+    """What follows the title, then a table of the last records; empty if there are none."""
+    if not records:
+        return []
+    head = f" (the last {number})" if len(records) > number else ""
+    return [head, *table(columns, records[-number:], screen)]
+
+
+def _progress(info: ExecutionInfo, now: datetime) -> str | None:
+    if info.progressed_at is None:
+        return None
+    percent = None if info.progress_percent is None else f"{info.progress_percent} %"
+    told = ", ".join(filter(None, (percent, info.progress_message)))
+    return f"{told} ({short(now - info.progressed_at)} ago)"
+
+
+def _tally(info: ExecutionInfo) -> str:
+    parts = [str(info.total_attempt_count)]
+    for number, word in ((info.retry_count, "retries"), (info.replay_count, "replays")):
+        if number:
+            parts.append(f"{word} {number}")
+    if info.reclaim_count:
+        parts.append(f"reclaims {info.reclaim_count} of {info.max_reclaims}")
+    return ", ".join(parts)

@@ -1,0 +1,57 @@
+"""Records as plain data and as JSON: the one form for commands and for HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+
+def plain(record: Any) -> dict[str, Any]:
+    """The facts of a record, or of a mapping, without those that are null."""
+    is_record = is_dataclass(record) and not isinstance(record, type)
+    facts: Mapping[str, Any] = asdict(record) if is_record else record
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def json_line(record: Any) -> str:
+    """One record on one line, without the facts that are null."""
+    return json.dumps(plain(record), default=_encoded)
+
+
+def body_facts(name: str, body: bytes | None, *, is_whole: bool) -> dict[str, Any]:
+    """The size of a stored body and, if `is_whole`, the body itself as text or base64."""
+    if body is None:
+        return {}
+    size = {f"{name}_bytes": len(body)}
+    if not is_whole:
+        return size
+    text, is_base64 = _decoded(body)
+    return {**size, f"{name}_base64" if is_base64 else name: text}
+
+
+def body_text(body: bytes) -> str:
+    """A stored body as text, or as base64 if it is not UTF-8."""
+    return _decoded(body)[0]
+
+
+def _decoded(body: bytes) -> tuple[str, bool]:
+    """A stored body as text, and whether that is base64."""
+    try:
+        return body.decode(), False
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), True
+
+
+def _encoded(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case set() | frozenset():
+            return sorted(value)
+    return str(value)

@@ -1,0 +1,108 @@
+"""Records as a table and as a list of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from flowfabric.drawing.text import Cell, Screen, Styled, cut, paint, text_of, text_width
+
+_GAP = "  "
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[_Record]):
+    """A column of a table, and the cell that a record has in it.
+
+    `least` is the width down to which a column may be cut; None forbids it. If that is not enough,
+    columns are left out, the one with the highest `drop` first. `keeps_end` cuts at the beginning.
+    """
+
+    title: str
+    cell: Callable[[_Record], Cell]
+    least: int | None = None
+    is_number: bool = False
+    drop: int = 0
+    keeps_end: bool = False
+    is_shown: bool = True
+
+
+def table(
+    columns: Sequence[Column[_Record]], records: Sequence[_Record], screen: Screen
+) -> list[str]:
+    """The lines of a table: cut, and at last with columns left out, to fit the screen."""
+    columns = [column for column in columns if column.is_shown]
+    rows = [[column.cell(one) for column in columns] for one in records]
+    texts = [[text_of(cell) for cell in row] for row in rows]
+    natural = [
+        max([len(column.title), *(text_width(row[index]) for row in texts)])
+        for index, column in enumerate(columns)
+    ]
+    width = screen.width
+    shown = list(range(len(columns)))
+    while width is not None and len(shown) > 1 and _least(columns, natural, shown) > width:
+        droppable = [index for index in shown if columns[index].drop]
+        if not droppable:
+            break
+        shown.remove(max(droppable, key=lambda index: columns[index].drop))
+    widths = {index: natural[index] for index in shown}
+    if width is not None:
+        _shrink(columns, widths, width)
+
+    def line(row: Sequence[str], cells: Sequence[Cell]) -> str:
+        parts = (_fit(row[index], widths[index], columns[index]) for index in shown)
+        painted = (
+            paint(cells[index], screen, part) for index, part in zip(shown, parts, strict=True)
+        )
+        return _GAP.join(painted).rstrip()
+
+    titles = [column.title for column in columns]
+    return [line(titles, titles), *map(line, texts, rows)]
+
+
+def record(
+    facts: Iterable[tuple[str, Cell | Sequence[Cell] | None]], screen: Screen, *, indent: int = 0
+) -> list[str]:
+    """The lines of one record: a title and its text each. A fact without a text is left out."""
+    known = [
+        (title, [cells] if isinstance(cells, str | Styled) else cells)
+        for title, cells in facts
+        if cells
+    ]
+    width = max((len(title) for title, _ in known), default=0)
+    lines = []
+    for title, cells in known:
+        text = _GAP.join(paint(cell, screen) for cell in cells)
+        lines.append(f"{' ' * indent}{title:<{width}}{_GAP}{text}".rstrip())
+    return lines
+
+
+def _least(columns: Sequence[Column[_Record]], natural: Sequence[int], shown: Sequence[int]) -> int:
+    least = (
+        natural[index]
+        if (column := columns[index]).least is None
+        else min(natural[index], column.least)
+        for index in shown
+    )
+    return sum(least) + len(_GAP) * (len(shown) - 1)
+
+
+def _shrink(columns: Sequence[Column[_Record]], widths: dict[int, int], width: int) -> None:
+    """Take from the widest column that may give, until the table fits or none may."""
+    while sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
+        giving = [
+            index
+            for index, present in widths.items()
+            if (least := columns[index].least) is not None and present > least
+        ]
+        if not giving:
+            return
+        widths[max(giving, key=lambda index: widths[index])] -= 1
+
+
+def _fit(text: str, width: int, column: Column[_Record]) -> str:
+    text = cut(text[::-1], width)[::-1] if column.keeps_end else cut(text, width)
+    blanks = " " * (width - text_width(text))
+    return blanks + text if column.is_number else text + blanks

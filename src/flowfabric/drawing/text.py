@@ -1,0 +1,83 @@
+"""Text for a terminal: its width, its colours, and what must not reach the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Where text is shown. The default is a file or a pipe: nothing is cut or coloured."""
+
+    width: int | None = None
+    has_colour: bool = False
+    is_ascii: bool = False
+
+    def narrowed(self, indent: int) -> Screen:
+        """The same screen without the columns of an indent."""
+        return self if self.width is None else replace(self, width=self.width - indent)
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """A text with a colour, where there are colours."""
+
+    text: str
+    colour: str
+
+
+Cell: TypeAlias = str | Styled
+
+
+def cell(text: str, colour: str | None) -> Cell:
+    """A text with its colour, if it has one."""
+    return Styled(text, colour) if colour else text
+
+
+def text_of(cell: Cell) -> str:
+    """The text of a cell without its colour, safe to print."""
+    return printable(cell.text if isinstance(cell, Styled) else cell)
+
+
+def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
+    """The text of a cell in its colour; `text` replaces the cell's own, for example a cut one."""
+    text = text_of(cell) if text is None else text
+    if not text or not screen.has_colour or not isinstance(cell, Styled):
+        return text
+    return f"\x1b[{_COLOURS[cell.colour]}m{text}\x1b[0m"
+
+
+def printable(text: str) -> str:
+    """Put a text on one line, and replace the characters that could steer the terminal."""
+    return "".join(
+        " " if ch in "\n\r\t" else "?" if unicodedata.category(ch) in ("Cc", "Cf", "Cs") else ch
+        for ch in text
+    )
+
+
+def text_width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(_char_width, text))
+
+
+def cut(text: str, width: int) -> str:
+    """The text, or as much of it as fits, with an ellipsis."""
+    if text_width(text) <= width:
+        return text
+    room, kept = width - 1, ""
+    for ch in text:
+        room -= _char_width(ch)
+        if room < 0:
+            break
+        kept += ch
+    return kept + "…"
+
+
+def _char_width(ch: str) -> int:
+    if unicodedata.combining(ch):
+        return 0
+    return 2 if unicodedata.east_asian_width(ch) in ("W", "F") else 1
