@@ -5,8 +5,8 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member would start without its input, or with another: cancel it before a worker takes
---          it, replay its upstream, then replay it.
+-- Remedy:  The member would start without its input, or with another: cancel it before a worker
+--          takes it, replay its upstream, then replay it.
 select 'F16' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s is satisfied by %s, which is %s%s', d.edge_id, d.upstream_id, u.public_state,
               case when d.kept_version is not null
