@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from itertools import count
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -24,6 +25,8 @@ LOGINS = {
     "operator": "flowfabric_operator",
     "stranger": None,
 }
+
+_numbers = count(1)
 
 Login: TypeAlias = Callable[[str], Awaitable["asyncpg.Connection[Any]"]]
 
@@ -72,8 +75,8 @@ async def keeper(login: Login) -> asyncpg.Connection[Any]:
 
 @pytest.fixture
 async def theirs(login: Login) -> Engine:
-    """The other tenant, at work as an application that is not bound."""
-    return Engine(await login("application"), namespace=THEIRS)
+    """Another tenant, at work as an application that is not bound."""
+    return Engine(await login("application"), namespace=f"{THEIRS}-{next(_numbers)}")
 
 
 @pytest.fixture

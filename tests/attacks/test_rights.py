@@ -111,7 +111,7 @@ async def test_the_app_role_erases_nothing(login, theirs):
     for call in (
         "select ff.trim_retention(0::smallint, p_retention => interval '0', "
         "p_event_floor => interval '0')",
-        f"select ff.set_lane('{THEIRS}', 'default', p_retention => interval '0')",
+        f"select ff.set_lane('{theirs.namespace}', 'default', p_retention => interval '0')",
         "select ff.expire_worker_leases(0::smallint, null, 'w')",
     ):
         with pytest.raises(asyncpg.PostgresError) as caught:
@@ -121,7 +121,9 @@ async def test_the_app_role_erases_nothing(login, theirs):
         await application.execute(f"select ff.{call}(0::smallint)")
     assert (
         await application.fetchval(
-            "select count(*) from ff.list_events(0::smallint, $1, $2)", THEIRS, done.id
+            "select count(*) from ff.list_events(0::smallint, $1, $2)",
+            theirs.namespace,
+            done.id,
         )
         == 3
     )

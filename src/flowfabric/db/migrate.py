@@ -388,7 +388,7 @@ async def migrate(
     source = source or package_source()
     steps, library = source.steps(), source.library()
     await _check_server(connection)
-    async with _alone(connection, report):
+    async with _own_path(connection), _alone(connection, report):
         before = await status(connection, source=source)
         if refusal := before.refusal():
             raise refusal
@@ -617,6 +617,19 @@ def _failure(
             f"{place}: {error}. Run as the role that owns schema ff, or may create it: {COMMAND}"
         )
     return MigrationFailed(f"{place}: {error}")
+
+
+@asynccontextmanager
+async def _own_path(connection: Connection) -> AsyncIterator[None]:
+    """Look for names in pg_catalog only: a function or an operator that somebody else put into the
+    owner's path would run as the owner."""
+    path = await connection.fetchval("select pg_catalog.current_setting('search_path')")
+    await connection.execute("select pg_catalog.set_config('search_path', '', false)")
+    try:
+        yield
+    finally:
+        if not connection.is_closed():
+            await connection.execute(_CHANGE_SETTING, "search_path", path)
 
 
 @asynccontextmanager

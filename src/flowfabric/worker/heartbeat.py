@@ -25,6 +25,8 @@ Lost = Callable[[list[Claimed]], None]
 # Beats come this often while a row was busy, so that it is not forgotten until its lease is over.
 _BUSY_SHARE = 15
 _REGULAR_SHARE = 3
+# How long a hint waits for others, so that a storm of them costs a few beats.
+HINT_SECONDS = 0.02
 
 
 class Renewer(Protocol):
@@ -75,7 +77,7 @@ class Heartbeat:
         # Written by the workers' loop, read by ours: each step on it is one operation of the
         # interpreter, so no lock is needed, and only this thread decides that a lease is lost.
         self._held: dict[int, _Held] = {}
-        self._told: set[str] = set()
+        self._names: set[str] = set()
         self._stopping = False
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,12 +116,14 @@ class Heartbeat:
         self._held.pop(id(claimed), None)
 
     def join(self, registration: Registration) -> None:
-        """Tell the registry that a worker is there, until it leaves."""
+        """Hear hints for this worker, and tell the registry that it is there, until it leaves."""
+        self._names.add(registration.worker_instance_id)
         if self._presence is not None:
             self._presence.join(registration)
             self._wake()
 
     def leave(self, worker_instance_id: str) -> None:
+        self._names.discard(worker_instance_id)
         if self._presence is not None:
             self._presence.leave(worker_instance_id)
             self._wake()
@@ -146,6 +150,8 @@ class Heartbeat:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
+                        # Hints that come together are answered by one beat, however many.
+                        await asyncio.sleep(HINT_SECONDS)
             if self._presence is not None:
                 await self._presence.end(session)
         finally:
@@ -165,20 +171,9 @@ class Heartbeat:
             WORKER_LOGGER.warning("cannot listen for leases that are taken away: %s", error)
 
     def _heard(self, payload: str | None) -> None:
-        """A lease was taken away: `instance partition execution lease`. None: look for yourself."""
-        if payload is None:
-            self._woken.set()
-            return
-        if not self._told:
-            # Hints that came together are looked up together: a flow may take a thousand away.
-            asyncio.get_running_loop().call_soon(self._look_again)
-        self._told.add(payload.partition(" ")[2])
-
-    def _look_again(self) -> None:
-        """Ask the database at once about a lease of ours that a hint named: a hint proves nothing,
-        and anybody who may connect can send one."""
-        told, self._told = self._told, set()
-        if any(_name(one.claimed) in told for one in list(self._held.values())):
+        """A lease of the named worker was taken away; None: hints may have been missed. Ask the
+        database at once: a hint proves nothing, and anybody who may connect can send one."""
+        if payload is None or payload in self._names:
             self._woken.set()
 
     async def _beat(self, session: BeatSession) -> bool:
@@ -228,8 +223,3 @@ class Heartbeat:
             except Exception as error:
                 # The loop of its worker may have ended.
                 WORKER_LOGGER.warning("nobody heard that leases are lost: %s", error)
-
-
-def _name(claimed: Claimed) -> str:
-    """What a hint calls a lease."""
-    return f"{claimed.partition_key} {claimed.execution_id} {claimed.lease_id}"

@@ -193,7 +193,7 @@ async def test_the_holder_is_told_by_a_hint(db, engine, make):
     await engine.cancel(execution.id)
     async with asyncio.timeout(5):
         told = await heard.get()
-    assert told == f"{worker} 0 {execution.id} {execution.lease.lease_id}"
+    assert told == worker
 
 
 async def test_a_failure_of_an_earlier_attempt_stays_readable(engine, make):

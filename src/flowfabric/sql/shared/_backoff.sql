@@ -18,7 +18,8 @@ begin
       case when v_initial <= 0 then 0
            when ln(v_initial) + p_retry_count * ln(greatest(v_factor, 1e-9)) >= ln(greatest(v_max, 1))
              then v_max
-           else least(v_initial * power(v_factor, p_retry_count), v_max) end
+           when ln(v_initial) + p_retry_count * ln(greatest(v_factor, 1e-9)) < ln(0.001) then 0
+           else least(v_initial * power(greatest(v_factor, 1e-9), p_retry_count), v_max) end
     else 1000
   end;
   if coalesce((p_backoff ->> 'jitter')::boolean, false) then

@@ -17,7 +17,7 @@ declare
 begin
   if p_cursor is null or octet_length(p_cursor) > 65536 or cardinality(v_parts) <> 11
      or p_cursor !~ ('^ff1:[0-9]{1,5}:[0-9a-f]{1,16}:[0-9A-F]{8}:[0-9]{1,18}:[0-9a-f,]*'
-                     || ':[0-9]{1,18}:[0-9]{1,18}:[0-9a-f-]{0,36}:[0-9]{0,18}:[0-9a-f]{8}$')
+                     || ':[0-9]{1,18}:[0-9]{1,18}:[0-9a-f]{0,16}:[0-9]{0,18}:[0-9a-f]{8}$')
      or right(p_cursor, 8) <> left(
           encode(sha256(convert_to(left(p_cursor, -9), 'UTF8')), 'hex'), 8) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -51,7 +51,7 @@ begin
       and not exists (
         select from ff.event e
         where e.partition_key = p_partition_key and e.xid = v_last
-          and e.event_id = v_parts[7]::bigint and e.execution_id = v_parts[9]::uuid
+          and e.event_id = v_parts[7]::bigint and ff._hash_of(e.execution_id) = v_parts[9]
           and e.occurred_at = v_at)
       then 'history_lost' end;
   if v_reason is not null then

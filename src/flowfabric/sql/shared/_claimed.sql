@@ -1,6 +1,11 @@
 -- The answer of an earlier claim, given again: what of it the caller still holds.
 drop function if exists ff._claimed;
-create function ff._claimed(p_partition_key smallint, p_execution_ids uuid[], p_claim_id uuid)
+create function ff._claimed(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[],
+  p_claim_id      uuid
+)
 returns table (
   execution_id        uuid,
   namespace           text,
@@ -45,6 +50,7 @@ begin
     select x.* from ff.execution x
     where x.partition_key = p_partition_key and x.execution_id = i.execution_id
       and x.lease_id = p_claim_id and x.ownership = 'leased'
+      and case when p_namespace is null then true else x.namespace = p_namespace end
     offset 0) e
   cross join lateral (
     select x.lane, x.task from ff.route x where x.route_id = e.route_id offset 0) r

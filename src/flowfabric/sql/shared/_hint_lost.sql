@@ -1,5 +1,5 @@
--- Tell the holders of leases that were just taken away, so that they stop at once. The caller has
--- ended the leases; the hint names each as it was.
+-- Tell the holders of leases that were just taken away, so that they look at once. The caller has
+-- ended the leases. A hint names the worker and nothing else: anybody who may connect can listen.
 drop function if exists ff._hint_lost;
 create function ff._hint_lost(p_partition_key smallint, p_execution_ids uuid[])
 returns void
@@ -13,13 +13,15 @@ set jit = off
 as $$
 begin
   if p_execution_ids is not null then
-    perform pg_notify('ff_lost', concat_ws(' ', e.last_worker_instance_id, p_partition_key,
-                                           u.execution_id, e.last_lease_id))
-    from unnest(p_execution_ids) u(execution_id)
-    cross join lateral (
-      select x.last_worker_instance_id, x.last_lease_id from ff.execution x
-      where x.partition_key = p_partition_key and x.execution_id = u.execution_id
-      offset 0) e;
+    perform pg_notify('ff_lost', w.worker_instance_id)
+    from (
+      select distinct e.last_worker_instance_id as worker_instance_id
+      from unnest(p_execution_ids) u(execution_id)
+      cross join lateral (
+        select x.last_worker_instance_id from ff.execution x
+        where x.partition_key = p_partition_key and x.execution_id = u.execution_id
+        offset 0) e) w
+    where w.worker_instance_id is not null;
   end if;
 end;
 $$;

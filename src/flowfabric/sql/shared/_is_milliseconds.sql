@@ -1,4 +1,4 @@
--- Whether a JSON value is a duration we can store: up to a hundred years.
+-- Whether a JSON value is a duration we can store: nothing, or a microsecond up to a hundred years.
 drop function if exists ff._is_milliseconds;
 create function ff._is_milliseconds(p_value jsonb, p_least numeric default 1)
 returns boolean
@@ -9,6 +9,7 @@ begin
   if jsonb_typeof(p_value) is distinct from 'number' then
     return false;
   end if;
-  return p_value::text::numeric between p_least and 3153600000000;
+  return p_value::text::numeric between p_least and 3153600000000
+    and (p_value::text::numeric = 0 or p_value::text::numeric >= 0.001);
 end;
 $$;

@@ -41,6 +41,7 @@ begin
   if p_wait then
     perform 1 from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
+      and case when p_namespace is null then true else e.namespace = p_namespace end
     for no key update;
   end if;
   v_now := ff.now();

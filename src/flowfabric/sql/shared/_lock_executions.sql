@@ -1,7 +1,9 @@
 -- Lock several executions at once, waiting up to 2 s for each, in ascending order of their ids: the
--- one order in which anybody waits for more than one. Those that are not there are passed over.
+-- one order in which anybody waits for more than one. Those that are not there, or are of another
+-- namespace, are passed over.
 drop function if exists ff._lock_executions;
-create function ff._lock_executions(p_partition_key smallint, p_execution_ids uuid[])
+create function ff._lock_executions(
+  p_partition_key smallint, p_namespace text, p_execution_ids uuid[])
 returns void
 language plpgsql
 set lock_timeout = '2s'
@@ -18,6 +20,7 @@ begin
   cross join lateral (
     select e.execution_id from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = a.id
+      and case when p_namespace is null then true else e.namespace = p_namespace end
     for no key update
   ) l;
 end;

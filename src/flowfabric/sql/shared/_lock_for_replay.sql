@@ -33,7 +33,7 @@ begin
     where f.partition_key = p_partition_key and f.flow_id = v_flow_id
     for share;
     perform ff._lock_executions(
-      p_partition_key, ff._reopened_by(p_partition_key, p_execution_id));
+      p_partition_key, p_namespace, ff._reopened_by(p_partition_key, p_execution_id));
   end if;
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   if v_row.phase = 'terminal' and v_row.flow_id is distinct from v_flow_id then

@@ -107,6 +107,11 @@ begin
     delete from ff.event v
     using old o
     where v.partition_key = o.pk and v.execution_id = o.execution_id
+      -- that a flow was cancelled goes with the flow, also if an execution had its id
+      and case when v.kind <> 'flow_cancel_requested' then true else not exists (
+            select from ff.flow f
+            where f.partition_key = v.partition_key and f.flow_id = v.execution_id
+            offset 0) end
     returning v.xid
   )
   select (select max(v.xid) from events v),

@@ -2,6 +2,7 @@
 --
 -- ff1 : partition : system : timeline : last xid : unfinished below it : anchor id : time : execution
 --     : trimmed so far : checksum
+-- The execution of the anchor is written as a hash: it may belong to somebody else.
 -- Unfinished transactions are written as distances from the last xid, so that hundreds stay short.
 -- A text that was cut or changed on its way would be another position: the checksum tells.
 drop function if exists ff._write_cursor;
@@ -11,7 +12,7 @@ create function ff._write_cursor(
   p_snapshot      pg_snapshot,
   p_anchor_id     bigint,
   p_anchor_at     timestamptz,
-  p_anchor_of     uuid,
+  p_anchor_of     text,
   p_trimmed       text
 )
 returns text
@@ -38,7 +39,7 @@ begin
     ), ''),
     coalesce(p_anchor_id, 0),
     coalesce((extract(epoch from p_anchor_at) * 1000000)::bigint, 0),
-    coalesce(p_anchor_of::text, ''),
+    coalesce(p_anchor_of, ''),
     coalesce(p_trimmed, ''));
   return v_body || ':' || left(encode(sha256(convert_to(v_body, 'UTF8')), 'hex'), 8);
 end;

@@ -51,6 +51,6 @@ begin
     limit 1;
   end if;
   return ff._write_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
-                          v_last.occurred_at, v_last.execution_id, v_trimmed);
+                          v_last.occurred_at, ff._hash_of(v_last.execution_id), v_trimmed);
 end;
 $$;

@@ -165,13 +165,14 @@ begin
   next_cursor := case
     when v_anchor.xid is not null then
       ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
-                       v_anchor.occurred_at, v_anchor.execution_id, v_parts[10])
+                       v_anchor.occurred_at, ff._hash_of(v_anchor.execution_id),
+                       v_parts[10])
     when exists (
         select from unnest(v_unfinished) u(xid)
         where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
       ff._write_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
                        timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
-                       nullif(v_parts[9], '')::uuid, v_parts[10])
+                       v_parts[9], v_parts[10])
     else p_cursor end;
   has_more := v_cut is not null and exists (
     select from ff.event e

@@ -72,6 +72,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  v_namespace  constant text := coalesce(p_namespace, '');
   v_now        timestamptz;
   v_slot_claim uuid;
   v_slot_ids   uuid[];
@@ -99,9 +100,11 @@ begin
 
   select s.claim_id, s.execution_ids into v_slot_claim, v_slot_ids
   from ff.claim_slot s
-  where s.partition_key = p_partition_key and s.worker_instance_id = p_worker_instance_id;
+  where s.partition_key = p_partition_key and s.namespace = v_namespace
+    and s.worker_instance_id = p_worker_instance_id;
   if v_slot_claim = p_claim_id then
-    return query select * from ff._claimed(p_partition_key, v_slot_ids, p_claim_id);
+    return query select * from ff._claimed(
+      p_partition_key, p_namespace, v_slot_ids, p_claim_id);
     return;
   end if;
 
@@ -205,9 +208,10 @@ begin
     -- Nothing there, unless the original of this call has taken it since the slot was read.
     return query
     select c.* from ff.claim_slot s
-    cross join lateral ff._claimed(p_partition_key, s.execution_ids, p_claim_id) c
-    where s.partition_key = p_partition_key and s.worker_instance_id = p_worker_instance_id
-      and s.claim_id = p_claim_id;
+    cross join lateral ff._claimed(
+      p_partition_key, p_namespace, s.execution_ids, p_claim_id) c
+    where s.partition_key = p_partition_key and s.namespace = v_namespace
+      and s.worker_instance_id = p_worker_instance_id and s.claim_id = p_claim_id;
     return;
   end if;
   if cardinality(v_picked) > 0 then
@@ -225,9 +229,9 @@ begin
   -- and is then sent back to read the original's answer. So it is written, too, when all that waits
   -- is locked: it may be the original that holds it, and only one of the two may count.
   insert into ff.claim_slot as s (
-    partition_key, worker_instance_id, claim_id, claimed_at, execution_ids)
-  values (p_partition_key, p_worker_instance_id, p_claim_id, v_now, v_picked)
-  on conflict (partition_key, worker_instance_id) do update
+    partition_key, namespace, worker_instance_id, claim_id, claimed_at, execution_ids)
+  values (p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now, v_picked)
+  on conflict (partition_key, namespace, worker_instance_id) do update
     set claim_id = excluded.claim_id,
         claimed_at = excluded.claimed_at,
         execution_ids = excluded.execution_ids

@@ -362,13 +362,15 @@ begin
            else 'capabilities_missing' end,
       jsonb_strip_nulls(jsonb_build_object(
         'task', v_route.task, 'lane', v_route.lane, 'namespace', v_row.namespace,
-        'live_workers', v_live.alive,
+        'live_workers', case when p_namespace is null then v_live.alive else v_live.ours end,
         'needs', case when v_live.serving > 0 then v_route.capabilities end,
         'nearest', v_live.nearest, 'missing', v_live.missing,
-        'namespaces', case when v_live.alive > 0 and v_live.ours = 0 then v_live.elsewhere end,
+        'namespaces', case when p_namespace is null and v_live.alive > 0 and v_live.ours = 0
+                           then v_live.elsewhere end,
         'lanes', case when v_live.knowing > 0 and v_live.serving = 0 then v_live.lanes end,
         'last_heard_at', case when v_live.alive = 0 then (
-          select max(x.heartbeat_at) from ff.worker x) end)),
+          select max(x.heartbeat_at) from ff.worker x
+          where p_namespace is null or x.namespace in ('', p_namespace)) end)),
       null::timestamptz;
   end if;
 
@@ -395,7 +397,7 @@ begin
       -- Whoever is before it in its lane, of any task; at most 200 routes and 1 001 rows are read.
       v_routes := array(
         select r.route_id from ff.route r
-        where r.lane = v_route.lane
+        where r.namespace = v_route.namespace and r.lane = v_route.lane
         order by r.route_id <> v_row.route_id
         limit 201);
       select count(*) into v_ahead

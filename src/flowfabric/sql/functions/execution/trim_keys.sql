@@ -63,13 +63,14 @@ begin
   -- Nobody repeats a claim after a day.
   delete from ff.claim_slot s
   using (
-    select x.partition_key as pk, x.worker_instance_id
+    select x.partition_key as pk, x.namespace, x.worker_instance_id
     from ff.claim_slot x
     where x.partition_key = p_partition_key and x.claimed_at <= v_now - interval '1 day'
     limit p_limit
     for update skip locked
   ) o
-  where s.partition_key = o.pk and s.worker_instance_id = o.worker_instance_id;
+  where s.partition_key = o.pk and s.namespace = o.namespace
+    and s.worker_instance_id = o.worker_instance_id;
 
   due_in := (
     select k.expires_at - v_now from ff.idempotency_key k

@@ -65,7 +65,8 @@ begin
       'field', 'k', 'problem', 'must be from 1 to the number of different executions'));
   end if;
 
-  perform ff._lock_executions(p_partition_key, array_append(v_targets, p_execution_id));
+  perform ff._lock_executions(
+    p_partition_key, p_namespace, array_append(v_targets, p_execution_id));
   v_now := ff.now();
   select (array_agg(u.id order by u.id) filter (where e.execution_id is null))[1],
          array_agg(u.id order by u.id) filter (where e.phase <> 'terminal'),

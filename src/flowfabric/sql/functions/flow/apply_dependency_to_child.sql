@@ -52,7 +52,8 @@ declare
   v_is_pending boolean := false;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._lock_executions(p_partition_key, array[p_upstream_id, p_downstream_id]);
+  perform ff._lock_executions(
+    p_partition_key, p_namespace, array[p_upstream_id, p_downstream_id]);
   v_now := ff.now();
   select g.* into v_edge
   from ff.edge g

@@ -107,7 +107,8 @@ begin
     if v_flow.cancelled_at is not null then
       select greatest(max(v.version), 1) + 1 into v_version
       from ff.event v
-      where v.partition_key = p_partition_key and v.execution_id = p_flow_id;
+      where v.partition_key = p_partition_key and v.execution_id = p_flow_id
+        and v.kind = 'flow_cancel_requested';
     end if;
     update ff.flow f set
       cancelled_at = v_now,

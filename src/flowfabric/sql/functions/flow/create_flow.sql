@@ -40,6 +40,11 @@ begin
       then array['partition_key', 'there is no such partition']
     when p_namespace is null then array['namespace', 'must not be null']
     when ff._is_no_id(p_flow_id) then array['flow_id', 'must be a uuid other than the nil uuid']
+    when exists (
+        select from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = p_flow_id
+        offset 0)
+      then array['flow_id', 'is taken: make a new one']
     when p_flow_kind is null or octet_length(p_flow_kind) not between 1 and 256
       then array['flow_kind', 'must be text of 1 to 256 bytes']
     when ff._tags_problem(p_tags) is not null then array['tags', ff._tags_problem(p_tags)]

@@ -69,7 +69,8 @@ begin
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
   if v_row.ownership = 'leased' and v_row.lease_id = p_claim_id then
-    return query select * from ff._claimed(p_partition_key, array[p_execution_id], p_claim_id);
+    return query select * from ff._claimed(
+      p_partition_key, p_namespace, array[p_execution_id], p_claim_id);
     return;
   end if;
 

@@ -30,12 +30,14 @@ create table ff.worker_event (
   primary key (worker_event_id)
 );
 
--- The last claim of each worker process, so that a repeated claim returns the same executions.
+-- The last claim of each worker process, so that a repeated claim returns the same executions. A
+-- worker is known by its name in its namespace; an empty namespace is a worker for all of them.
 create table ff.claim_slot (
   partition_key      smallint    not null,
+  namespace          text        not null,
   worker_instance_id text        not null,
   claim_id           uuid        not null,
   claimed_at         timestamptz not null,
   execution_ids      uuid[]      not null,
-  primary key (partition_key, worker_instance_id)
+  primary key (partition_key, namespace, worker_instance_id)
 ) with (fillfactor = 50);
