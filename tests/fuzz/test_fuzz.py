@@ -282,6 +282,8 @@ async def stage(db, engine, make) -> Stage:
         "p_lane": "'default'",
         "p_flow_kind": "'chain'",
         "p_policy": "'any_of'",
+        "p_login": "'pg_monitor'",
+        "p_alones": "'{true}'",
         "p_on_satisfied": "'let_run'",
         "p_reason": "'why'",
         "p_blocking_reason": "'waiting_for_quota'",
@@ -332,6 +334,7 @@ async def stage(db, engine, make) -> Stage:
         "list_executions": {"p_cursor": "null", "p_states": "'{active}'"},
         "count_executions": {"p_cursor": "null", "p_states": "'{active}'"},
         "read_events": {"p_execution_ids": "null", "p_kinds": "'{claimed}'"},
+        "list_events": {"p_version": "1"},
         "register_routes": {
             "p_namespaces": "'{test}'", "p_capabilities": "'{gpu}'",
         },

@@ -135,7 +135,7 @@ def test_a_url_that_is_none_is_a_usage_error(run):
 
 def test_an_edited_step_exits_with_1(run, url, sample):
     run("migrate", "--database-url", url)
-    sample.write("schema/0002_weight", "alter table ff.parcel add column mass integer;\n")
+    sample.write("schema/0002_weight.sql", "alter table ff.parcel add column mass integer;\n")
 
     result = run("migrate", "--database-url", url)
 

@@ -254,7 +254,7 @@ async def test_a_failing_step_is_rolled_back_and_named_with_its_line(connection,
         "schema/0002_weight.sql", "create table ff.half (id integer);\n\nselect nonsense;\n"
     )
 
-    with pytest.raises(MigrationFailed, match=r"schema/0002_weight, line 3: .*nonsense"):
+    with pytest.raises(MigrationFailed, match=r"schema/0002_weight\.sql, line 3: .*nonsense"):
         await schema.migrate(connection, source=sample.source())
 
     assert await connection.fetchval("select to_regclass('ff.half') is null")

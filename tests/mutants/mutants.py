@@ -194,14 +194,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "shared/_pick_candidates.sql",
         "tests/sql/execution/test_claim_executions.py::"
         "test_an_execution_that_lost_its_lease_too_often_fails",
-        ("e.reclaim_count >= e.max_reclaims as is_over", "false as is_over"),
+        ("e.reclaim_count - e.company_count >= e.max_reclaims", "false"),
     ),
     _mutant(
         "reclaims follow one another without a wait",
         "shared/_expire_leases.sql",
         "tests/sql/lease/test_expire_leases.py::"
         "test_from_the_third_loss_on_a_row_waits_longer_each_time",
-        ("when x.reclaim_count >= 2", "when x.reclaim_count >= 2000000"),
+        ("case when b.crash_count >= 3 and", "case when b.crash_count >= 3000000 and"),
     ),
     _mutant(
         "leases are marked expired without a lock",
@@ -468,7 +468,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an attempt is timed out after its parent ended it",
-        "functions/execution/expire_executions.sql",
+        "shared/_settle_late.sql",
         "tests/model/test_found.py::"
         "test_an_attempt_out_of_time_is_not_settled_after_its_parent_ended_it",
         ("      where x.phase = 'active');", "      where true);"),

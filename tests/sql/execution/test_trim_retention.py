@@ -395,9 +395,11 @@ async def test_the_children_of_a_child_go_when_that_has_ended(clock, engine, mak
     assert await ids(engine) == {parent.id, kid}
 
 
-async def test_a_child_without_a_parent_any_more_goes(clock, engine, make):
-    kid = (await engine.submit(parent=new_id())).id
+async def test_a_child_without_a_parent_any_more_goes(db, clock, engine, make):
+    parent = await make.execution("completed")
+    kid = (await engine.submit(parent=parent.id)).id
     await engine.complete(await engine.take(kid))
+    await db.forget(parent.id)
     await clock.advance(MONTH)
     assert await trim_all(engine) == 1
 

@@ -46,7 +46,7 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_alones)], p_wait);
-  if array_position(p_alones, null) is not null then
+  if array_ndims(p_alones) > 1 or array_position(p_alones, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'alones', 'problem', 'say true or false for every execution'));
   end if;
