@@ -36,7 +36,7 @@ T = TypeVar("T")
 # Giving back what runs, and leaving the database, come on top of the drain.
 KILL_SECONDS = DRAIN.total_seconds() + 10.0
 # As long a worker that was told twice may take to give back what runs.
-HURRIED_SECONDS = 3.0
+HURRIED_SECONDS = 8.0
 RESTART_SECONDS = 1.0
 _LABEL = 10
 _CHILD = "from flowfabric.cli.dev.child import main; main()"
