@@ -193,8 +193,7 @@ async def test_a_suspect_without_a_free_slot_is_put_off(app, db, clock, monkeypa
 
     async def wait() -> None:
         began.set()
-        while not go.is_set():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(go.wait, 30)
 
     def block() -> None:
         began.set()
