@@ -151,6 +151,21 @@ async def test_one_id_at_once(db, engine, ending):
     assert await engine.kinds(item.id) == ["submitted"]
 
 
+async def test_a_key_that_is_not_remembered_holds_nobody_up(db, engine):
+    await engine.register()
+    first, second = await engines(db, 2)
+    async with open_transaction(first):
+        assert (await first.submit(keyed("order-7", window=timedelta(0)))).word == "created"
+        assert (await second.submit(keyed("order-7"))).word == "created"
+
+
+async def test_a_key_that_an_earlier_item_takes_is_taken_for_those_that_do_not_keep_it(engine):
+    await engine.register()
+    items = [keyed("order-7"), keyed("order-7", window=timedelta(0))]
+    first, second = await engine.submit_many(items)
+    assert (first.word, second.word, second.id) == ("created", "duplicate", first.id)
+
+
 async def test_a_crowd_submits_the_same_ids(db, engine):
     route = await engine.register()
     items = [Item(id=new_id(), route=route, payload=b"x" * 300) for _ in range(200)]

@@ -797,6 +797,10 @@ class Model(Flows):
             self.grants.pop(e.execution_id, None)
             self._lease(e, worker, claim_id, ttl)
             e.lease_start = "waiting" if reports_starts else "unreported"
+            if reports_starts and e.crash_count and e.attempt_deadline_at is not None:
+                # Its time runs from its start on.
+                e.attempt_time_left = e.attempt_deadline_at - self._at(e)
+                e.attempt_deadline_at = None
         if candidates:
             self.slots[worker.instance] = (claim_id, [e.execution_id for e in leases])
         return [self._leased(e) for e in leases]
@@ -1050,6 +1054,9 @@ class Model(Flows):
             e, answer = self._judge_item(namespace, fence, None, is_second)
             if e is not None:
                 e.lease_start = "alone" if alone else "beside"
+                if e.attempt_time_left is not None:
+                    e.attempt_deadline_at = self._at(e) + e.attempt_time_left
+                    e.attempt_time_left = None
                 e.mutated_at = max(self.now, e.mutated_at)
                 self.touched.add(e.execution_id)
                 answer = Answer("started")
@@ -1213,7 +1220,7 @@ class Model(Flows):
         e.attempt_state = AttemptState.PENDING_RETRY_ATTEMPT
         e.retry_count += 1
         e.attempt_ended_at, e.attempt_ended_as = at, AttemptLifecycle.ENDED_FAILURE
-        e.attempt_deadline_at = None
+        e.attempt_deadline_at = e.attempt_time_left = None
         e.failure_class, e.failure_category, e.failure_reason, e.failure_detail = failure
         self._move(
             number, e, cause, EventKind.RETRY_SCHEDULED, lease_id=lease_id, instance=instance
@@ -1231,9 +1238,6 @@ class Model(Flows):
         """The holder lets go: the same attempt goes on later, with the time it had left."""
         at = self._at(e)
         lease_id, instance = e.lease_id, e.worker_instance_id
-        if end != "release" and e.lease_start != "waiting":
-            # It came to this by itself: no suspect any more.
-            e.crash_count = e.lone_crash_count = 0
         self._drop_lease(e, end, until)
         self._wait(e, until, BlockingReason.WAITING_FOR_DELAY)
         e.attempt_state = AttemptState.ATTEMPT_INTERRUPTED
@@ -1493,7 +1497,7 @@ class Model(Flows):
         e.blocking_reason = BlockingReason.WAITING_FOR_WORKER
         e.attempt_state = AttemptState.ATTEMPT_INTERRUPTED
         e.attempt_paused_at, e.attempt_pause_cause = at, "lease_revoked"
-        e.attempt_deadline_at = None
+        e.attempt_deadline_at = e.attempt_time_left = None
         e.epoch += 1
         self._move(
             "T20", e, "revoke_lease", EventKind.LEASE_REVOKED, lease_id=lease_id, instance=held_by,

@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from flowfabric import Fixed, InvalidInput, Retry
+from flowfabric.core.errors import ConnectionLost
 from flowfabric.core.execution import Claimed
 from worker.apps import working
 from worker.waiting import eventually
@@ -138,6 +139,29 @@ async def test_a_busy_program_that_is_interrupted_leaves_no_lease_behind(db):
     found = dict(map(tuple, rows))
     assert found.keys() == {"completed", "waiting"}
     assert sum(found.values()) == 602
+
+
+async def test_a_claim_whose_answer_was_lost_is_given_back_when_the_worker_stops(app, monkeypatch):
+    @app.task
+    async def work() -> None: ...
+
+    worker = await app.worker()
+    client = await app.client()
+    claim, cut = client.executions.claim, asyncio.Event()
+
+    async def claim_and_cut(**arguments):
+        answer = await claim(**arguments)
+        if answer and not cut.is_set():
+            cut.set()
+            worker.stop()
+            raise ConnectionLost("cut")
+        return answer
+
+    monkeypatch.setattr(client.executions, "claim", claim_and_cut)
+    run = await work.submit()
+    await asyncio.wait_for(worker.run(), 20)
+    assert cut.is_set()
+    assert await run.state() == "waiting"
 
 
 async def test_something_cancelled_inside_a_handler_is_a_failure_like_any_other(app):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from datetime import timedelta
 
 import psycopg
 import pytest
 
-from flowfabric import Context, Retry
+from flowfabric import App, Context, Retry, gather
 from flowfabric.core.policy import Fixed
+from flowfabric.worker import suspects as suspects_module
 from flowfabric.worker import worker as worker_module
 from support.factories import TTL, Engine
 from worker.apps import working
@@ -149,6 +152,202 @@ async def test_a_worker_that_stops_gives_a_waiting_suspect_back(app, db, clock):
     assert await other.state() == "completed"
     assert await suspect.state() == "waiting"
     assert await db.fetchval("select max(crash_count) from ff.execution") == 2
+
+
+async def test_the_end_of_the_loop_gives_a_waiting_suspect_back(app, db, clock):
+    """All tasks of the loop are cancelled at once, as at the end of `asyncio.run`."""
+
+    def tasks_of(app: App):
+        @app.task(name="work")
+        async def work() -> None: ...
+
+        @app.task(name="long")
+        async def long() -> None:
+            await asyncio.sleep(60)
+
+        return work, long
+
+    work, long = tasks_of(app)
+    suspect = await work.submit()
+    await crash(db, clock, 2)
+    other = await long.submit()
+
+    async def main() -> asyncio.Task[None]:
+        program = App(database_url=db.url)
+        tasks_of(program)
+        worker = await program.worker()
+        running = asyncio.create_task(worker.run())
+        await eventually(lambda: len(worker.held) == 2 and len(worker.handlers) == 1)
+        return running
+
+    await asyncio.to_thread(asyncio.run, main())
+    assert (await other.state(), await suspect.state()) == ("waiting", "waiting")
+
+
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_a_suspect_without_a_free_slot_is_put_off(app, db, clock, monkeypatch, caplog, kind):
+    monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(worker_module, "PUT_OFF", timedelta(milliseconds=1))
+    monkeypatch.setattr(suspects_module, "MOST_PUT_OFFS", 0)
+    go, began, started = threading.Event(), threading.Event(), []
+
+    async def wait() -> None:
+        began.set()
+        await asyncio.to_thread(go.wait, 30)
+
+    def block() -> None:
+        began.set()
+        go.wait(30)
+
+    endless = app.task(wait if kind == "async" else block, name="endless")
+
+    @app.task
+    async def work() -> None:
+        started.append(go.is_set())
+
+    suspect = await work.submit()
+    await crash(db, clock, 2)
+    other = await endless.using(priority=1000).submit()
+    async with working(app, concurrency=1) as worker:
+        await eventually(began.is_set)
+        worker._mean_seconds = 0.05  # as after a few quick ones: it claims ahead
+        worker.look()
+        await eventually(lambda: sum("is put off" in line for line in caplog.messages) >= 2)
+        go.set()
+        await asyncio.gather(suspect.result(timeout=20), other.result(timeout=20))
+    assert started == [True]
+
+
+async def test_a_suspect_that_does_not_stop_costs_a_slot_and_not_its_worker(
+    app, db, clock, monkeypatch
+):
+    monkeypatch.setattr(worker_module, "UNWIND_SECONDS", 0.1)
+    over, began = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def stubborn() -> None:
+        began.set()
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    @app.task
+    async def work() -> str:
+        return "done"
+
+    suspect = await stubborn.submit()
+    await crash(db, clock, 2)
+    async with working(app):
+        await asyncio.wait_for(began.wait(), 10)
+        await (await app.client()).executions.cancel(suspect.id)
+        assert await (await work.submit()).result(timeout=10) == "done"
+        over.set()
+
+
+@pytest.mark.parametrize("how", ["result", "timed", "gather"])
+async def test_a_suspect_that_waits_in_its_handler_lets_other_work_in(app, db, clock, how):
+    @app.task
+    async def child() -> int:
+        return 7
+
+    @app.task
+    async def parent() -> int:
+        run = await child.submit()
+        if how == "gather":
+            return (await gather([run]))[0]
+        return await run.result(timeout=20 if how == "timed" else None)
+
+    run = await parent.submit()
+    await crash(db, clock, 2)
+    async with working(app):
+        assert await run.result(timeout=15) == 7
+
+
+async def test_a_suspect_is_alone_in_its_process_and_not_only_in_its_worker(app, db, clock):
+    go, began, seen = asyncio.Event(), asyncio.Event(), []
+
+    @app.task(lane="a")
+    async def other() -> None:
+        began.set()
+        await go.wait()
+        seen.append("other")
+
+    @app.task(lane="b")
+    async def work(ctx: Context) -> str:
+        seen.append("suspect")
+        late.append(await other.submit())
+        await asyncio.sleep(0.2)
+        seen.append("suspect ends")
+        return start_of(db, ctx)
+
+    late: list = []
+    suspect = await work.submit()
+    await crash(db, clock, 2)
+    await other.submit()
+    async with working(app, lanes=["a"]):
+        await asyncio.wait_for(began.wait(), 10)
+        async with working(app, lanes=["b"]) as worker:
+            await eventually(lambda: worker.held)
+            go.set()
+            assert await suspect.result(timeout=10) == "alone"
+            await late[0].result(timeout=10)
+    assert seen == ["other", "suspect", "suspect ends", "other"]
+
+
+async def test_a_suspect_is_not_alone_beside_a_thread_that_was_left(app, db, clock, monkeypatch):
+    monkeypatch.setattr(worker_module, "UNWIND_SECONDS", 0.1)
+    monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(suspects_module, "MOST_PUT_OFFS", 0)
+    over, began = threading.Event(), threading.Event()
+
+    @app.task(lane="a")
+    def left() -> None:
+        began.set()
+        over.wait(30)
+
+    @app.task(lane="b")
+    async def work(ctx: Context) -> str:
+        return start_of(db, ctx)
+
+    suspect = await work.submit()
+    await crash(db, clock, 2)
+    run = await left.submit()
+    async with working(app, lanes=["a"]) as worker:
+        await eventually(began.is_set)
+        await (await app.client()).executions.cancel(run.id)
+        await eventually(lambda: not worker.held)
+        async with working(app, lanes=["b"]):
+            assert await suspect.result(timeout=10) == "beside"
+            over.set()
+
+
+async def test_what_is_more_urgent_does_not_wait_for_the_whole_turn_of_the_others(
+    app, db, clock, monkeypatch
+):
+    monkeypatch.setattr(suspects_module, "OTHERS_SECONDS", 0.1)
+    order: list[str] = []
+    go, began = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def suspect() -> None:
+        began.set()
+        await go.wait()
+
+    @app.task
+    async def work(name: str) -> None:
+        order.append(name)
+        await asyncio.sleep(0.05)
+
+    await suspect.submit()
+    await crash(db, clock, 2)
+    async with working(app, concurrency=1):
+        await asyncio.wait_for(began.wait(), 10)
+        runs = await work.submit_many([(f"low {n}",) for n in range(15)])
+        runs.append(await work.using(priority=1000).submit("urgent"))
+        await asyncio.sleep(1)
+        go.set()
+        await asyncio.gather(*(run.result(timeout=20) for run in runs))
+    assert order.index("urgent") < 8
 
 
 LATE = {

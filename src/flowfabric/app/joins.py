@@ -129,13 +129,13 @@ async def endings_of(
 ) -> AsyncGenerator[Ending, None]:
     """How executions ended, each as soon as it is known; in a handler, which leaves its worker
     free unless it `is_patient` no more than for a time, once all have."""
-    context = running.get() if is_patient else None
-    if context is not None:
-        all_ = await context.endings_of(ids, len(ids), client)
+    if (context := running.get()) is not None:
+        all_ = await context.endings_of(ids, len(ids), client) if is_patient else None
         if all_ is not None:
             for ending in sorted(all_, key=_by_end):
                 yield ending
             return
+        context.waits_here()
     ended: asyncio.Queue[asyncio.Future[Ending]] = asyncio.Queue()
     waiting = [asyncio.ensure_future(client.results.wait(id)) for id in ids]
     for future in waiting:

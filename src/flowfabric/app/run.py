@@ -111,11 +111,13 @@ class Run(Generic[T]):
         client = await self._client()
         if not self._is_stored:
             await self._look(client)
-        if seconds is None and (context := running.get()) is not None:
-            # In a handler: it leaves its worker free, and starts again when the run has ended.
-            ending = await context.ending_of(self.id, client)
-            if ending is not None:
-                return await self._concluded(client, ending)
+        if (context := running.get()) is not None:
+            if seconds is None:
+                # In a handler: it leaves its worker free, and starts again when the run has ended.
+                ending = await context.ending_of(self.id, client)
+                if ending is not None:
+                    return await self._concluded(client, ending)
+            context.waits_here()
         try:
             async with asyncio.timeout(seconds):
                 ending = await client.results.wait(self.id)

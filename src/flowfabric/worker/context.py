@@ -482,6 +482,11 @@ class Context:
         if self._host is not None and not self._cancelled and in_step.get() is None:
             self._made().loosen(ids)
 
+    def waits_here(self) -> None:
+        """The handler waits where it is for other executions; from any thread."""
+        if (host := self._host) is not None:
+            host.loop.call_soon_threadsafe(host.waits, self._claimed)
+
     def end(self) -> None:
         """The handler has ended; nothing more can be done with its context."""
         self._host = None

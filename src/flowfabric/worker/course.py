@@ -68,6 +68,8 @@ class Host:
     leaving: Callable[[Claimed], None]
     # The engine says that the lease is gone.
     lost: Callable[[Claimed, FlowFabricError], None]
+    # The handler waits where it is for other executions.
+    waits: Callable[[Claimed], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -536,6 +538,7 @@ class Course:
             future.set_result(found.get(uuid))
 
     def _watch(self, id: ExecutionId, future: asyncio.Future[Any]) -> None:
+        self._host.waits(self._claimed)
         watching = asyncio.ensure_future(self._host.client.results.wait(id))
 
         def seen(watching: asyncio.Future[Ending]) -> None:
@@ -552,6 +555,7 @@ class Course:
     def _watch_several(
         self, ids: Sequence[ExecutionId], needed: int, future: asyncio.Future[Any]
     ) -> None:
+        self._host.waits(self._claimed)
         watching = [asyncio.ensure_future(self._host.client.results.wait(id)) for id in ids]
         left = needed
 

@@ -16,6 +16,14 @@ class Sleeper(Protocol):
     @property
     def is_idle(self) -> bool: ...
 
+    @property
+    def is_still(self) -> bool: ...
+
+    @property
+    def has_turn_of_its_own(self) -> bool: ...
+
+    def look(self) -> None: ...
+
     def covers(self, namespace: str, lane: str) -> bool: ...
 
     def wake(self) -> None: ...
@@ -34,6 +42,22 @@ class Hints:
 
     def leave(self, sleeper: Sleeper) -> None:
         self._sleepers.remove(sleeper)
+        self.let_go()
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing runs in any worker of the process."""
+        return all(sleeper.is_still for sleeper in self._sleepers)
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a worker of the process runs a suspect alone, or waits to."""
+        return any(sleeper.has_turn_of_its_own for sleeper in self._sleepers)
+
+    def let_go(self) -> None:
+        """A suspect runs alone no more: all workers of the process may go on."""
+        for sleeper in self._sleepers:
+            sleeper.look()
 
     @property
     def is_deaf(self) -> bool:

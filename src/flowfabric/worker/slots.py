@@ -27,6 +27,7 @@ class Slots:
         running: Collection[Claimed],
         *,
         opened: Callable[[], None],
+        lost: Callable[[Claimed], None],
         used_up: Callable[[], None],
     ) -> None:
         self._size = size
@@ -34,6 +35,7 @@ class Slots:
         self._threads = threads
         self._running = running
         self._opened = opened
+        self._is_lost = lost
         self._used_up = used_up
         self._loop = asyncio.get_running_loop()
         self._told: set[Claimed] = set()
@@ -52,6 +54,11 @@ class Slots:
     @property
     def free(self) -> int:
         return self._size - self.taken
+
+    @property
+    def has_left_threads(self) -> bool:
+        """Whether threads go on that nobody waits for any more."""
+        return bool(self._left)
 
     @property
     def lost(self) -> Collection[Claimed]:
@@ -89,6 +96,7 @@ class Slots:
             len(self._lost),
             self._size,
         )
+        self._is_lost(claimed)
         if len(self._lost) >= self._size:
             self._used_up()
         else:

@@ -16,7 +16,9 @@ QUIET_SECONDS = 30.0
 # How often a worker looks whether nothing runs any more.
 QUIET_LOOK_SECONDS = 0.02
 # How long a worker takes no other work beside a suspect that runs.
-ALONE_SECONDS = 300.0
+ALONE_SECONDS = 30.0
+# How long the turn of the others lasts at most: in it, what is more urgent than the suspect waits.
+OTHERS_SECONDS = 2.0
 # For how long a suspect is put off, and how often by one worker; then it runs beside others, so
 # that it need not wait for ever for handlers that never end.
 PUT_OFF = timedelta(seconds=15)
@@ -26,8 +28,8 @@ MOST_PUT_OFFS = 3
 class Suspects:
     """Whose turn it is in a worker: one suspect and nothing else, or all other work.
 
-    The two take turns of equal length, so that neither waits for ever. The turn of the others is
-    over at once if there is no other work.
+    The two take turns, so that neither waits for ever. That of the others is as long as that of the
+    suspect, but short; it is over at once if there is no other work.
     """
 
     def __init__(self) -> None:
@@ -73,13 +75,12 @@ class Suspects:
         """Its run is over, or other work may run beside it: the others have their turn."""
         self.current = None
         now = monotonic()
-        self._others_until = now + (now - self._since)
+        self._others_until = now + min(now - self._since, OTHERS_SECONDS)
 
     def may_put_off(self, suspect: Claimed) -> bool:
         """Whether to let it wait once more for a time when nothing else runs."""
         count = self._put_offs.get(suspect.execution_id, 0) + 1
         if count > MOST_PUT_OFFS:
-            self._put_offs.pop(suspect.execution_id)
             return False
         self._put_offs[suspect.execution_id] = count
         return True

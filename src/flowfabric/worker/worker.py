@@ -135,12 +135,15 @@ class Worker:
         self._buffer: deque[Claimed] = deque()
         self._running: dict[Claimed, tuple[asyncio.Task[None], Context]] = {}
         self._interrupted: dict[Claimed, Failure] = {}
-        # A claim whose answer was not heard because the loop is ending.
+        # A claim whose answer was not heard: the loop is ending, or the connection was cut.
         self._unheard: tuple[UUID, float] | None = None
         # What is to be given back when the worker ends.
         self._returning: dict[Claimed, None] = {}
         self._suspects = Suspects()
         self._attending: asyncio.Task[None] | None = None
+        # Set when a suspect that runs alone does not stop, or waits for other work itself.
+        self._turn_is_over = asyncio.Event()
+        self._is_claiming = False
         self._unsettled: set[asyncio.Future[None]] = set()
         self._ended = asyncio.Event()
         self._ended.set()
@@ -163,6 +166,7 @@ class Worker:
             self._threads,
             self._running.keys(),
             opened=self._fill,
+            lost=self._end_turn,
             used_up=self._wear_out,
         )
         self._worn_out: SlotsLost | None = None
@@ -175,6 +179,7 @@ class Worker:
             root=self._root,
             leaving=self._watch_leaving,
             lost=self._lost_here,
+            waits=self._end_turn,
         )
 
     @property
@@ -191,6 +196,10 @@ class Worker:
         """There may be work."""
         self._is_idle = False
         self._woken.set()
+
+    def look(self) -> None:
+        """There may be room."""
+        self._freed.set()
 
     def stop(self) -> None:
         """Claim no more; finish what runs, then end."""
@@ -229,6 +238,17 @@ class Worker:
         )
 
     @property
+    def is_still(self) -> bool:
+        """Whether nothing runs here, or is about to, that a crash of the process could come from
+        or would hit; a suspect that waits is not counted."""
+        return self._is_quiet and not self._slots.has_left_threads and not self._is_claiming
+
+    @property
+    def has_turn_of_its_own(self) -> bool:
+        """Whether a suspect waits here or runs alone: no worker of the process takes other work."""
+        return self._suspects.current is not None
+
+    @property
     def held(self) -> list[Claimed]:
         """What runs here or waits to."""
         return [*self._running, *self._buffer, *self._waiting_suspect]
@@ -255,7 +275,7 @@ class Worker:
         """Claim what can run now, at most `limit`, and start it: for a worker that is not `run()`
         but paced by somebody else, as in tests. It has ended when `is_working` is over."""
         await self.begin()
-        if self._suspects.current is not None:
+        if self._suspects.current is not None or self._hints.is_reserved:
             return []
         asked_at = monotonic()
         claimed = await self._client.executions.claim(
@@ -279,6 +299,7 @@ class Worker:
         self._buffer.clear()
         self._interrupted.clear()
         self._suspects.current = None
+        self._hints.let_go()
         stopping = [task for task, _ in self._running.values()]
         for claimed in list(self._running):
             self._abandon(claimed)
@@ -353,7 +374,7 @@ class Worker:
         asked_at = 0.0
         while not self._stopping.is_set():
             room = self._slots.free + self._ahead - len(self._buffer)
-            if room <= 0 or self._suspects.current is not None:
+            if room <= 0 or self._suspects.current is not None or self._hints.is_reserved:
                 await self._wait_for_room()
                 continue
             # In halves, so that there is something to run while the next claim is on its way.
@@ -364,6 +385,7 @@ class Worker:
             self._woken.clear()
             if claim_id is None:
                 claim_id, asked_at = uuid7(), monotonic()
+            self._is_claiming = True
             try:
                 claimed = await self._client.executions.claim(
                     worker_id=self.worker_id,
@@ -386,12 +408,15 @@ class Worker:
                 pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
                 failures += 1
                 WORKER_LOGGER.warning("cannot claim, trying again: %s", error)
+                self._unheard = (claim_id, asked_at)
                 await self._wait(pause)
                 continue
             except BaseException:
                 self._unheard = (claim_id, asked_at)
                 raise
-            failures, claim_id = 0, None
+            finally:
+                self._is_claiming = False
+            failures, claim_id, self._unheard = 0, None, None
             self._accept(claimed, asked_at)
             if behind is not None or self._suspects.current is not None:
                 floor = None
@@ -434,10 +459,11 @@ class Worker:
             is_quiet = await self._become_quiet(suspect)
             if self._suspects.current is not suspect or self._stopping.is_set():
                 return
-            if not is_quiet and self._suspects.may_put_off(suspect):
+            if not is_quiet and (self._suspects.may_put_off(suspect) or self._slots.free <= 0):
                 await self._put_off(suspect)
                 return
             self._suspects.is_alone = is_quiet
+            self._turn_is_over.clear()
             WORKER_LOGGER.warning(
                 "%s workers in a row vanished with %s (%s): it runs %s now",
                 suspect.crash_count,
@@ -448,28 +474,47 @@ class Worker:
             task = self._start(suspect)
             if is_quiet:
                 await self._leave_alone(task)
-            if is_quiet and not task.done() and not self._stopping.is_set():
+            if is_quiet and self._is_at_work(suspect) and not self._stopping.is_set():
                 await self._client.executions.start(suspect, alone=False)
             self._suspects.forget(suspect)
         except FlowFabricError as error:
             WORKER_LOGGER.warning("the turn of %s is over: %s", suspect.id, error)
+        except asyncio.CancelledError:
+            # The loop is ending: the suspect stays noted, to be given back.
+            self.stop()
+            raise
         finally:
             if self._suspects.current is suspect and not self._stopping.is_set():
                 self._suspects.end()
+            self._hints.let_go()
             self._freed.set()
             self.wake()
 
+    def _is_at_work(self, claimed: Claimed) -> bool:
+        return claimed in self._running and not self._running[claimed][1].cancelled
+
     async def _leave_alone(self, task: asyncio.Task[None]) -> None:
-        """Wait until a suspect has ended, has run for long, or the worker stops."""
+        """Wait until a suspect has ended, has run for long, itself waits for other work or does not
+        stop, or the worker stops."""
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait(
-            [task, stopping], timeout=ALONE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        stopping.cancel()
+        over = asyncio.create_task(self._turn_is_over.wait())
+        try:
+            await asyncio.wait(
+                [task, stopping, over], timeout=ALONE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopping.cancel()
+            over.cancel()
+
+    def _end_turn(self, claimed: Claimed) -> None:
+        """A handler waits where it is for other executions, or does not stop: if it is a suspect
+        that runs alone, other work is let in."""
+        if self._suspects.current is claimed:
+            self._turn_is_over.set()
 
     async def _become_quiet(self, suspect: Claimed) -> bool:
         until = monotonic() + QUIET_SECONDS
-        while not self._is_quiet:
+        while not (self.is_still and self._hints.is_still):
             if self._suspects.current is not suspect or self._stopping.is_set():
                 return False
             if monotonic() > until:
@@ -821,6 +866,7 @@ class Worker:
             self._freed.set()
         if self._suspects.current in gone and self._suspects.current not in self._running:
             self._suspects.current = None
+            self._hints.let_go()
         for claimed in several:
             self._heartbeat.drop(claimed)
             if claimed in self._running and not self._has_departed(claimed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -162,14 +163,14 @@ async def test_a_limit_of_no_reclaims_is_kept_even_in_company(clock, engine):
     [
         ("complete", 0),
         ("fail", 0),
-        ("delay", 0),
-        ("wait_children", 0),
-        ("hold", 0),
+        ("delay", 4),
+        ("wait_children", 4),
+        ("hold", 4),
         ("release", 4),
         ("revoke", 4),
     ],
 )
-async def test_a_run_that_comes_to_an_end_by_itself_clears_the_suspect(crashes, act, crash_count):
+async def test_only_an_attempt_that_comes_to_its_end_clears_the_suspect(crashes, act, crash_count):
     await crashes.crash()
     await crashes.crash("beside")
     await crashes.crash("alone")
@@ -181,6 +182,59 @@ async def test_a_run_that_comes_to_an_end_by_itself_clears_the_suspect(crashes, 
     else:
         await getattr(crashes.engine, act)(lease)
     assert (await crashes.counts())[:2] == (crash_count, crash_count // 2)
+
+
+async def test_a_poison_that_sleeps_between_its_crashes_meets_the_limit(crashes):
+    while (await crashes.engine.row(crashes.id))["phase"] != "terminal":
+        lease = await crashes.take()
+        await crashes.engine.start(lease, alone=lease.crash_count > 1)
+        await crashes.engine.delay(lease)
+        await crashes.clock.set((await crashes.engine.row(crashes.id))["delayed_until"])
+        await crashes.engine.promote()
+        await crashes.crash("alone" if lease.crash_count > 1 else "beside")
+        assert (await crashes.counts())[0] < 6
+        await crashes.clock.advance(minutes=5)
+        await crashes.engine.promote()
+        if (await crashes.counts())[1] == 3:
+            assert await crashes.engine.claim() == []
+    assert (await crashes.engine.row(crashes.id))["failure_category"] == "crashed_alone"
+
+
+LIMIT = timedelta(seconds=10)
+
+
+@pytest.mark.parametrize("is_put_off", [False, True])
+async def test_the_time_of_the_attempt_of_a_suspect_runs_from_its_start_on(
+    clock, engine, is_put_off
+):
+    policy = {"timeout_policy": {"attempt_timeout_ms": 10_000}}
+    (created,) = await engine.submit_many([Item(policy=policy)])
+    crashes = Crashes(clock, engine, created.id)
+    await clock.freeze()
+    await crashes.crash()
+    lease = await crashes.take()
+    assert lease.attempt_deadline_at is None
+    await clock.advance(2 * LIMIT)
+    assert (await engine.expire_executions())[0] == 0
+    if is_put_off:
+        await engine.delay(lease)
+        await clock.set((await engine.row(created.id))["delayed_until"])
+        await engine.promote()
+        lease = await crashes.take()
+    now = await clock.now()
+    for alone in (True, False):
+        assert (await engine.start(lease, alone=alone)).word == "started"
+        assert (await engine.row(created.id))["attempt_deadline_at"] == now + LIMIT
+        await clock.advance(LIMIT / 4)
+    await engine.delay(lease)
+    assert (await engine.row(created.id))["attempt_time_left"] == LIMIT / 2
+    await clock.set((await engine.row(created.id))["delayed_until"])
+    await engine.promote()
+    lease = await crashes.take()
+    await engine.start(lease)
+    await clock.advance(LIMIT / 2)
+    assert (await engine.expire_executions())[0] == 1
+    assert (await engine.row(created.id))["public_state"] == "expired"
 
 
 async def test_a_suspect_that_is_put_off_before_its_start_stays_one(crashes):

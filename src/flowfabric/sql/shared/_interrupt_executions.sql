@@ -1,8 +1,8 @@
 -- End the leases of executions whose attempts are to go on later (T15, T16, T30). The caller holds
 -- the row locks and has checked the fences; p_until_at is given iff they wait for a time.
 --
--- The attempt is interrupted, not ended: the next claim resumes it, with the time it had left. One
--- whose run had started and came to this by itself is no suspect any more; one that is given back is.
+-- The attempt is interrupted, not ended: the next claim resumes it, with the time it had left. Its
+-- crashes stay counted: one that sleeps between its crashes would meet no limit otherwise.
 drop function if exists ff._interrupt_executions;
 create function ff._interrupt_executions(
   p_partition_key   smallint,
@@ -51,11 +51,6 @@ begin
       version = e.version + 1,
       delayed_until = p_until_at,
       due_at = least(p_until_at, e.deadline_at),
-      crash_count = case when p_cause = 'release' or e.lease_start = 'waiting' then e.crash_count
-                         else 0 end,
-      lone_crash_count = case when p_cause = 'release' or e.lease_start = 'waiting'
-                                then e.lone_crash_count
-                              else 0 end,
       last_lease_id = e.lease_id,
       last_lease_end = p_lease_end,
       last_lease_retry_at = p_until_at,
@@ -68,7 +63,8 @@ begin
       attempt_paused_at = greatest(p_now, e.transitioned_at),
       attempt_pause_cause = p_pause_cause,
       attempt_time_left = case when e.attempt_deadline_at is not null then greatest(
-        e.attempt_deadline_at - greatest(p_now, e.transitioned_at), interval '0') end,
+        e.attempt_deadline_at - greatest(p_now, e.transitioned_at), interval '0')
+        else e.attempt_time_left end,
       attempt_deadline_at = null,
       wait_no = e.wait_no + (p_cause = 'wait_for_runs')::integer,
       wait_left = p_wait_left,

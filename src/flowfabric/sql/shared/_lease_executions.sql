@@ -207,9 +207,12 @@ begin
       attempt_reason = case when i.is_new then i.attempt_reason else e.attempt_reason end,
       previous_attempt_index = case when not i.is_new then e.previous_attempt_index
                                     when e.total_attempt_count > 0 then e.attempt_index end,
-      attempt_deadline_at = greatest(p_now, e.transitioned_at)
-        + case when i.is_new then e.attempt_timeout else e.attempt_time_left end,
-      attempt_time_left = null,
+      -- what crashed before may wait in its worker to be alone: its time runs from its start on
+      attempt_deadline_at = case when v_start <> 'waiting' or e.crash_count = 0 then
+        greatest(p_now, e.transitioned_at)
+        + case when i.is_new then e.attempt_timeout else e.attempt_time_left end end,
+      attempt_time_left = case when v_start = 'waiting' and e.crash_count > 0 then
+        case when i.is_new then e.attempt_timeout else e.attempt_time_left end end,
       attempt_paused_at = null,
       attempt_pause_cause = null,
       attempt_ended_at = null,

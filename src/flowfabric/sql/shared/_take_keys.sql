@@ -60,13 +60,11 @@ begin
     where u.key is not null and u.n <> all (p_skip) and u.n <> all (v_taken)
     order by u.key collate "C", u.n
   loop
-    if not pg_try_advisory_xact_lock(hashtextextended(
+    if v_item.is_kept and not pg_try_advisory_xact_lock(hashtextextended(
              concat_ws(E'\x01', 'ff.idempotency_key', p_partition_key, p_namespace, v_item.key), 0))
     then
-      if v_item.is_kept then
-        v_refused := v_refused
-          || row(v_item.n, v_item.id, 'busy', null, null, null)::ff.verdict;
-      end if;
+      v_refused := v_refused
+        || row(v_item.n, v_item.id, 'busy', null, null, null)::ff.verdict;
       continue;
     end if;
     v_now := ff.now();
@@ -81,6 +79,8 @@ begin
       into v_first
     from ff.idempotency_key k
     where k.partition_key = p_partition_key and k.namespace = p_namespace and k.key = v_item.key
+      -- who does not remember it is told only what an earlier item of this call took
+      and (v_item.is_kept or k.execution_id = any (p_execution_ids))
     for update;
     if found and v_first.is_live then
       v_refused := v_refused || case

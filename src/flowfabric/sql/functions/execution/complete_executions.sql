@@ -116,6 +116,7 @@ begin
       due_at = null,
       trim_at = greatest(v_now, e.transitioned_at) + e.retention,
       attempt_deadline_at = null,
+      attempt_time_left = null,
       attempt_ended_at = greatest(v_now, e.transitioned_at),
       attempt_ended_as = 'ended_success',
       terminal_at = greatest(v_now, e.transitioned_at),

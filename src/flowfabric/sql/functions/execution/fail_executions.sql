@@ -134,6 +134,7 @@ begin
       worker_id = null,
       worker_instance_id = null,
       attempt_deadline_at = null,
+      attempt_time_left = null,
       attempt_ended_at = d.now,
       attempt_ended_as = 'ended_failure',
       failure_class = d.class,

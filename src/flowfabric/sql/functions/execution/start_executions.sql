@@ -4,7 +4,8 @@
 -- If the lease is lost later, the crash is blamed on the execution; without this call it is not, apart
 -- from the first one in a row. So a worker that claims with p_reports_starts calls this, before it calls
 -- the handler, for every execution whose crash_count is not 0. A second call says what is so by now: a
--- worker that takes other work beside a long run tells so. Returns a row for every execution that was
+-- worker that takes other work beside a long run tells so. The attempt's time of what crashed before
+-- and was claimed with p_reports_starts runs from the first call on: until then it waits. Returns a row for every execution that was
 -- not marked; no row means all of them were.
 --
 -- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
@@ -56,6 +57,10 @@ begin
 
   update ff.execution e set
     lease_start = case when i.is_alone then 'alone'::ff.lease_start else 'beside' end,
+    attempt_deadline_at = coalesce(
+      greatest(v_now, e.transitioned_at) + e.attempt_time_left, e.attempt_deadline_at),
+    attempt_time_left = null,
+    due_at = least(e.due_at, greatest(v_now, e.transitioned_at) + e.attempt_time_left),
     mutated_at = greatest(v_now, e.mutated_at)
   from (
     select p_partition_key as pk, j.execution_id, p_alones[j.item] as is_alone

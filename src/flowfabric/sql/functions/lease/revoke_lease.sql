@@ -78,6 +78,7 @@ begin
       worker_instance_id = null,
       due_at = e.deadline_at,
       attempt_deadline_at = null,
+      attempt_time_left = null,
       attempt_paused_at = v_now,
       attempt_pause_cause = 'lease_revoked',
       transitioned_at = v_now,

@@ -161,7 +161,7 @@ create table ff.execution (
   blocked_at           timestamptz,
   cancellation_reason  text,
   cancelled_by         text,
-  -- crashes in a row since it last ran well; from two on it is a suspect and runs alone
+  -- crashes since an attempt last came to its end; from two on it is a suspect and runs alone
   crash_count          integer            not null default 0,
   -- how many of them it had alone in its process
   lone_crash_count     integer            not null default 0,
