@@ -79,8 +79,12 @@ class Signals:
     These are not the loop's own signal handlers: those wait for a handler that blocks the loop.
     """
 
-    def __init__(self, numbers: Sequence[signal.Signals]) -> None:
+    def __init__(
+        self, numbers: Sequence[signal.Signals], *, at_once: signal.Signals | None = None
+    ) -> None:
+        """`at_once` does not wait for a second time: two of one signal may arrive as one."""
         self._numbers = numbers
+        self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
         self._worker: Worker | None = None
         self._is_noticed = False
@@ -90,6 +94,8 @@ class Signals:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
         self._before = {number: signal.signal(number, self._first) for number in self._numbers}
+        if self._at_once is not None:
+            self._before[self._at_once] = signal.signal(self._at_once, self._second)
 
     def disarm(self) -> None:
         for number, before in self._before.items():

@@ -42,6 +42,8 @@ LOOK_SECONDS = 1.0
 # Executions told of in a second; nobody reads more.
 MOST_TOLD = 20
 EXIT_BROKEN = 3
+# Stop at once; SIGTERM lets running executions finish.
+HURRY = signal.SIGUSR1
 
 _MACHINERY = tuple(str(Path(str(one.__file__)).parent) for one in (asyncio, flowfabric))
 _EXAMPLES: dict[Any, Any] = {str: "text", int: 1, float: 1.5, bool: True, list: [], dict: {}}
@@ -118,7 +120,7 @@ async def _work(
 
     watching: list[asyncio.Task[None]] = []
     try:
-        signals = Signals([signal.SIGTERM])
+        signals = Signals([signal.SIGTERM], at_once=HURRY)
         await serve(app, signals, armed=armed, begun=begun, **wanted["options"])
     except FlowFabricError:
         raise

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN
+from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN, HURRY
 from flowfabric.cli.dev.watch import Watch
 from flowfabric.cli.imports import APP_ARGUMENT, check_app_reference
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, EXIT_INTERRUPTED, Database
@@ -119,7 +119,7 @@ class Child:
     def hurry(self) -> None:
         """Tell it to stop at once, and see to it that it does."""
         with suppress(ProcessLookupError):
-            self.process.terminate()
+            self.process.send_signal(HURRY)
         asyncio.get_running_loop().call_later(HURRIED_SECONDS, self.kill)
 
     def kill(self) -> None:
