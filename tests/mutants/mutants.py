@@ -349,7 +349,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a key is taken without asking who is busy with it",
         "shared/_take_keys.sql",
         "tests/races/test_submit_at_once.py::test_a_key_is_busy_until_the_first_commits",
-        ("if not pg_try_advisory_xact_lock(", "if false and not pg_try_advisory_xact_lock("),
+        ("if v_item.is_kept and not pg_try_", "if false and not pg_try_"),
     ),
     _mutant(
         "a key is forgotten when its execution has ended",
