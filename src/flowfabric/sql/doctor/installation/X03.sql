@@ -32,11 +32,6 @@ join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where n.nspname = 'ff' and p.prosecdef
   and not coalesce(p.proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}'
 union all
-select 'error', format('%s is bound to the namespace %s and is no role: renamed, or dropped',
-                       g.login, g.namespace)
-from ff.namespace_grant g
-where not exists (select from pg_catalog.pg_roles r where r.rolname = g.login)
-union all
 select 'error', format('%s may call the private %s', r.rolname, p.oid::regprocedure)
 from pg_catalog.pg_roles r
 join pg_catalog.pg_namespace n on n.nspname = 'ff'
