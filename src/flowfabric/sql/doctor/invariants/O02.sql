@@ -1,9 +1,9 @@
 -- Leases begin and end in turn, in the events as on the row.
 --
--- A lease begins, and ends once: with the epoch it began with, or one more if it was taken away.
--- The end of an execution whose lease had run out or was revoked names that lease again. The last
--- lease that began is live exactly if the execution is leased. No lease had a higher epoch than the
--- execution has: the next one would have an epoch that was given before.
+-- A lease begins, and ends once: with the epoch it began with, or one more if it was revoked. The
+-- end of an execution whose lease had expired or was revoked names that lease again. The last lease
+-- that began is live exactly if the execution is leased. No lease has a higher epoch than the
+-- execution: otherwise the next lease would repeat an epoch.
 --
 -- Holds:   always
 -- Reads:   executions

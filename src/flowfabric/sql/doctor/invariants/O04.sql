@@ -1,6 +1,7 @@
--- Every transition has its one event: versions count 1, 2, 3 without a gap.
+-- Every transition has exactly one event: versions count 1, 2, 3 without a gap.
 --
--- The row's version is that of its last event. Quiet transitions have none and raise no version.
+-- The row's version is the version of its last event. Quiet transitions have no event and do not
+-- raise the version.
 --
 -- Holds:   always
 -- Reads:   executions

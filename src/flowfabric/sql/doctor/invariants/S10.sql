@@ -1,7 +1,7 @@
 -- Numbers, sizes, tags and policies are within their bounds.
 --
--- These are the CHECKs of the tables and what the engine checks on the way in, looked at once more;
--- a constraint that was added without looking at the old rows counts as broken.
+-- This repeats the CHECKs of the tables and the engine's checks of its input. A constraint that was
+-- added without validating the old rows counts as broken.
 --
 -- Holds:   always
 -- Reads:   executions
