@@ -2,7 +2,8 @@
 --
 -- What needs attention (delayed, failed, cancelled …) is found through its index, one state after
 -- the other; what is active through its timers, while those are few; anything else by walking down
--- the primary key. next_id is where the next look begins (strictly below) and null at the end.
+-- the primary key. next_id is where the next look begins (strictly below) and null at the end; it
+-- names no execution of another namespace.
 drop function if exists ff._scan_executions;
 create function ff._scan_executions(
   p_partition_key      smallint,
@@ -148,7 +149,7 @@ begin
       offset 0) k
   ),
   -- Below this id something may have been left out.
-  cut as materialized (
+  lowest as materialized (
     select c.execution_id
     from (
       select (array_agg(s.execution_id order by s.execution_id))[1] as execution_id
@@ -158,6 +159,19 @@ begin
       having count(*) >= case when s.part = 'all' then v_look_at else v_quota end) c
     order by c.execution_id desc
     limit 1
+  ),
+  -- It may be another's: then the next look begins a little above it. Where all that was seen lies
+  -- that near, it begins at the lowest of ours.
+  cut as materialized (
+    select case
+        when p_namespace is null then l.execution_id
+        when ff._blur(l.execution_id, true) < v_before then ff._blur(l.execution_id, true)
+        else coalesce(
+          (select s.execution_id from seen s
+           where s.namespace = p_namespace and s.execution_id >= l.execution_id
+           order by s.execution_id limit 1),
+          l.execution_id) end as execution_id
+    from lowest l
   ),
   fitting as (
     select s.execution_id
