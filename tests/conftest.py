@@ -1,5 +1,5 @@
 """The fixtures of all tests that need a database; support/database.py tells how to use them.
-support/surroundings.py tells where they run."""
+support/isolation.py tells where they run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.clock import clock
 from support.cluster import cluster
 from support.database import conn, databases, db, template
 from support.factories import engine, make
-from support.surroundings import nowhere, pytest_collection, pytest_sessionfinish
+from support.isolation import nowhere, pytest_collection, pytest_sessionfinish
 
 __all__ = [
     "clock",

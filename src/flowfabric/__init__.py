@@ -35,9 +35,9 @@ from flowfabric.core.flow import FlowState
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import Exponential, Fixed, Retry
 from flowfabric.core.states import PublicState
-from flowfabric.worker.context import Context, current
-from flowfabric.worker.middleware import CallNext
-from flowfabric.worker.providers import provided
+from flowfabric.handlers.context import Context, current
+from flowfabric.tasks.middleware import CallNext
+from flowfabric.tasks.providers import provided
 
 __all__ = [
     "App",

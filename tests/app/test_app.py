@@ -19,7 +19,7 @@ import asyncpg
 import pytest
 
 from flowfabric import App, FlowFabric, InvalidInput, SchemaMismatch, Unavailable
-from support.surroundings import chosen_binaries
+from support.isolation import chosen_binaries
 from worker.apps import working
 from worker.waiting import eventually
 

@@ -25,7 +25,7 @@ from flowfabric import (
 )
 from flowfabric.app import joins
 from flowfabric.core.ids import mint
-from flowfabric.worker import course, pauses
+from flowfabric.handlers import handler_run, waits
 from steps.stage import journal, until
 from worker.apps import working
 from worker.waiting import eventually
@@ -294,9 +294,9 @@ class TestInAHandler:
             assert await run.result(timeout=30) == [0, 1]
 
     async def test_more_than_can_be_waited_for_at_once(self, app, db, stage, monkeypatch):
-        monkeypatch.setattr(pauses, "MAX_TARGETS", 2)
+        monkeypatch.setattr(waits, "MAX_TARGETS", 2)
         monkeypatch.setattr(joins, "MAX_TARGETS", 2)
-        monkeypatch.setattr(course, "_READ_AT_ONCE", 2)
+        monkeypatch.setattr(handler_run, "_READ_AT_ONCE", 2)
 
         @app.task
         async def parent(ctx: Context) -> list[int]:

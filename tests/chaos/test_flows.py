@@ -25,7 +25,7 @@ from flowfabric.core.flow import Edge, Graph, Group, Node, Policy
 from flowfabric.core.ids import mint_flow, mint_in
 from flowfabric.db.connection import open_connection
 from flowfabric.doctor import examine
-from flows.evaluator import Course, Ended, Rule, audit, final_groups, random_graph
+from flows.evaluator import Ended, Rule, Simulation, audit, final_groups, random_graph
 from flows.evaluator import Graph as Shape
 
 SEED = 20261117
@@ -66,14 +66,14 @@ class Planned:
     def ids(self) -> list[Any]:
         return [node.submission.id.uuid for node in self.graph.nodes]
 
-    def course(self) -> Course:
+    def simulation(self) -> Simulation:
         """Ends as the kinds of the nodes say, level by level."""
-        course = Course(self.shape)
-        while ready := course.ready:
-            course.end(
+        simulation = Simulation(self.shape)
+        while ready := simulation.ready:
+            simulation.end(
                 {n: "success" if SUCCESS[self.kinds[n]] else "failed" for n in sorted(ready)}
             )
-        return course
+        return simulation
 
 
 @pytest.mark.timeout(120)
@@ -299,7 +299,7 @@ async def judge(server: Server, plans: Sequence[Planned]) -> tuple[list[str], di
         if not planned.is_cancelled and not any(rule.cancels for rule in rules):
             # Without cancelled siblings the order does not matter.
             exact += 1
-            if outcomes != (wanted := planned.course().outcomes):
+            if outcomes != (wanted := planned.simulation().outcomes):
                 found.append(f"{outcomes} instead of {wanted}")
         problems += [f"{planned.graph.id}: {problem}" for problem in found]
     kinds = Counter({

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
-from support.surroundings import chosen_binaries
+from support.isolation import chosen_binaries
 
 
 def test_the_demo_recovers_its_sleeper_and_ends_with_the_summary():

@@ -18,8 +18,8 @@ import pytest
 
 from flowfabric import App
 from flowfabric.client import FlowFabric
+from support.isolation import chosen_binaries
 from support.processes import children_of, is_alive
-from support.surroundings import chosen_binaries
 from worker.apps import WorkerProcess
 
 SHOP = """

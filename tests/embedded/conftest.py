@@ -24,9 +24,9 @@ from flowfabric import embedded
 from flowfabric.embedded import binaries, postmaster
 from flowfabric.embedded.account import Account, caller
 from flowfabric.embedded.folder import Folder
+from support.isolation import chosen_binaries
 from support.programs import readable_by
 from support.signals import hear_ctrl_c
-from support.surroundings import chosen_binaries
 
 
 def _roomy_folder() -> str:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from flowfabric.client import FlowFabric, flow_cancel
-from flowfabric.client.wakes import Wakes
+from flowfabric.client.cascades import Cascades
 from flowfabric.core.ids import FlowId
 from flowfabric.db import call
 
@@ -60,7 +60,7 @@ async def work_off(client: FlowFabric, _: FlowId) -> None:
 
 async def tell(client: FlowFabric, _: FlowId | None = None) -> None:
     """What the reconcilers do with wakes and siblings."""
-    wakes = Wakes(client.database)
+    wakes = Cascades(client.database)
     while True:
         _, due_in = await wakes.resolve_once(0, BATCH)
         handled, cancel_in = await wakes.cancel_siblings_once(0, BATCH)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from flowfabric.client import FlowFabric
-from flowfabric.client.joining import read_answer
 from flowfabric.client.schedules import Declaration
+from flowfabric.client.transactional import read_answer
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed, Failure, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, Graph, Node, Policy
@@ -227,7 +227,7 @@ async def _submit_keyed(stage: Stage) -> Any:
 
 async def _submit_json(stage: Stage) -> Any:
     submission = stage.submission(tags={"team.name": "x"})
-    place = await stage.client.joining.place([submission])
+    place = await stage.client.transactional.place([submission])
     rows = await stage.client.database.call(functions.SUBMIT_JSON, *place.arguments([submission]))
     (answer,) = read_answer(rows[0][0], [submission])
     assert isinstance(answer, Submitted)

@@ -1,17 +1,16 @@
 """What becomes of a graph: written from the rules for groups, without a look at the SQL.
 
     graph = Graph(size=4, edges=[Edge(0, 3), Edge(1, 3), Edge(2, 3, group=1)], rules={...})
-    course = Course(graph)
-    course.end({0: "success", 1: "failed"})     # both at once, and all that follows
-    course.outcomes, course.groups, course.ready
+    simulation = Simulation(graph)
+    simulation.end({0: "success", 1: "failed"})     # both at once, and all that follows
+    simulation.outcomes, simulation.groups, simulation.ready
 
     lives = Lives(graph)                        # the same, where ended nodes are replayed
     lives.end(0, "success", b"1"); lives.replay(0); lives.start(3)
 
-A `Course` is what an engine would do that has no limits, meets no locks and never crashes: every
-end is resolved at once. Where siblings are cancelled the order of ends matters, and a course is one
-order. `audit` asks less of a history in any order: was everything in it allowed, and is nothing
-missing?
+A `Simulation` does what an engine without limits, locks and crashes would do: it resolves every
+end at once. Where siblings are cancelled the order of ends matters, and a simulation is one order.
+`audit` asks less of a history in any order: was everything in it allowed, and is nothing missing?
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ class Group:
             self.failed += 1
 
 
-class Course:
+class Simulation:
     """One order of ends, each with all that follows from it."""
 
     def __init__(self, graph: Graph) -> None:
@@ -201,7 +200,7 @@ class Course:
 
 
 class Lives:
-    """A course in which nodes that have ended may run again, and what each node is given.
+    """A simulation in which nodes that have ended may run again, and what each node is given.
 
     Edge by edge: one that was satisfied stays so, and so does a group that was. Only an edge that
     was made impossible is open again, when its upstream is replayed, or its downstream that
@@ -306,17 +305,17 @@ class Lives:
                 )
 
 
-def settle(graph: Graph, given: Mapping[int, str]) -> Course:
+def settle(graph: Graph, given: Mapping[int, str]) -> Simulation:
     """What follows if these nodes end so, whatever the order, and nobody cancels a sibling."""
-    course = Course(
+    simulation = Simulation(
         Graph(
             graph.size,
             graph.edges,
             {key: Rule(rule.policy, rule.k) for key, rule in graph.rules.items()},
         )
     )
-    course.end(given)
-    return course
+    simulation.end(given)
+    return simulation
 
 
 @dataclass(frozen=True, slots=True)

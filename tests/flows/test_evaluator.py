@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from .evaluator import Course, Edge, Ended, Graph, Rule, audit, random_graph, settle, unneeded
+from .evaluator import Edge, Ended, Graph, Rule, Simulation, audit, random_graph, settle, unneeded
 
 
 @pytest.mark.parametrize(
@@ -32,29 +32,35 @@ def test_a_group_is_decided_by_its_counters(rule, n, succeeded, lost, state):
 
 
 def test_a_skip_goes_on_down_a_chain():
-    course = Course(Graph(5, tuple(Edge(n, n + 1) for n in range(4))))
-    course.end({0: "failed"})
-    assert course.outcomes == {0: "failed", 1: "skipped", 2: "skipped", 3: "skipped", 4: "skipped"}
-    assert (course.groups[1, 0].failed, course.groups[2, 0].skipped) == (1, 1)
+    simulation = Simulation(Graph(5, tuple(Edge(n, n + 1) for n in range(4))))
+    simulation.end({0: "failed"})
+    assert simulation.outcomes == {
+        0: "failed",
+        1: "skipped",
+        2: "skipped",
+        3: "skipped",
+        4: "skipped",
+    }
+    assert (simulation.groups[1, 0].failed, simulation.groups[2, 0].skipped) == (1, 1)
 
 
 def test_who_is_not_needed_is_cancelled_and_counts_as_failed():
     graph = Graph(4, tuple(Edge(n, 3) for n in range(3)), {(3, 0): Rule("any_of", None, True)})
-    course = Course(graph)
-    course.end({0: "success"})
-    assert course.outcomes == {0: "success", 1: "cancelled", 2: "cancelled"}
-    assert (course.groups[3, 0].state, course.groups[3, 0].failed) == ("satisfied", 2)
-    assert course.ready == {3}
+    simulation = Simulation(graph)
+    simulation.end({0: "success"})
+    assert simulation.outcomes == {0: "success", 1: "cancelled", 2: "cancelled"}
+    assert (simulation.groups[3, 0].state, simulation.groups[3, 0].failed) == ("satisfied", 2)
+    assert simulation.ready == {3}
 
 
 def test_who_is_needed_elsewhere_is_retained():
     graph = Graph(
         4, (Edge(0, 2), Edge(1, 2), Edge(1, 3)), {(2, 0): Rule("any_of", None, True)}
     )  # fmt: skip
-    course = Course(graph)
-    course.end({0: "success"})
-    assert course.outcomes == {0: "success"}
-    assert course.retained == {1}
+    simulation = Simulation(graph)
+    simulation.end({0: "success"})
+    assert simulation.outcomes == {0: "success"}
+    assert simulation.retained == {1}
 
 
 def test_without_cancels_the_order_does_not_matter():
@@ -62,14 +68,14 @@ def test_without_cancels_the_order_does_not_matter():
         dice = Random(number)
         graph = random_graph(dice, dice.randint(2, 30), cancels=False)
         given = {node: dice.choice(["success", "success", "failed"]) for node in range(graph.size)}
-        course, ours = Course(graph), {}
-        while course.ready:
-            node = dice.choice(sorted(course.ready))
+        simulation, ours = Simulation(graph), {}
+        while simulation.ready:
+            node = dice.choice(sorted(simulation.ready))
             ours[node] = given[node]
-            course.end({node: given[node]})
-        assert not course.waiting
-        assert settle(graph, ours).outcomes == course.outcomes
-        assert settle(graph, ours).groups == course.groups
+            simulation.end({node: given[node]})
+        assert not simulation.waiting
+        assert settle(graph, ours).outcomes == simulation.outcomes
+        assert settle(graph, ours).groups == simulation.groups
 
 
 def test_an_audit_notices_what_was_not_allowed():

@@ -31,8 +31,8 @@ from .evaluator import (
     CANCELLED,
     SKIPPED,
     SUCCESS,
-    Course,
     Graph,
+    Simulation,
     audit,
     random_graph,
     settle,
@@ -73,7 +73,7 @@ class Run:
         )
         self.plan = {node: self.dice.choice(PLANS) for node in range(size)}
         self.is_rough = is_rough
-        self.course = Course(self.graph)
+        self.simulation = Simulation(self.graph)
         self.leases: dict[int, Lease] = {}
         self.completed: set[int] = set()
         self.calls: list[str] = []
@@ -186,54 +186,54 @@ class Run:
     # Without disturbance
 
     async def _quiet_step(self) -> dict[int, str]:
-        engine, course = self.ring.engine, self.course
+        engine, simulation = self.ring.engine, self.simulation
         act = self.dice.choice(self._possible())
         match act:
             case "claim":
                 await self.claim(engine)
-                early = self.leases.keys() - course.ready
+                early = self.leases.keys() - simulation.ready
                 assert not early, f"{early} can run too early"
-                return course.outcomes
+                return simulation.outcomes
             case "release":
                 await self.release(engine)
-                return course.outcomes
+                return simulation.outcomes
             case "complete":
-                course.end(await self.complete(engine, self.pick("success")))
+                simulation.end(await self.complete(engine, self.pick("success")))
             case "fail":
-                course.end(await self.fail(engine, self.pick("failed")))
+                simulation.end(await self.fail(engine, self.pick("failed")))
             case "tick":
                 await self.tick(engine)
                 await self._expired()
             case _:
-                course.end(await self.cancel(engine, act))
+                simulation.end(await self.cancel(engine, act))
         ended, is_open = await look(engine, self.planted)
         if is_open:
             await settle_all(engine)
             ended = await outcomes(engine, self.planted)
-        assert ended == course.outcomes, (
-            f"engine and evaluator differ: {_differences(ended, course.outcomes)}"
+        assert ended == simulation.outcomes, (
+            f"engine and evaluator differ: {_differences(ended, simulation.outcomes)}"
         )
         self.leases = {n: lease for n, lease in self.leases.items() if n not in ended}
         if self.dice.random() < 0.2:
             stored = await groups(engine, self.planted)
-            assert stored == course.groups, _differences(stored, course.groups)
+            assert stored == simulation.groups, _differences(stored, simulation.groups)
         return ended
 
     def _possible(self) -> list[Any]:
         """What there is to do next, what brings it on more often."""
-        course, plans = self.course, {self.plan[node] for node in self.leases}
+        simulation, plans = self.simulation, {self.plan[node] for node in self.leases}
         acts: list[Any] = []
-        acts += ["claim"] * (2 if course.ready - self.leases.keys() else 0)
+        acts += ["claim"] * (2 if simulation.ready - self.leases.keys() else 0)
         acts += ["complete"] * (3 if "success" in plans else 0)
         acts += ["fail"] * (2 if "failed" in plans else 0)
         acts += ["tick"] * (plans & {"timeout", "deadline"} != set())
         acts += ["release"] * (len(self.leases) > 0 and self.dice.random() < 0.2)
-        left = set(self.plan) - course.outcomes.keys()
+        left = set(self.plan) - simulation.outcomes.keys()
         acts += [
             node
             for node in left
             if self.plan[node] == "cancelled"
-            and (node in course.ready or self.dice.random() < 0.02)
+            and (node in simulation.ready or self.dice.random() < 0.02)
         ]
         if any(self.plan[node] == "deadline" for node in left) and self.dice.random() < 0.05:
             acts.append("tick")
@@ -247,7 +247,7 @@ class Run:
             self.planted.ids,
         )
         for cause in ("expire", "time_out"):
-            self.course.end(
+            self.simulation.end(
                 {
                     self.planted.numbers[row["execution_id"]]: "expired"
                     for row in rows

@@ -27,7 +27,7 @@ from flowfabric.client.steps import Steps
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import StepRecord
 from flowfabric.db import call
-from flowfabric.worker.caught import error_of, stored_error
+from flowfabric.handlers.step_errors import error_of, stored_error
 from steps.stage import journal, skip, until, until_held
 from worker.apps import working
 from worker.test_leases_kept import steal

@@ -200,7 +200,7 @@ async def test_a_sleeping_thread_of_a_worker_that_stops_is_let_go(make_app, db):
     async with working(app):
         await eventually(began.is_set)
         await eventually(lambda: db.fetchval("select count(*) = 1 from ff.step"))
-    await eventually(lambda: ended == ["Leaving"])
+    await eventually(lambda: ended == ["HandlerPaused"])
 
 
 def nap_quietly(nap: Any, ended: list[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import StepRecord
-from flowfabric.worker.journal import Entry, Journal, Mismatch
+from flowfabric.handlers.journal import Entry, Journal, Mismatch
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from textwrap import dedent
 
 import pytest
 
-from support.surroundings import chosen_binaries
+from support.isolation import chosen_binaries
 
 
 @dataclass(frozen=True)

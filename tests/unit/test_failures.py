@@ -7,7 +7,7 @@ import json
 import pytest
 
 from flowfabric.core.states import FailureClass
-from flowfabric.worker.failures import facts_of, failure_of
+from flowfabric.tasks.failures import facts_of, failure_of
 
 # The limits of ff.fail_executions.
 REASON_BYTES = 256

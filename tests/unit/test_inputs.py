@@ -12,7 +12,7 @@ import pytest
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import mint
-from flowfabric.worker.inputs import described, fill
+from flowfabric.tasks.inputs import described, fill
 
 NODE = mint()
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -31,11 +31,11 @@ from typing_extensions import TypedDict
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import ExecutionId, mint
-from flowfabric.worker.codec import Codec
-from flowfabric.worker.comparison import Comparison
-from flowfabric.worker.context import Context
-from flowfabric.worker.task import TaskSpec
-from flowfabric.worker.unfit import Unfit
+from flowfabric.handlers.context import Context
+from flowfabric.tasks.codec import Codec
+from flowfabric.tasks.comparison import Comparison
+from flowfabric.tasks.encoding_error import EncodingError
+from flowfabric.tasks.spec import TaskSpec
 
 CONTEXT: Any = object()
 
@@ -430,7 +430,7 @@ def test_a_value_comes_back_as_it_went_or_is_refused(hint, value, at):
         again = codec.read(codec.write(value))
         assert Comparison(is_lenient=True).difference(value, again) is None
     else:
-        with pytest.raises(Unfit) as caught:
+        with pytest.raises(EncodingError) as caught:
             codec.write(value)
         assert caught.value.field() == at
         assert "4711" not in str(caught.value)

@@ -16,7 +16,7 @@ import pytest
 from flowfabric import App
 from flowfabric.worker.worker import Worker
 from support.database import Database
-from support.surroundings import SERVERS, is_setting
+from support.isolation import SERVERS, is_setting
 
 AppMaker = Callable[..., App]
 

@@ -16,7 +16,7 @@ import pytest
 from flowfabric import Context
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.execution import Claimed
-from flowfabric.worker import pulse
+from flowfabric.worker import loop_watch
 from flowfabric.worker.heartbeat import Heartbeat
 from support.factories import Engine, Lease
 from worker.apps import working
@@ -55,7 +55,7 @@ async def test_the_lease_is_kept_while_a_handler_blocks_the_event_loop(make_app,
 async def test_a_loop_that_does_not_move_is_told_of_with_the_task(
     make_app, monkeypatch, caplog, culprit
 ):
-    monkeypatch.setattr(pulse, "STILL_SECONDS", 0.1)
+    monkeypatch.setattr(loop_watch, "STILL_SECONDS", 0.1)
     app = make_app()
 
     async def block() -> None:

@@ -54,15 +54,15 @@ from flowfabric.db.connection import open_connection
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
-from flowfabric.worker.context import Context
-from flowfabric.worker.middleware import Middleware, check_middleware
-from flowfabric.worker.surroundings import Hook, Surroundings
-from flowfabric.worker.task import TaskSpec, task_name
+from flowfabric.handlers.context import Context
+from flowfabric.tasks.extensions import Extensions, Hook
+from flowfabric.tasks.middleware import CallNext, check_middleware
+from flowfabric.tasks.spec import TaskSpec, task_name
 from flowfabric.worker.worker import Worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
-M = TypeVar("M", bound=Middleware)
+M = TypeVar("M", bound=Callable[[Context, CallNext], Awaitable[Any]])
 H = TypeVar("H", bound=Hook)
 # What makes a T, or stands for one that is there while it is entered.
 Factory = Callable[
@@ -120,7 +120,7 @@ class App:
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.schedules: dict[str, Schedule] = {}
         self.portal = Portal(self._close_here)
-        self._surroundings = Surroundings()
+        self._extensions = Extensions()
         self._project = project
         self._server: Server | None = None
         self._server_lock = threading.Lock()
@@ -199,7 +199,7 @@ class App:
                 retention=retention,
                 tags={} if tags is None else tags,
                 version=version,
-                providers=self._surroundings.providers,
+                providers=self._extensions.providers,
             )
             if spec.name in self.tasks:
                 raise InvalidInput(
@@ -218,7 +218,7 @@ class App:
         `await call_next()` returned. The one registered first is the outermost.
         """
         check_middleware(function)
-        self._surroundings.middleware.append(function)
+        self._extensions.middleware.append(function)
         return function
 
     def provide(
@@ -235,7 +235,7 @@ class App:
         a context manager is entered, and left when the execution ends, or with `scope="worker"`
         when the worker does. Its own parameters are provided in the same way.
         """
-        self._surroundings.providers.register(type, factory, scope)
+        self._extensions.providers.register(type, factory, scope)
         self._reread_tasks()
 
     @contextmanager
@@ -248,7 +248,7 @@ class App:
         # A value is given as it is, also if it could be entered.
         replacement = factory or (lambda: nullcontext(value))
         try:
-            with self._surroundings.providers.overriding(type, replacement):
+            with self._extensions.providers.overriding(type, replacement):
                 self._reread_tasks()
                 yield
         finally:
@@ -259,13 +259,13 @@ class App:
 
         If it raises, the worker does not start.
         """
-        self._surroundings.on_startup.append(hook)
+        self._extensions.on_startup.append(hook)
         return hook
 
     def on_shutdown(self, hook: H, /) -> H:
         """Register a function to be called when a worker process has drained, the last registered
         first, also if the start or the work failed: `@app.on_shutdown`."""
-        self._surroundings.on_shutdown.append(hook)
+        self._extensions.on_shutdown.append(hook)
         return hook
 
     def _reread_tasks(self) -> None:
@@ -446,7 +446,7 @@ class App:
                 self._check_has_own_name()
             scheduler = self._scheduler(client)
             process = self._processes[loop] = Process(
-                client, self.settings.lease_ttl, self._surroundings, is_paced=is_paced
+                client, self.settings.lease_ttl, self._extensions, is_paced=is_paced
             )
             if not is_paced:
                 process.keep_schedules(scheduler)

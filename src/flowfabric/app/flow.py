@@ -40,14 +40,14 @@ from flowfabric.core.flow import MAX_KIND_BYTES, Edge, FlowSubmitted, Graph, Gro
 from flowfabric.core.flow import Node as GraphNode
 from flowfabric.core.ids import ExecutionId, FlowId, mint_flow, mint_in
 from flowfabric.core.states import GroupPolicy, OnSatisfied
-from flowfabric.worker.context import Context, asynchronous, running
-from flowfabric.worker.course import Unrepeated
-from flowfabric.worker.fitting import accepts_none, shown
-from flowfabric.worker.inputs import ENCODING, Placeholder, Woven, leaves, weave
+from flowfabric.handlers.context import Context, asynchronous, running
+from flowfabric.handlers.handler_run import Unrepeated
+from flowfabric.tasks.assignability import accepts_none, shown
+from flowfabric.tasks.inputs import ENCODING, Placeholder, Woven, leaves, weave
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.joining import Place
+    from flowfabric.client.transactional import Place
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -626,8 +626,8 @@ class Flow:
     async def _place(self, graph: Graph, anew: bool) -> Place:
         client = await self._app.client()
         if anew:
-            client.joining.forget()
-        return await client.joining.place([node.submission for node in graph.nodes])
+            client.transactional.forget()
+        return await client.transactional.place([node.submission for node in graph.nodes])
 
     def _stored(self, graph: Graph, answer: FlowSubmitted) -> FlowRun:
         if self._context is None and (context := running.get()) is not None:

@@ -33,7 +33,7 @@ from flowfabric.core.flow import (
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState, Resolution
 from flowfabric.drawing import Picture, as_svg, as_tree, picture_of
-from flowfabric.worker.context import asynchronous
+from flowfabric.handlers.context import asynchronous
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App

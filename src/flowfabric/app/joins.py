@@ -18,9 +18,9 @@ from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
-from flowfabric.worker.context import Context, asynchronous, running
-from flowfabric.worker.course import Unrepeated
-from flowfabric.worker.pauses import MAX_TARGETS
+from flowfabric.handlers.context import Context, asynchronous, running
+from flowfabric.handlers.handler_run import Unrepeated
+from flowfabric.handlers.waits import MAX_TARGETS
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from flowfabric.worker.context import on_loop
+from flowfabric.handlers.context import on_loop
 
 T = TypeVar("T")
 

@@ -11,13 +11,13 @@ from datetime import timedelta
 from flowfabric.app.schedules import Scheduler
 from flowfabric.client import FlowFabric
 from flowfabric.reconcilers.loop import run_reconcilers
+from flowfabric.tasks.extensions import Extensions
+from flowfabric.tasks.spec import TaskSpec
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
 from flowfabric.worker.lifespan import Lifespan
-from flowfabric.worker.presence import Presence
-from flowfabric.worker.pulse import Pulse
-from flowfabric.worker.surroundings import Surroundings
-from flowfabric.worker.task import TaskSpec
+from flowfabric.worker.loop_watch import LoopWatch
+from flowfabric.worker.registration import Registrations
 from flowfabric.worker.worker import Worker
 
 
@@ -28,7 +28,7 @@ class Process:
         self,
         client: FlowFabric,
         lease_ttl: timedelta,
-        surroundings: Surroundings,
+        extensions: Extensions,
         *,
         is_paced: bool = False,
     ) -> None:
@@ -38,13 +38,13 @@ class Process:
         self._claims = client.database.session("claims")
         client.results.share(self._claims)
         self._hints = Hints(self._claims)
-        self._lifespan = Lifespan(surroundings)
+        self._lifespan = Lifespan(extensions)
         self._heartbeat = Heartbeat(
             client.leases,
             lambda: client.database.session("heartbeat"),
             lease_ttl,
-            Presence(client.workers, lease_ttl),
-            Pulse(
+            Registrations(client.workers, lease_ttl),
+            LoopWatch(
                 asyncio.get_running_loop(),
                 lambda: [pair for worker in list(self._workers) for pair in worker.handlers],
             ),

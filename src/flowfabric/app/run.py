@@ -22,8 +22,8 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import CancelSource, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, FailureClass, PublicState
-from flowfabric.worker.context import asynchronous, running
-from flowfabric.worker.failures import facts_of
+from flowfabric.handlers.context import asynchronous, running
+from flowfabric.tasks.failures import facts_of
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric

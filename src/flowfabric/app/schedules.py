@@ -25,8 +25,8 @@ from flowfabric.core.schedule import (
     Rule,
 )
 from flowfabric.core.states import Misfire
+from flowfabric.handlers.context import Context
 from flowfabric.telemetry import ENGINE_LOGGER
-from flowfabric.worker.context import Context
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -24,12 +24,12 @@ from flowfabric.core.execution import (
 )
 from flowfabric.core.ids import ExecutionId, mint, mint_for_key
 from flowfabric.core.states import KeyScope
-from flowfabric.worker.context import Context, asynchronous, running
-from flowfabric.worker.task import TaskSpec
+from flowfabric.handlers.context import Context, asynchronous, running
+from flowfabric.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.joining import Place
+    from flowfabric.client.transactional import Place
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function returns: for `async def`, a coroutine
@@ -331,8 +331,8 @@ class Task(Generic[P, R, T]):
     async def _place(self, submissions: list[Submission], anew: bool) -> Place:
         client = await self._app.client()
         if anew:
-            client.joining.forget()
-        return await client.joining.place(submissions)
+            client.transactional.forget()
+        return await client.transactional.place(submissions)
 
     def _check_has_no_parent(self) -> None:
         if self._options.with_parent:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 
 from flowfabric.client import FlowFabric
 from flowfabric.client.batching import MAX_BATCH, Busy, busy_pauses
-from flowfabric.client.joining import (
+from flowfabric.client.transactional import (
     SUBMIT,
     SUBMIT_FLOW,
     Place,
@@ -324,7 +324,7 @@ async def submit_joined(
 ) -> list[Submitted]:
     """Submit on a caller's asynchronous connection."""
     joined = _asynchronous(via, f"use {instead}(..., via=...)")
-    plan = _plan(submissions, await client.joining.place(submissions))
+    plan = _plan(submissions, await client.transactional.place(submissions))
     return await _carry_out(plan, joined, client, submissions)
 
 
@@ -342,7 +342,7 @@ async def submit_flow_joined(client: FlowFabric, via: Any, graph: Graph) -> Flow
     joined = _asynchronous(via, "use `with app.flow(..., via=...)`, without async,")
     graph.check()
     submissions = [node.submission for node in graph.nodes]
-    plan = _flow_plan(graph, await client.joining.place(submissions))
+    plan = _flow_plan(graph, await client.transactional.place(submissions))
     return await _carry_out(plan, joined, client, submissions)
 
 
@@ -388,8 +388,8 @@ async def _carry_out(
                     await asyncio.sleep(seconds)
                     answer = None
                 case _Find():
-                    client.joining.forget()
-                    answer = await client.joining.place(submissions)
+                    client.transactional.forget()
+                    answer = await client.transactional.place(submissions)
     except StopIteration as end:
         stored: T = end.value
         return stored

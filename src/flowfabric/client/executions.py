@@ -13,13 +13,13 @@ from uuid import UUID
 
 from flowfabric import tracing
 from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
-from flowfabric.client.control import ExecutionControl
+from flowfabric.client.cascades import Cascades, is_pending
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
+from flowfabric.client.operations import ExecutionOperations
+from flowfabric.client.outcomes import answers, refusal
 from flowfabric.client.reads import ExecutionReads
-from flowfabric.client.refusals import answers, refusal
-from flowfabric.client.wakes import Wakes, is_pending
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.execution import (
     Claimed,
@@ -45,7 +45,7 @@ _WAIT_POLL_SECONDS = 0.5
 Floor = tuple[int, datetime, UUID]
 
 
-class Executions(ExecutionReads, ExecutionControl):
+class Executions(ExecutionReads, ExecutionOperations):
     """What can be done with executions: run here, read in `reads`, steered in `control`."""
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
@@ -56,7 +56,7 @@ class Executions(ExecutionReads, ExecutionControl):
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
         self._starts: dict[int, Batcher[tuple[Claimed, bool], None]] = {}
         self._ended_hint = EndedHint(database)
-        self._wakes = Wakes(database)
+        self._cascades = Cascades(database)
 
     async def close(self) -> None:
         for submits in list(self._submits.values()):
@@ -68,7 +68,7 @@ class Executions(ExecutionReads, ExecutionControl):
         for starts in list(self._starts.values()):
             await starts.close()
         await self._ended_hint.close()
-        await self._wakes.close()
+        await self._cascades.close()
 
     async def submit(self, submission: Submission) -> Submitted:
         """Store one execution; concurrent calls share a transaction."""
@@ -372,7 +372,7 @@ class Executions(ExecutionReads, ExecutionControl):
         )
         self._ended_hint.send(batch[0][0].partition_key)
         if rows and any(outcome == "completed" and is_pending(told) for _, outcome, told in rows):
-            self._wakes.send(batch[0][0].partition_key)
+            self._cascades.send(batch[0][0].partition_key)
         return answers(len(batch), None, [tuple(row) for row in rows], same="completed")
 
     async def _complete_alone(self, item: tuple[Claimed, bytes | None]) -> None:
@@ -409,7 +409,7 @@ class Executions(ExecutionReads, ExecutionControl):
             elif outcome == "failed":
                 found[item - 1] = FailAnswer()
                 if is_pending(detail):
-                    self._wakes.send(batch[0][0].partition_key)
+                    self._cascades.send(batch[0][0].partition_key)
             elif outcome not in ("busy", "duplicate"):
                 found[item - 1] = refusal(outcome, detail)
         return found

@@ -9,7 +9,6 @@ from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
 from flowfabric.client.flows import Flows
 from flowfabric.client.grants import Grants
-from flowfabric.client.joining import Joining
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
 from flowfabric.client.namespaces import Namespaces
@@ -17,6 +16,7 @@ from flowfabric.client.results import Results
 from flowfabric.client.retention import Retention
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.steps import Steps
+from flowfabric.client.transactional import Transactional
 from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.db.session import Database
@@ -36,8 +36,8 @@ class FlowFabric:
         self.lanes = Lanes(self.database, namespace)
         self.leases = Leases(self.database, namespace)
         self.executions = Executions(self.database, self.lanes, namespace)
-        self.joining = Joining(self.database, self.lanes)
-        self.flows = Flows(self.database, self.joining, namespace)
+        self.transactional = Transactional(self.database, self.lanes)
+        self.flows = Flows(self.database, self.transactional, namespace)
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
         self.results = Results(self.database, self.executions)

@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4
 
-from flowfabric.client.steering import check_words
-from flowfabric.client.wakes import Wakes
+from flowfabric.client.cascades import Cascades
+from flowfabric.client.versioned_calls import check_words
 from flowfabric.core.errors import (
     FlowAlreadyTerminal,
     FlowCancelTimeout,
@@ -51,7 +51,7 @@ class FlowCancelling:
     def __init__(self, database: Database, namespace: str | None) -> None:
         self._database = database
         self._namespace = namespace
-        self._wakes = Wakes(database)
+        self._cascades = Cascades(database)
         self._ending: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -149,7 +149,7 @@ class FlowCancelling:
             )
         )[0]
         if row["wakes_pending"]:
-            await self._wakes.resolve(partition)
+            await self._cascades.resolve(partition)
         return MembersCancelled(
             row["handled"],
             row["remaining"],

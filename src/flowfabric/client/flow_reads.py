@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.flow_cancel import flow_place
-from flowfabric.client.steering import address, place
+from flowfabric.client.versioned_calls import address, place
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_tags
 from flowfabric.core.flow import (

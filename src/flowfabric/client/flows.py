@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from uuid import UUID
 
+from flowfabric.client.cascades import is_pending
 from flowfabric.client.flow_cancel import FlowCancelling
 from flowfabric.client.flow_reads import FlowReads, flow_address
-from flowfabric.client.joining import SUBMIT_FLOW, Joining, read_flow_answer
-from flowfabric.client.refusals import refusal
-from flowfabric.client.steering import place
-from flowfabric.client.wakes import is_pending
+from flowfabric.client.outcomes import refusal
+from flowfabric.client.transactional import SUBMIT_FLOW, Transactional, read_flow_answer
+from flowfabric.client.versioned_calls import place
 from flowfabric.core.errors import InvalidInput, UnknownRoute
 from flowfabric.core.execution import (
     DEFAULT_NAMESPACE,
@@ -40,17 +40,17 @@ class Flows(FlowReads, FlowCancelling):
     """What can be done with flows: stored and built here, read in `flow_reads`, ended in
     `flow_cancel`."""
 
-    def __init__(self, database: Database, joining: Joining, namespace: str | None) -> None:
+    def __init__(self, database: Database, joining: Transactional, namespace: str | None) -> None:
         FlowReads.__init__(self, database, namespace)
         FlowCancelling.__init__(self, database, namespace)
-        self._joining = joining
+        self._transactional = joining
 
     async def submit(self, graph: Graph) -> FlowSubmitted:
         """Store a whole flow: all of it or nothing. The same graph again is a duplicate."""
         graph.check()
         submissions = [node.submission for node in graph.nodes]
         for is_last in (False, True):
-            where = await self._joining.place(submissions)
+            where = await self._transactional.place(submissions)
             rows = await self._database.call(SUBMIT_FLOW, *where.flow_arguments(graph))
             answer = read_flow_answer(str(rows[0][0]), graph)
             if isinstance(answer, FlowSubmitted):
@@ -58,7 +58,7 @@ class Flows(FlowReads, FlowCancelling):
             if is_last or not isinstance(answer, UnknownRoute):
                 raise answer
             # The database was made anew under a client that remembers the old one's routes.
-            self._joining.forget()
+            self._transactional.forget()
         raise AssertionError("unreachable")
 
     async def create(
@@ -159,7 +159,7 @@ class Flows(FlowReads, FlowCancelling):
         if row["outcome"] not in ("applied", "already_applied"):
             raise refusal(row["outcome"], row["detail"], id=str(downstream))
         if is_pending(row["detail"]):
-            await self._wakes.resolve(id.partition_key)
+            await self._cascades.resolve(id.partition_key)
         return DependencyApplied(
             row["outcome"] == "applied", row["unsatisfied"], PublicState(row["public_state"])
         )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from flowfabric.client.refusals import refusal
+from flowfabric.client.outcomes import refusal
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, check_name
 from flowfabric.core.grant import KEY_BYTES, Grant, check_key

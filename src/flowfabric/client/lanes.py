@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from flowfabric.client.refusals import refusal
+from flowfabric.client.outcomes import refusal
 from flowfabric.core.errors import InvalidInput, LaneNotFound
 from flowfabric.core.execution import LaneInfo, Route, check_lane
 from flowfabric.core.lane import LaneTraffic

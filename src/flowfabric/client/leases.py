@@ -8,8 +8,8 @@ from typing import Protocol
 from uuid import UUID
 
 from flowfabric.client.batching import Busy
-from flowfabric.client.refusals import answers, refusal
-from flowfabric.client.steering import steer
+from flowfabric.client.outcomes import answers, refusal
+from flowfabric.client.versioned_calls import steer
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed, Steered
 from flowfabric.core.ids import ExecutionId

@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.events import event_of
-from flowfabric.client.refusals import refusal
-from flowfabric.client.steering import address, place
+from flowfabric.client.outcomes import refusal
+from flowfabric.client.versioned_calls import address, place
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     AttemptInfo,

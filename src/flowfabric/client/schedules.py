@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.lanes import Lanes
-from flowfabric.client.steering import check_words
+from flowfabric.client.versioned_calls import check_words
 from flowfabric.core.errors import InvalidInput, RetryExhausted, ScheduleNotFound
 from flowfabric.core.execution import Route, check_name, check_tags
 from flowfabric.core.ids import ExecutionId, firing_id, mint_for_schedule, uuid7

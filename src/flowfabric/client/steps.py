@@ -8,8 +8,8 @@ from uuid import UUID
 
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
-from flowfabric.client.refusals import refusal
-from flowfabric.client.steering import place
+from flowfabric.client.outcomes import refusal
+from flowfabric.client.versioned_calls import place
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId

@@ -63,7 +63,7 @@ async def invoke(connection: Connection, statement: Statement, args: tuple[Any, 
         raise translated(error, statement.name) from error
 
 
-async def persist(
+async def retrying(
     meter: Meter,
     statement: Statement,
     attempt: Callable[[], Awaitable[Rows]],

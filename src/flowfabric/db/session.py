@@ -115,7 +115,7 @@ class Database:
                 with contextlib.suppress(Exception):
                     await pool.release(connection)
 
-        return await call.persist(self.meter, statement, attempt, patience=patience)
+        return await call.retrying(self.meter, statement, attempt, patience=patience)
 
     def session(self, name: str) -> Session:
         """One connection of its own, outside the pool; it connects when first used."""
@@ -157,7 +157,7 @@ class Session:
             async with self._lock:
                 return await call.invoke(await self._connected(), statement, args)
 
-        return await call.persist(self._meter, statement, attempt, patience=patience)
+        return await call.retrying(self._meter, statement, attempt, patience=patience)
 
     async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
         """Call `notify` with each payload, and with None when some may have been missed.

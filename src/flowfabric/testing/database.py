@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowfabric.db import disposable
 from flowfabric.db.connection import open_connection
 from flowfabric.doctor import Report, examine
-from flowfabric.testing.errands import Errands
+from flowfabric.testing.loop_thread import LoopThread
 from flowfabric.testing.server import Server
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Postgres:
         self._server = server
         self._template = f"flowfabric_{server.mark}"
         self._numbers = count(1)
-        self._errands = Errands()
+        self._loop_thread = LoopThread()
         self._stack = AsyncExitStack()
         self._administration: Connection | None = None
         self._spare: Future[Database] | None = None
@@ -43,24 +43,24 @@ class Postgres:
         """A database that nobody has used yet; `drop` it."""
         ready, is_first = self._spare, not self._has_template
         if ready is None:
-            ready = self._errands.begin(self._clone())
+            ready = self._loop_thread.begin(self._clone())
         database = ready.result()
         # The next test will want one too: it is copied while this one runs.
-        self._spare = None if is_first else self._errands.begin(self._clone())
+        self._spare = None if is_first else self._loop_thread.begin(self._clone())
         return database
 
     def drop(self, database: Database) -> None:
         """Remove a database in the background, whoever is still connected to it."""
-        self._errands.begin(self._drop(database))
+        self._loop_thread.begin(self._drop(database))
 
     def close(self) -> None:
         """Remove what is left: the spare database and the template."""
         try:
             if self._spare is not None:
                 self.drop(self._spare.result())
-            self._errands.do(self._end())
+            self._loop_thread.do(self._end())
         finally:
-            self._errands.close()
+            self._loop_thread.close()
 
     async def _clone(self) -> Database:
         administration = self._administration
@@ -73,7 +73,7 @@ class Postgres:
             self._has_template = True
         name = f"{self._template}_{next(self._numbers)}"
         await disposable.clone(administration, self._template, name)
-        return Database(self._server.url_of(name), name, self._errands)
+        return Database(self._server.url_of(name), name, self._loop_thread)
 
     async def _drop(self, database: Database) -> None:
         await database.leave()
@@ -92,7 +92,7 @@ class Database:
 
     url: str
     name: str
-    _errands: Errands
+    _loop_thread: LoopThread
 
     def __post_init__(self) -> None:
         self._stack = AsyncExitStack()
@@ -132,7 +132,7 @@ class Database:
                 self._connection = await self._stack.enter_async_context(open_connection(self.url))
             return await question(self._connection)
 
-        return self._errands.do(ask())
+        return self._loop_thread.do(ask())
 
     async def leave(self) -> None:
         """Close the connection that looks were made with."""

@@ -24,9 +24,9 @@ from flowfabric.core.states import PublicState
 from flowfabric.core.step import StepRecord
 from flowfabric.doctor import Level, invariants
 from flowfabric.reconcilers.table import RECONCILERS
-from flowfabric.testing.binding import Binding
+from flowfabric.testing.breakpoint import Breakpoint
 from flowfabric.testing.database import Database
-from flowfabric.testing.gate import Gate
+from flowfabric.testing.redirect import Redirect
 from flowfabric.testing.submissions import Expectation, Submitted
 from flowfabric.worker.worker import Worker
 
@@ -52,7 +52,7 @@ class _Here:
     client: FlowFabric
     workers: dict[App, Worker] = field(default_factory=dict)
     scheduled: set[App] = field(default_factory=set)
-    gate: Gate = field(default_factory=Gate)
+    gate: Breakpoint = field(default_factory=Breakpoint)
     # Whether something may have become due since the last look, and old since the last clearing.
     is_due: bool = True
     is_old: bool = False
@@ -72,7 +72,7 @@ class Harness:
     def __init__(self, database: Database, *, timeout: float = 30.0) -> None:
         self.database = database
         self.timeout = timeout
-        self._binding = Binding(database.url)
+        self._redirect = Redirect(database.url)
         self._here: _Here | None = None
         self._runner: asyncio.Runner | None = None
 
@@ -324,14 +324,14 @@ class Harness:
             here.gate.crash()
             for worker in here.workers.values():
                 await worker.crash()
-        for app in self._binding.used():
+        for app in self._redirect.used():
             await app.close()
         if here is not None:
             await here.client.close()
 
     def rest(self) -> None:
         """Close what a fixture has opened again behind the test, while its loop is still there."""
-        loops = {loop for app in self._binding.used() for loop in app.loops}
+        loops = {loop for app in self._redirect.used() for loop in app.loops}
         if self._here is not None:
             loops.add(self._here.loop)
         for loop in loops:
@@ -345,7 +345,7 @@ class Harness:
             if self._runner is not None:
                 self._runner.close()
         finally:
-            self._binding.release()
+            self._redirect.release()
 
     async def _open(self) -> _Here:
         """What lives on the running loop; a worker for every app that has met this database."""
@@ -369,7 +369,7 @@ class Harness:
         return here
 
     async def _meet(self, app: App) -> None:
-        self._binding.take(app)
+        self._redirect.take(app)
         await self._open()
 
     async def _worker(self, here: _Here, app: App) -> Worker:
@@ -391,7 +391,7 @@ class Harness:
         done = await self._reconcile(here) if here.is_due else 0
         here.is_due = False
         claimed: list[Claimed] = []
-        for app in self._binding.used():
+        for app in self._redirect.used():
             if app.tasks and len(claimed) < concurrency:
                 worker = await self._worker(here, app)
                 claimed += await worker.claim_once(concurrency - len(claimed))

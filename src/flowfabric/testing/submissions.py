@@ -13,7 +13,7 @@ from flowfabric.app.task import Options, Task
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
-from flowfabric.worker.inputs import ENCODING, described, written
+from flowfabric.tasks.inputs import ENCODING, described, written
 
 _COMPARED = ("lane", "priority", "key", "tags", "delay", "delayed_until")
 _SHOWN = 20

@@ -17,8 +17,8 @@ from flowfabric.client.leases import Caller
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed
 from flowfabric.telemetry import WORKER_LOGGER
-from flowfabric.worker.presence import Presence, Registration
-from flowfabric.worker.pulse import Pulse
+from flowfabric.worker.loop_watch import LoopWatch
+from flowfabric.worker.registration import Registration, Registrations
 
 Lost = Callable[[list[Claimed]], None]
 
@@ -66,12 +66,12 @@ class Heartbeat:
         renewer: Renewer,
         connect: Callable[[], BeatSession],
         ttl: timedelta,
-        presence: Presence | None = None,
-        pulse: Pulse | None = None,
+        registrations: Registrations | None = None,
+        pulse: LoopWatch | None = None,
     ) -> None:
         self._renewer = renewer
-        self._presence = presence
-        self._pulse = pulse
+        self._registrations = registrations
+        self._loop_watch = pulse
         self._connect = connect
         self._ttl = ttl
         # Written by the workers' loop, read by ours: each step on it is one operation of the
@@ -118,14 +118,14 @@ class Heartbeat:
     def join(self, registration: Registration) -> None:
         """Hear hints for this worker, and tell the registry that it is there, until it leaves."""
         self._names.add(registration.worker_instance_id)
-        if self._presence is not None:
-            self._presence.join(registration)
+        if self._registrations is not None:
+            self._registrations.join(registration)
             self._wake()
 
     def leave(self, worker_instance_id: str) -> None:
         self._names.discard(worker_instance_id)
-        if self._presence is not None:
-            self._presence.leave(worker_instance_id)
+        if self._registrations is not None:
+            self._registrations.leave(worker_instance_id)
             self._wake()
 
     def _wake(self) -> None:
@@ -137,23 +137,25 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         started.set()
         session = self._connect()
-        watching = None if self._pulse is None else asyncio.create_task(self._pulse.watch())
+        watching = (
+            None if self._loop_watch is None else asyncio.create_task(self._loop_watch.watch())
+        )
         try:
             regular = self._ttl.total_seconds() / _REGULAR_SHARE
             await self._listen(session)
             while not self._stopping:
                 self._woken.clear()
                 busy = await self._beat(session)
-                if self._presence is not None:
-                    busy = await self._presence.beat(session) or busy
+                if self._registrations is not None:
+                    busy = await self._registrations.beat(session) or busy
                 pause = self._ttl.total_seconds() / _BUSY_SHARE if busy else regular
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
                         # Hints that come together are answered by one beat, however many.
                         await asyncio.sleep(HINT_SECONDS)
-            if self._presence is not None:
-                await self._presence.end(session)
+            if self._registrations is not None:
+                await self._registrations.end(session)
         finally:
             if watching is not None:
                 watching.cancel()

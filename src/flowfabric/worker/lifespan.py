@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
+from flowfabric.tasks.extensions import Extensions, Hook
+from flowfabric.tasks.providers import Opening, Values
+from flowfabric.tasks.spec import TaskSpec
 from flowfabric.telemetry import WORKER_LOGGER
-from flowfabric.worker.providers import Opening, Values
-from flowfabric.worker.surroundings import Hook, Surroundings
-from flowfabric.worker.task import TaskSpec
 
 _Wish = tuple[Opening, asyncio.Future[None]]
 
@@ -24,8 +24,8 @@ class Lifespan:
     that entered it.
     """
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self.surroundings = surroundings
+    def __init__(self, extensions: Extensions) -> None:
+        self.extensions = extensions
         self._users = 0
         self._task: asyncio.Task[None] | None = None
         self._began: asyncio.Future[contextvars.Context]
@@ -40,7 +40,7 @@ class Lifespan:
         openings: dict[Opening, None] = {}
         for spec in specs:
             spec.check()
-            openings |= dict.fromkeys(self.surroundings.plan(spec).of_worker)
+            openings |= dict.fromkeys(self.extensions.plan(spec).of_worker)
         self._users += 1
         try:
             if self._task is None:
@@ -95,7 +95,7 @@ class Lifespan:
         began, wishes, values = self._began, self._wishes, self._values
         failure: BaseException | None = None
         try:
-            for hook in self.surroundings.on_startup:
+            for hook in self.extensions.on_startup:
                 await _called(hook)
             began.set_result(contextvars.copy_context())
             async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ class Lifespan:
             failure = error
             if began.done() and isinstance(error, Exception):
                 WORKER_LOGGER.exception("what the worker provided could not be closed")
-        for hook in reversed(self.surroundings.on_shutdown):
+        for hook in reversed(self.extensions.on_shutdown):
             try:
                 await _called(hook)
             except Exception as error:

@@ -32,16 +32,17 @@ from flowfabric.core.ids import uuid7
 from flowfabric.core.policy import capability_set
 from flowfabric.core.states import FailureClass
 from flowfabric.db.session import Session
+from flowfabric.handlers.context import Context, running
+from flowfabric.handlers.handler_run import HandlerPaused, Host
+from flowfabric.handlers.waits import Awaiting, Held, Pause
+from flowfabric.tasks.failures import failure_of
+from flowfabric.tasks.inputs import ENCODING, Inputs, fill
+from flowfabric.tasks.spec import TaskSpec
 from flowfabric.telemetry import WORKER_LOGGER, execution_in_log, named
-from flowfabric.worker.context import Context, running
-from flowfabric.worker.course import Host, Leaving
-from flowfabric.worker.failures import failure_of
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
-from flowfabric.worker.inputs import ENCODING, Inputs, fill
 from flowfabric.worker.lifespan import Lifespan
-from flowfabric.worker.pauses import Awaiting, Departure, Held
-from flowfabric.worker.presence import Registration
+from flowfabric.worker.registration import Registration
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import (
     ALONE_SECONDS,
@@ -50,7 +51,6 @@ from flowfabric.worker.suspects import (
     QUIET_SECONDS,
     Suspects,
 )
-from flowfabric.worker.task import TaskSpec
 from flowfabric.worker.threads import Threads
 
 MAX_CLAIM = 500
@@ -122,7 +122,7 @@ class Worker:
         self._drain_timeout = drain_timeout
         self._hints = hints
         self._lifespan = lifespan
-        self._surroundings = lifespan.surroundings
+        self._extensions = lifespan.extensions
         self._has_begun = False
         self._context = contextvars.copy_context()
         self._turns: list[str | None] = [
@@ -158,7 +158,7 @@ class Worker:
         self._is_idle = False
         # For plain handlers and plain steps; a thread starts when it is needed.
         self._threads = Threads(concurrency, "flowfabric-task")
-        self._leaving: dict[Claimed, asyncio.TimerHandle] = {}
+        self._pausing: dict[Claimed, asyncio.TimerHandle] = {}
         self._unwind_seconds = UNWIND_SECONDS
         self._slots = Slots(
             concurrency,
@@ -177,7 +177,7 @@ class Worker:
             in_thread=self._in_thread,
             lease_ttl=lease_ttl,
             root=self._root,
-            leaving=self._watch_leaving,
+            leaving=self._watch_pausing,
             lost=self._lost_here,
             waits=self._end_turn,
         )
@@ -601,8 +601,8 @@ class Worker:
                     payload = fill(payload, inputs)
                 args, kwargs = spec.decode(payload, context)
                 kind = FailureClass.TRANSIENT
-                if not self._surroundings.is_bare:
-                    value = await self._surroundings.run(
+                if not self._extensions.is_bare:
+                    value = await self._extensions.run(
                         spec,
                         context,
                         args,
@@ -620,11 +620,11 @@ class Worker:
                     await context.check_reached()
                 kind = FailureClass.PERMANENT
                 result = spec.encode_result(value)
-        except Leaving:
+        except HandlerPaused:
             # Not an end: what becomes of the execution is settled below, or by whoever stopped it.
             pass
         except asyncio.CancelledError as error:
-            if context.cancelled or context.is_leaving:
+            if context.cancelled or context.is_pausing:
                 return
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -640,10 +640,10 @@ class Worker:
             self._heartbeat.drop(claimed)
             raise
         except BaseException as error:
-            if not context.is_leaving:
+            if not context.is_pausing:
                 self._settle_failed(claimed, failure_of(error, kind, spec.retry))
         else:
-            if context.is_leaving:
+            if context.is_pausing:
                 return
             self._hand_in(claimed, result)
         finally:
@@ -651,8 +651,8 @@ class Worker:
             self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
             del self._running[claimed]
             context.end()
-            if context.is_leaving:
-                self._depart(claimed, context)
+            if context.is_pausing:
+                self._pause(claimed, context)
             self._slots.ended(claimed)
 
     def _fill(self) -> None:
@@ -692,61 +692,57 @@ class Worker:
         running = self._running.get(claimed)
         return running[0] if running and self._tasks[claimed.task].is_async else None
 
-    def _watch_leaving(self, claimed: Claimed) -> None:
-        self._leaving[claimed] = self._loop.call_later(
-            self._unwind_seconds, self._leave_behind, claimed
+    def _watch_pausing(self, claimed: Claimed) -> None:
+        self._pausing[claimed] = self._loop.call_later(
+            self._unwind_seconds, self._pause_without_handler, claimed
         )
 
-    def _leave_behind(self, claimed: Claimed) -> None:
+    def _pause_without_handler(self, claimed: Claimed) -> None:
         """The handler goes on although it was told to leave: its execution does so without it."""
         if (running := self._running.get(claimed)) is not None:
             WORKER_LOGGER.warning(
                 "the handler of %s does not let go of it; what it still does will not count",
                 claimed.id,
             )
-            self._depart(claimed, running[1])
+            self._pause(claimed, running[1])
             if not self._stopping.is_set():
                 self._slots.lose(claimed)
 
-    def _depart(self, claimed: Claimed, context: Context) -> None:
+    def _pause(self, claimed: Claimed, context: Context) -> None:
         """The handler has been unwound: put its execution to sleep, let it wait, or hold it."""
-        if (timer := self._leaving.pop(claimed, None)) is not None:
+        if (timer := self._pausing.pop(claimed, None)) is not None:
             timer.cancel()
-        course = context.course
-        if course is None or (departure := course.departure) is None or course.has_departed:
+        handler_run = context.handler_run
+        if handler_run is None or (pause := handler_run.pause) is None or handler_run.has_paused:
             return
         if context.cancelled:  # the lease is gone, or given back by whoever stopped the handler
             return
-        course.has_departed = True
-        if isinstance(departure, Held):
-            WORKER_LOGGER.warning(
-                "%s is held at step %s: %s", claimed.id, departure.step, departure.reason
-            )
-        future = asyncio.ensure_future(self._carry_out(departure, claimed))
+        handler_run.has_paused = True
+        if isinstance(pause, Held):
+            WORKER_LOGGER.warning("%s is held at step %s: %s", claimed.id, pause.step, pause.reason)
+        future = asyncio.ensure_future(self._carry_out(pause, claimed))
         self._unsettled.add(future)
-        future.add_done_callback(functools.partial(self._departed, claimed, departure))
+        future.add_done_callback(functools.partial(self._paused, claimed, pause))
 
-    async def _carry_out(self, departure: Departure, claimed: Claimed) -> None:
-        for pause in RETRY_SECONDS:
+    async def _carry_out(self, pause: Pause, claimed: Claimed) -> None:
+        for seconds in RETRY_SECONDS:
             try:
-                await departure.carry_out(self._client, claimed)
+                await pause.carry_out(self._client, claimed)
             except Unavailable as error:
                 WORKER_LOGGER.info("%s cannot be left yet: %s", claimed.id, error)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(seconds)
             else:
                 return
-        await departure.carry_out(self._client, claimed)
+        await pause.carry_out(self._client, claimed)
 
-    def _departed(
-        self, claimed: Claimed, departure: Departure, future: asyncio.Future[None]
-    ) -> None:
+    def _paused(self, claimed: Claimed, pause: Pause, future: asyncio.Future[None]) -> None:
         self._unsettled.discard(future)
         if future.cancelled():
             # The loop is ending.
             self._returning[claimed] = None
             return
         self._heartbeat.drop(claimed)
-        if isinstance(departure, Awaiting):
+        if isinstance(pause, Awaiting):
             # Its rows were locked for a moment: a claim may have passed over what it waits for.
             self.wake()
         if (error := future.exception()) is None:
@@ -869,14 +865,14 @@ class Worker:
             self._hints.let_go()
         for claimed in several:
             self._heartbeat.drop(claimed)
-            if claimed in self._running and not self._has_departed(claimed):
+            if claimed in self._running and not self._has_paused(claimed):
                 WORKER_LOGGER.warning("lost the lease of %s, stopping its handler", claimed.id)
                 self._abandon(claimed)
                 self._slots.told(claimed)
 
-    def _has_departed(self, claimed: Claimed) -> bool:
-        course = self._running[claimed][1].course
-        return course is not None and course.has_departed
+    def _has_paused(self, claimed: Claimed) -> bool:
+        handler_run = self._running[claimed][1].handler_run
+        return handler_run is not None and handler_run.has_paused
 
     def _lost_here(self, claimed: Claimed, error: FlowFabricError) -> None:
         """The engine refused what the handler wanted to record."""

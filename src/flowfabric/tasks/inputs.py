@@ -22,10 +22,18 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId
-from flowfabric.worker.codec import codec_for, first_problem
-from flowfabric.worker.fitting import carries, element_of, fits, key_of, members, shown, value_of
-from flowfabric.worker.task import TaskSpec
-from flowfabric.worker.unfit import Unfit
+from flowfabric.tasks.assignability import (
+    carries,
+    element_of,
+    fits,
+    key_of,
+    members,
+    shown,
+    value_of,
+)
+from flowfabric.tasks.codec import codec_for, first_problem
+from flowfabric.tasks.encoding_error import EncodingError
+from flowfabric.tasks.spec import TaskSpec
 
 ENCODING = "json+inputs"
 
@@ -196,7 +204,7 @@ class _Weaver:
         except ValidationError as error:
             where, problem = first_problem(error)
             told = _told((*at, *where))
-        except Unfit as unfit:
+        except EncodingError as unfit:
             told, problem = unfit.field(*at), unfit.problem
         except PydanticSchemaGenerationError as error:
             told, problem = _told(at), f"cannot be written as JSON: {error}"

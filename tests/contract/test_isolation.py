@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from support.cluster import VARIABLE as SERVER
-from support.surroundings import KEPT, is_setting
+from support.isolation import KEPT, is_setting
 
 TESTS = Path(__file__).parents[1]
 # The first asks for the database of the folder, the second imports an app.

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.worker.context import Context
 
 
 class CallNext(Protocol):
@@ -16,7 +15,8 @@ class CallNext(Protocol):
     def __call__(self) -> Awaitable[Any]: ...
 
 
-Middleware = Callable[[Context, CallNext], Awaitable[Any]]
+# The first argument is the context, a class of a layer above; `App.middleware` types it.
+Middleware = Callable[[Any, CallNext], Awaitable[Any]]
 
 
 def check_middleware(function: Middleware) -> None:
@@ -33,7 +33,7 @@ def check_middleware(function: Middleware) -> None:
         ) from error
 
 
-async def call_through(middleware: Sequence[Middleware], context: Context, call: CallNext) -> Any:
+async def call_through(middleware: Sequence[Middleware], context: Any, call: CallNext) -> Any:
     """Call through all of them, the one registered first outermost."""
     for one in reversed(middleware):
         call = _Link(one, context, call)
@@ -45,7 +45,7 @@ class _Link:
 
     __slots__ = ("_call_next", "_context", "_function", "_is_used")
 
-    def __init__(self, function: Middleware, context: Context, call_next: CallNext) -> None:
+    def __init__(self, function: Middleware, context: Any, call_next: CallNext) -> None:
         self._function = function
         self._context = context
         self._call_next = call_next

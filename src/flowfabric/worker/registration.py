@@ -59,7 +59,7 @@ class Registry(Protocol):
     ) -> bool: ...
 
 
-class Presence:
+class Registrations:
     """The workers of this process that are there, and those that left."""
 
     def __init__(self, registry: Registry, lease_ttl: timedelta) -> None:

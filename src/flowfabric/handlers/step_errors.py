@@ -9,7 +9,7 @@ from typing import Any
 
 from flowfabric.core.errors import FlowFabricError, StepFailed
 from flowfabric.core.step import StepRecord
-from flowfabric.worker.failures import facts_of, message_of, type_of
+from flowfabric.tasks.failures import facts_of, message_of, type_of
 
 # Of one value among the arguments or attributes, and of all attributes together.
 _VALUE_BYTES = 16_384

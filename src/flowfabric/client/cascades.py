@@ -18,7 +18,7 @@ _PAUSES = (0.005, 0.02, 0.05)
 _SIBLINGS = 500
 
 
-class Wakes:
+class Cascades:
     """Resolves what the calls of this process left pending, beside them."""
 
     def __init__(self, database: Database) -> None:

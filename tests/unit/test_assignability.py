@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NewType, Optional, Protocol, TypedDi
 
 import pytest
 
-from flowfabric.worker.fitting import accepts_none, carries, element_of, fits, shown, value_of
+from flowfabric.tasks.assignability import accepts_none, carries, element_of, fits, shown, value_of
 
 UserId = NewType("UserId", int)
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from flowfabric.client.refusals import refusal
+from flowfabric.client.outcomes import refusal
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
 from flowfabric.core.execution import MAX_NAME_BYTES, Steered, check_text
 from flowfabric.core.ids import ExecutionId

@@ -34,10 +34,10 @@ from flowfabric.core.policy import (
     milliseconds,
     policy_json,
 )
-from flowfabric.worker.codec import Codec, first_problem
-from flowfabric.worker.context import Context
-from flowfabric.worker.providers import Providers, provided, wanted_type
-from flowfabric.worker.unfit import Unfit
+from flowfabric.tasks.codec import Codec, first_problem
+from flowfabric.tasks.encoding_error import EncodingError
+from flowfabric.tasks.handler_context import HandlerContext, is_context
+from flowfabric.tasks.providers import Providers, provided, wanted_type
 
 _BY_PLACE = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -126,7 +126,7 @@ class TaskSpec:
     def context_name(self) -> str | None:
         """The parameter annotated with Context, if there is one."""
         for name, hint in self._hints.items():
-            if name != "return" and (hint is Context or Context in get_args(hint)):
+            if name != "return" and any(map(is_context, (hint, *get_args(hint)))):
                 return name
         return None
 
@@ -227,7 +227,7 @@ class TaskSpec:
         except ValidationError as error:
             at, problem = first_problem(error)
             field = ".".join(map(str, at)) or "arguments"
-        except Unfit as unfit:
+        except EncodingError as unfit:
             field = unfit.field() or codec.unfit_part(valid) or "arguments"
             problem = unfit.problem
         # Without what it came from, which shows the value.
@@ -254,7 +254,7 @@ class TaskSpec:
         return tuple(p.name for p in parameters) if is_plain else ()
 
     def decode(
-        self, payload: bytes | None, context: Context | None = None
+        self, payload: bytes | None, context: HandlerContext | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a stored payload, as this version of the function takes them."""
         try:
@@ -286,7 +286,7 @@ class TaskSpec:
         """The stored form of a result; `InvalidInput` if it has none."""
         try:
             return self._result.write(value)
-        except Unfit as unfit:
+        except EncodingError as unfit:
             field, problem = unfit.field("result"), unfit.problem
         raise InvalidInput(
             field=field,

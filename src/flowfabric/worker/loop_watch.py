@@ -19,7 +19,7 @@ _LOOKS = 5
 Handlers = Callable[[], Iterable[tuple[asyncio.Task[None], Claimed]]]
 
 
-class Pulse:
+class LoopWatch:
     """Asks the loop for a sign of life, again and again, while there are handlers on it."""
 
     def __init__(

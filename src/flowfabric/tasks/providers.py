@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Final, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.worker.context import Context
+from flowfabric.tasks.handler_context import HandlerContext, is_context
 
 Factory = Callable[..., Any]
 Values = dict["Opening", Any]
@@ -152,7 +152,9 @@ class Opening:
     def __hash__(self) -> int:
         return self._hash
 
-    async def enter(self, stack: AsyncExitStack, values: Values, context: Context | None) -> Any:
+    async def enter(
+        self, stack: AsyncExitStack, values: Values, context: HandlerContext | None
+    ) -> Any:
         """Make the value on the event loop; the stack unmakes it."""
         made = self._made(values, context)
         if not _is_manager(made) and inspect.isawaitable(made):
@@ -164,7 +166,7 @@ class Opening:
         values[self] = made
         return made
 
-    def enter_sync(self, stack: ExitStack, values: Values, context: Context | None) -> Any:
+    def enter_sync(self, stack: ExitStack, values: Values, context: HandlerContext | None) -> Any:
         """Make the value in the thread that uses it; the stack unmakes it."""
         made = self._made(values, context)
         if isinstance(made, AbstractContextManager):
@@ -179,7 +181,7 @@ class Opening:
         values[self] = made
         return made
 
-    def _made(self, values: Values, context: Context | None) -> Any:
+    def _made(self, values: Values, context: HandlerContext | None) -> Any:
         return self.provider.make(
             **{name: context if one is None else values[one] for name, one in self.needs}
         )
@@ -288,7 +290,7 @@ class Providers:
         field = f"the factory of {name}"
         needs: list[tuple[str, Opening | None]] = []
         for parameter, one in provider.parameters.items():
-            if one is Context:
+            if is_context(one):
                 if provider.scope is Scope.WORKER:
                     raise InvalidInput(
                         field=field, problem="it wants a Context, but lives as long as the worker"
@@ -315,7 +317,7 @@ class Providers:
 def _provider(wanted: Any, factory: Factory, scope: str) -> Provider:
     if not isinstance(wanted, type):
         raise InvalidInput(field="type", problem=f"must be a class, not {wanted!r}")
-    if wanted is Context or wanted.__module__ == "builtins":
+    if is_context(wanted) or wanted.__module__ == "builtins":
         raise InvalidInput(
             field="type",
             problem=f"{type_name(wanted)} cannot be provided: it would take the place of every "

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import CoreConfig, SchemaSerializer, from_json
 
-from flowfabric.worker.comparison import Comparison
-from flowfabric.worker.plan import Plan, mapped, nodes
-from flowfabric.worker.unfit import Unfit
+from flowfabric.tasks.codec_plan import Plan, mapped, nodes
+from flowfabric.tasks.comparison import Comparison
+from flowfabric.tasks.encoding_error import EncodingError
 
 # JSON has no infinity and no NaN; as null they would be refused when they are read.
 _AS_JSON = CoreConfig(ser_json_inf_nan="strings")
@@ -49,7 +49,7 @@ class Codec:
         self._read = partial(validator.validate_json, by_alias=True, by_name=True)
 
     def write(self, value: Any) -> bytes:
-        """The stored form of a value; `Unfit` if it would not come back as it is."""
+        """The stored form of a value; `EncodingError` if it would not come back as it is."""
         is_sure = self._is_safe and (self._is_trusted or type(value) is self._scalar)
         is_safe = self._is_safe
         if is_sure or not is_safe:
@@ -72,7 +72,7 @@ class Codec:
             try:
                 from_json(stored)
             except ValueError as error:
-                raise Unfit(_unreadable(str(error))) from None
+                raise EncodingError(_unreadable(str(error))) from None
         return stored
 
     @cached_property
@@ -100,7 +100,7 @@ class Codec:
             return self._written(value)
         except ValueError as error:
             problem = str(error).partition(" [input_value=")[0]
-            raise Unfit(f"cannot be written as JSON: {problem}") from None
+            raise EncodingError(f"cannot be written as JSON: {problem}") from None
 
     def _compare(self, value: Any, stored: bytes) -> None:
         try:
@@ -108,13 +108,13 @@ class Codec:
         except ValidationError as error:
             at, problem = first_problem(error)
             if problem.startswith("Invalid JSON"):
-                raise Unfit(_unreadable(problem)) from None
-            raise Unfit(f"could not be read again: {problem}", at) from None
+                raise EncodingError(_unreadable(problem)) from None
+            raise EncodingError(f"could not be read again: {problem}", at) from None
         comparison = Comparison(is_lenient=self._is_lenient)
         if (unfit := comparison.difference(value, again)) is not None:
             raise unfit
         if comparison.saw_opaque and self._forced(again) != stored:
-            raise Unfit("would come back as something that is written otherwise")
+            raise EncodingError("would come back as something that is written otherwise")
 
 
 def codec_for(hint: Any) -> Codec:

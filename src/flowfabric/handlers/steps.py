@@ -18,8 +18,8 @@ from pydantic import PydanticSchemaGenerationError, ValidationError
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.policy import Exponential, Retry
 from flowfabric.core.step import check_step_name
-from flowfabric.worker.codec import Codec, codec_for
-from flowfabric.worker.unfit import Unfit
+from flowfabric.tasks.codec import Codec, codec_for
+from flowfabric.tasks.encoding_error import EncodingError
 
 # The name of the step whose function is running here.
 in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
@@ -40,7 +40,7 @@ class StepCodec:
         """The stored form of a value that comes back as it is; `InvalidInput` names the step."""
         try:
             return self._codec.write(value)
-        except Unfit as unfit:
+        except EncodingError as unfit:
             raise InvalidInput(
                 field=f"step {step!r}",
                 problem=f"what its function returned cannot be stored: {unfit.told()} (the hint is "

@@ -24,7 +24,7 @@ LOOK_SHARE = 8
 LOOK_SECONDS = (1.0, 300.0)
 
 
-class Departure(Protocol):
+class Pause(Protocol):
     """How an execution is left by a handler that has been unwound."""
 
     async def carry_out(self, client: FlowFabric, held: Claimed) -> None: ...
@@ -99,7 +99,7 @@ class Over:
     at: datetime
 
 
-class Pauses:
+class Waits:
     """The branches of one handler that wait. When all that is left to do is waiting, `leave` is
     called with how."""
 
@@ -107,7 +107,7 @@ class Pauses:
         self,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], datetime],
-        leave: Callable[[Departure], None],
+        leave: Callable[[Pause], None],
     ) -> None:
         self._loop = loop
         self._now = now
@@ -193,7 +193,7 @@ class Pauses:
                 _wake(heapq.heappop(self._over)[2])
                 self._look()
             elif not any(future.done() for future in self._waits):
-                self._leave(self._departure(list(self._waits.values())))
+                self._leave(self._pause_for(list(self._waits.values())))
 
     def _watch(self) -> None:
         """Something else goes on, for long perhaps: what is waited for may end before it."""
@@ -202,7 +202,7 @@ class Pauses:
                 self._watched.add(future)
                 wait.watch(future)
 
-    def _departure(self, waits: Sequence[Sleep | Wait | Several | Over]) -> Departure:
+    def _pause_for(self, waits: Sequence[Sleep | Wait | Several | Over]) -> Pause:
         sleeps = [one for one in waits if isinstance(one, Sleep)]
         targets = dict.fromkeys(one.target for one in waits if isinstance(one, Wait))
         several = [one for one in waits if isinstance(one, Several)]

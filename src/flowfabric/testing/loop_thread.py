@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Errands:
+class LoopThread:
     """Does one thing after the other; whoever wants to waits for it."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from flowfabric.core.step import Step, StepRecord
 Record = Callable[[Claimed, Step], Awaitable[StepRecord]]
 
 
-class Gate:
+class Breakpoint:
     """Open, unless it was told at which step of which execution to close."""
 
     def __init__(self) -> None:

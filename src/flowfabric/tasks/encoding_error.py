@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class Unfit(ValueError):
+class EncodingError(ValueError):
     """A value would not come back from JSON as it went: where in it, and why, without the value."""
 
     def __init__(self, problem: str, at: Iterable[Any] = ()) -> None:
@@ -15,7 +15,7 @@ class Unfit(ValueError):
         self.problem = problem
         self.at = deque(at)
 
-    def under(self, key: Any) -> Unfit:
+    def under(self, key: Any) -> EncodingError:
         """The same, seen from what holds the value."""
         self.at.appendleft(key)
         return self
@@ -37,15 +37,15 @@ def kind_of(value: Any) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def wrong_class(value: Any, wanted: type) -> Unfit:
+def wrong_class(value: Any, wanted: type) -> EncodingError:
     """An object of another class than the hint names."""
     name = wanted.__qualname__.rpartition("<locals>.")[2]
     if not isinstance(value, wanted):
-        return Unfit(f"is {kind_of(value)}, and the hint says {name}")
+        return EncodingError(f"is {kind_of(value)}, and the hint says {name}")
     own = type(value).__qualname__.rpartition("<locals>.")[2]
     if wanted in (list, tuple, dict, set, frozenset):
-        return Unfit(f"is {kind_of(value)} and would come back as a {name}: make it one")
-    return Unfit(
+        return EncodingError(f"is {kind_of(value)} and would come back as a {name}: make it one")
+    return EncodingError(
         f"is {kind_of(value)} and would come back as a plain {name}: let the hint name {own}, by "
         f"itself or in a union such as {own} | {name}, with a field that tells them apart"
     )

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from flowfabric.worker.unfit import Unfit, kind_of, wrong_class
+from flowfabric.tasks.encoding_error import EncodingError, kind_of, wrong_class
 
 # Looks at a value: None, or what in it would not come back.
-Look = Callable[[Any], "Unfit | None"]
+Look = Callable[[Any], "EncodingError | None"]
 Schema = Mapping[str, Any]
 
 # What may stand in the schema of a type that is written in one way only, and read as it was.
@@ -133,7 +133,7 @@ class Plan:
             return _exact(tuple, None)
         at = schema.get("variadic_item_index")
 
-        def look(value: Any) -> Unfit | None:
+        def look(value: Any) -> EncodingError | None:
             several = inner
             if at is not None:
                 repeated = [inner[at]] * (len(value) - len(inner) + 1)
@@ -166,7 +166,7 @@ class Plan:
         if look_key is None and look_value is None:
             return _exact(dict, None)
 
-        def look(value: Any) -> Unfit | None:
+        def look(value: Any) -> EncodingError | None:
             for key, item in value.items():
                 if look_key is not None and (unfit := look_key(key)) is not None:
                     return unfit
@@ -189,10 +189,10 @@ class Plan:
         known = schema["fields"].keys()
         is_open = schema.get("extra_behavior") == "allow"
 
-        def look(value: Any) -> Unfit | None:
+        def look(value: Any) -> EncodingError | None:
             if not is_open and not value.keys() <= known:
                 lost = next(key for key in value if key not in known)
-                return Unfit("is no key of this TypedDict and would be lost").under(lost)
+                return EncodingError("is no key of this TypedDict and would be lost").under(lost)
             return _among(looks, value)
 
         return _exact(dict, look)
@@ -232,7 +232,7 @@ class Plan:
             self.is_safe = False
         looks = self._fields({one["name"]: one for one in fields["fields"]})
 
-        def look(value: Any) -> Unfit | None:
+        def look(value: Any) -> EncodingError | None:
             return _among(looks, {name: getattr(value, name, _MISSING) for name in looks})
 
         return _exact(cls, look if looks else None)
@@ -253,7 +253,7 @@ def _exact(cls: type, inner: Look | None) -> Look:
     return lambda value: inner(value) if type(value) is cls else wrong_class(value, cls)
 
 
-def _among(looks: Mapping[str, Look], values: Mapping[str, Any]) -> Unfit | None:
+def _among(looks: Mapping[str, Look], values: Mapping[str, Any]) -> EncodingError | None:
     for name, look in looks.items():
         value = values.get(name, _MISSING)
         if value is not _MISSING and (unfit := look(value)) is not None:
@@ -261,14 +261,14 @@ def _among(looks: Mapping[str, Look], values: Mapping[str, Any]) -> Unfit | None
     return None
 
 
-def _among_items(look: Look, values: Iterable[Any]) -> Unfit | None:
+def _among_items(look: Look, values: Iterable[Any]) -> EncodingError | None:
     for index, value in enumerate(values):
         if (unfit := look(value)) is not None:
             return unfit.under(index)
     return None
 
 
-def _look_open(value: Any) -> Unfit | None:
+def _look_open(value: Any) -> EncodingError | None:
     """What no hint describes: it has to be plain JSON."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
@@ -276,7 +276,7 @@ def _look_open(value: Any) -> Unfit | None:
     if kind is float:
         if math.isfinite(value):
             return None
-        return Unfit(f"is {value}, which is no JSON: let the hint say float instead of Any")
+        return EncodingError(f"is {value}, which is no JSON: let the hint say float instead of Any")
     if kind is list:
         return _among_items(_look_open, value)
     if kind is dict:
@@ -286,16 +286,16 @@ def _look_open(value: Any) -> Unfit | None:
             if (unfit := _look_open(item)) is not None:
                 return unfit.under(key)
         return None
-    return Unfit(
+    return EncodingError(
         f"is {kind_of(value)}, and without a type that says so it does not come back from JSON as "
         "one: let the hint name its type instead of Any"
     )
 
 
-def _look_key(key: Any) -> Unfit | None:
+def _look_key(key: Any) -> EncodingError | None:
     if type(key) is str:
         return None
-    return Unfit(
+    return EncodingError(
         f"has {kind_of(key)} among its keys, and without a type that says so it does not come back "
         "from JSON as one: let the hint name the type of the keys, as in dict[int, str]"
     )

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from flowfabric.client.refusals import refusal
-from flowfabric.client.steering import address, check_words, place, steer, steered
-from flowfabric.client.wakes import Wakes
+from flowfabric.client.cascades import Cascades
+from flowfabric.client.outcomes import refusal
+from flowfabric.client.versioned_calls import address, check_words, place, steer, steered
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import CancelSource, Claimed, Steered
 from flowfabric.core.ids import ExecutionId
@@ -20,7 +20,7 @@ from flowfabric.db.functions import Function
 from flowfabric.db.session import Database
 
 
-class ExecutionControl:
+class ExecutionOperations:
     """What can be done to one execution, whatever state it is in.
 
     Every operation may be repeated. Those that could act twice carry the version they were meant
@@ -30,7 +30,7 @@ class ExecutionControl:
     def __init__(self, database: Database, namespace: str | None) -> None:
         self._database = database
         self._namespace = namespace
-        self._wakes = Wakes(database)
+        self._cascades = Cascades(database)
 
     async def cancel(
         self,
@@ -61,7 +61,7 @@ class ExecutionControl:
         )
         answer = steered(id, rows[0])
         if answer.detail.get("wakes_pending"):
-            await self._wakes.resolve(id.partition_key)
+            await self._cascades.resolve(id.partition_key)
             answer = replace(answer, detail={})
         return answer
 
@@ -273,14 +273,14 @@ class ExecutionControl:
     ) -> tuple[int, timedelta | None]:
         """Tell those whom an end concerns and who could not be told; returns how many, and how soon
         there is more to do."""
-        return await self._wakes.resolve_once(partition, limit)
+        return await self._cascades.resolve_once(partition, limit)
 
     async def cancel_siblings(
         self, *, partition: int = 0, limit: int = 100
     ) -> tuple[int, timedelta | None]:
         """Cancel members of flows that their group does not need any more and that could not be
         cancelled at once; returns how many were dealt with, and how soon there is more to do."""
-        return await self._wakes.cancel_siblings_once(partition, limit)
+        return await self._cascades.cancel_siblings_once(partition, limit)
 
     async def reconcile_siblings(
         self, *, partition: int = 0, limit: int = 50

@@ -1,4 +1,4 @@
-"""The course of one run of a handler: what it has done and waits for, and how it leaves."""
+"""One run of a handler: its steps, its waits, and how it pauses."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
 from flowfabric.core.ids import ExecutionId, child_id
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import Step, StepRecord, check_step_name
-from flowfabric.worker.journal import Entry, Journal, Mismatch
-from flowfabric.worker.pauses import (
+from flowfabric.handlers.journal import Entry, Journal, Mismatch
+from flowfabric.handlers.steps import OWN_PREFIX, in_step
+from flowfabric.handlers.waits import (
     Delayed,
-    Departure,
     Held,
     Over,
-    Pauses,
+    Pause,
     Several,
     Sleep,
     Wait,
+    Waits,
 )
-from flowfabric.worker.step import OWN_PREFIX, in_step
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ _READ_AT_ONCE = 1000
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 
 
-class Leaving(BaseException):
+class HandlerPaused(BaseException):
     """Unwinds a handler that leaves its execution for now. Not an error: let it pass."""
 
 
@@ -117,7 +117,7 @@ class Unrepeated:
         return child_id(claimed.id, claimed.replay_count, name, 0)
 
 
-class Course:
+class HandlerRun:
     """Made for the first step, sleep or child of a run, on the worker's event loop or in the thread
     of a plain handler."""
 
@@ -127,7 +127,7 @@ class Course:
         self.root = host.root(claimed)
         self._journal = Journal() if claimed.epoch == 1 else None
         self._loading: asyncio.Task[Journal] | None = None
-        self._pauses = Pauses(host.loop, self.now, self.leave)
+        self._waits = Waits(host.loop, self.now, self.leave)
         self._children: dict[str, int] = {}
         self._failed: list[Failed] = []
         # Runs of which it is known that they exist.
@@ -137,8 +137,8 @@ class Course:
         self._asked: dict[UUID, asyncio.Future[Ending | None]] = {}
         # The database's time was at least this, at a moment of our own clock.
         self._seen = (claimed.lease_expires_at - host.lease_ttl, monotonic())
-        self.departure: Departure | None = None
-        self.has_departed = False
+        self.pause: Pause | None = None
+        self.has_paused = False
         self.is_over = False
 
     @property
@@ -146,8 +146,8 @@ class Course:
         return self._host.loop
 
     @property
-    def is_leaving(self) -> bool:
-        return self.departure is not None
+    def is_pausing(self) -> bool:
+        return self.pause is not None
 
     def now(self) -> datetime:
         """The time of the database, as far as it is known here: never too late."""
@@ -181,16 +181,16 @@ class Course:
             journal = await self._loaded()
             self._go_on()
         try:
-            entry = journal.begin(name, kind, is_own=is_own, is_alone=not self._pauses.in_flight)
+            entry = journal.begin(name, kind, is_own=is_own, is_alone=not self._waits.in_flight)
         except Mismatch as error:
             raise self.hold(error.step, error.problem) from None
         if entry.record is None:
-            self._pauses.begin()
+            self._waits.begin()
         return entry
 
     def done(self) -> None:
         """A step that was started has been recorded, or has failed."""
-        self._pauses.end()
+        self._waits.end()
 
     @property
     def has_failed(self) -> bool:
@@ -226,7 +226,7 @@ class Course:
             follows=entry.follows,
             **facts,
         )
-        record = await self._persist(lambda: self._host.client.steps.record(self._claimed, step))
+        record = await self._retrying(lambda: self._host.client.steps.record(self._claimed, step))
         self._seen = (record.recorded_at, monotonic())
         if self._journal is not None:
             self._journal.recorded(entry)
@@ -234,12 +234,12 @@ class Course:
 
     async def progress(self, percent: int | None, message: str | None) -> None:
         self._go_on()
-        self._pauses.begin()
+        self._waits.begin()
         report = self._host.client.executions.report_progress
         try:
-            await self._persist(lambda: report(self._claimed, percent, message))
+            await self._retrying(lambda: report(self._claimed, percent, message))
         finally:
-            self._pauses.end()
+            self._waits.end()
 
     async def sleep(self, record: StepRecord) -> None:
         """Sleep until a recorded time, here or not."""
@@ -247,7 +247,7 @@ class Course:
         if until is not None:
             self._go_on()
             is_over = until <= self.now()
-            await self._pauses.wait(Over(until) if is_over else Sleep(record.recorded_at, until))
+            await self._waits.wait(Over(until) if is_over else Sleep(record.recorded_at, until))
             self._go_on()
 
     def hold(self, step: str, problem: str) -> BaseException:
@@ -255,20 +255,20 @@ class Course:
         text = " ".join(problem.split()).encode("utf-8", "replace")
         room = _REASON_BYTES - len(_REPAIR)
         reason = text[:room].decode(errors="ignore") + _REPAIR
-        departure = Held(step, reason)
+        pause = Held(step, reason)
         if _running_loop() is self._host.loop:
-            self.leave(departure)
+            self.leave(pause)
         else:
             # In the thread of a plain handler, which is about to raise what is returned.
-            self._host.loop.call_soon_threadsafe(self.leave, departure)
+            self._host.loop.call_soon_threadsafe(self.leave, pause)
         return self.unwinding()
 
     async def check_reached(self) -> None:
         """The handler has returned: it must have come to every step that was recorded, and it has
         got over those that failed."""
-        if self.is_leaving:
+        if self.is_pausing:
             return
-        self._pauses.begin()  # what it has left running does not make it pause any more
+        self._waits.begin()  # what it has left running does not make it pause any more
         journal = self._journal or await self._loaded()
         if (left := journal.unreached) is not None:
             raise self.hold(left.name, "was recorded, but the handler returned without it")
@@ -290,11 +290,11 @@ class Course:
         self._children[name] = occurrence + 1
         submission.id = child_id(parent, self._claimed.replay_count, name, occurrence)
         submission.parent_id = parent
-        self._pauses.ask()
+        self._waits.ask()
         try:
             submitted = await self._host.client.executions.submit(submission)
         finally:
-            self._pauses.answered()
+            self._waits.answered()
         self._known.add(submitted.id.uuid)
         return submitted
 
@@ -319,20 +319,20 @@ class Course:
             raise InvalidInput(field="run", problem="a handler cannot wait for its own execution")
         ending = await self._look(id)
         if ending is None and id.uuid not in self._known:
-            self._pauses.ask()
+            self._waits.ask()
             try:
                 state = await self._host.client.executions.state(id)
             finally:
-                self._pauses.answered()
+                self._waits.answered()
             if state is None:
                 raise _nothing_there(id)
             self._known.add(id.uuid)
             ending = await self._look(id) if state.is_terminal else None
         self._go_on()
         if ending is None:
-            ending = await self._pauses.wait(Wait(id, lambda future: self._watch(id, future)))
+            ending = await self._waits.wait(Wait(id, lambda future: self._watch(id, future)))
         else:
-            await self._pauses.wait(Over(ending.terminal_at))
+            await self._waits.wait(Over(ending.terminal_at))
         self._go_on()
         return ending
 
@@ -354,11 +354,11 @@ class Course:
             self._go_on()
             if len(found) >= needed:
                 times = sorted(ending.terminal_at for ending in found)
-                await self._pauses.wait(Over(times[needed - 1]))
+                await self._waits.wait(Over(times[needed - 1]))
                 self._go_on()
                 return found
             missing = needed - len(found)
-            await self._pauses.wait(
+            await self._waits.wait(
                 Several(tuple(left), missing, partial(self._watch_several, left, missing))
             )
             self._go_on()
@@ -378,23 +378,23 @@ class Course:
                 place.is_repeated = True
                 place.value = recorded.get("value")
             return await work(place)
-        self._pauses.end()  # while it waits for something, the handler may leave
+        self._waits.end()  # while it waits for something, the handler may leave
         value = await work(place)
-        self._pauses.begin()
+        self._waits.begin()
         try:
             stored = {"replay_count": self._claimed.replay_count, "value": value}
             record = await self.record(entry, value=json.dumps(stored).encode())
         finally:
-            self._pauses.end()
+            self._waits.end()
         return json.loads(record.value or b"{}").get("value")
 
     async def ask(self, question: Awaitable[T]) -> T:
         """Wait for the database: the handler does not pause meanwhile."""
-        self._pauses.ask()
+        self._waits.ask()
         try:
             return await question
         finally:
-            self._pauses.answered()
+            self._waits.answered()
 
     def know(self, ids: Sequence[ExecutionId]) -> None:
         """These runs exist."""
@@ -418,11 +418,11 @@ class Course:
             self._known.add(id.uuid)
         return any(found is not None and found.is_terminal for found in states)
 
-    def leave(self, departure: Departure) -> None:
+    def leave(self, pause: Pause) -> None:
         """Unwind the handler; then its execution is left in this way."""
-        if self.is_leaving or self.is_over:
+        if self.is_pausing or self.is_over:
             return
-        self.departure = departure
+        self.pause = pause
         self._host.leaving(self._claimed)
         self._unwind()
 
@@ -430,35 +430,35 @@ class Course:
         """The lease is gone, or given back: nothing is waited for any more."""
         self.is_over = True
         if self.root is None:
-            self._pauses.unwind(Leaving)
+            self._waits.unwind(HandlerPaused)
 
     def end(self) -> None:
         """The handler has ended. What it left behind does not wait for ever."""
         self.is_over = True
         if self._loading is not None:
             self._loading.cancel()
-        self._pauses.unwind(None if self.root else Leaving)
+        self._waits.unwind(None if self.root else HandlerPaused)
 
     def _unwind(self) -> None:
         root = self.root
         if root is None:
-            self._pauses.unwind(Leaving)
+            self._waits.unwind(HandlerPaused)
         elif root is not asyncio.current_task():
             root.cancel()
 
     def unwinding(self) -> BaseException:
         """What to raise where a handler must not go on."""
-        return Leaving() if self.root is None else asyncio.CancelledError()
+        return HandlerPaused() if self.root is None else asyncio.CancelledError()
 
     def _go_on(self) -> None:
-        if self.is_leaving or self.is_over:
+        if self.is_pausing or self.is_over:
             raise self.unwinding()
 
     def _lose(self, error: FlowFabricError) -> BaseException:
         self._host.lost(self._claimed, error)
         return self.unwinding()
 
-    async def _persist(self, write: Callable[[], Awaitable[T]]) -> T:
+    async def _retrying(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write under the lease, and keep trying while it lasts: what is to be written down has
         happened, and must not fail because somebody else keeps the row locked."""
         while True:
@@ -482,14 +482,14 @@ class Course:
             self._go_on()
 
     async def _write(self, failed: Failed) -> None:
-        self._pauses.begin()
+        self._waits.begin()
         try:
             record = await self.record(failed.entry, kind=StepKind.FAILURE, value=failed.value)
         except BaseException:
             failed.writing = None
             raise
         finally:
-            self._pauses.end()
+            self._waits.end()
         self._failed.remove(failed)
         if record.value != failed.value:
             # The step had been recorded, only its answer was lost: begin again with its value.
@@ -502,13 +502,13 @@ class Course:
         return await asyncio.shield(self._loading)
 
     async def _load(self) -> Journal:
-        self._pauses.ask()
+        self._waits.ask()
         try:
             self._journal = Journal(await self._host.client.steps.journal(self._claimed))
             return self._journal
         finally:
             self._loading = None
-            self._pauses.answered()
+            self._waits.answered()
 
     async def _look(self, id: ExecutionId) -> Ending | None:
         """How a run ended, if it has. Those asked about together are read together."""
@@ -516,9 +516,9 @@ class Course:
         if asked is None:
             asked = self._asked[id.uuid] = self._host.loop.create_future()
             if len(self._asked) == 1:
-                self._pauses.ask()
+                self._waits.ask()
                 reading = asyncio.create_task(self._read())
-                reading.add_done_callback(lambda _: self._pauses.answered())
+                reading.add_done_callback(lambda _: self._waits.answered())
         return await asyncio.shield(asked)
 
     async def _read(self) -> None:

@@ -100,7 +100,7 @@ class Place:
         return {name: value for name, value in item.items() if value is not None}
 
 
-class Joining:
+class Transactional:
     """What has to be known of the database before another connection to it is used."""
 
     def __init__(self, database: Database, lanes: Lanes) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from flowfabric.worker.unfit import Unfit, kind_of, wrong_class
+from flowfabric.tasks.encoding_error import EncodingError, kind_of, wrong_class
 
 _PLAIN = frozenset({str, int, bool, type(None), bytes, date, UUID})
 _MISSING = object()
@@ -30,14 +30,14 @@ class Comparison:
         # Whether there was something that cannot tell whether it equals another.
         self.saw_opaque = False
 
-    def difference(self, value: Any, again: Any) -> Unfit | None:
+    def difference(self, value: Any, again: Any) -> EncodingError | None:
         """What is different about a value that was read again."""
         if value is again:
             return None
         if type(value) is not type(again):
             return self._other_type(value, again)
         if type(value) in _PLAIN:
-            return None if value == again else Unfit(_CHANGED)
+            return None if value == again else EncodingError(_CHANGED)
         if isinstance(value, BaseModel):
             return self._models(value, again)
         if dataclasses.is_dataclass(value):
@@ -52,9 +52,9 @@ class Comparison:
             return self._sequences(value, again)
         if isinstance(value, AbstractSet):
             return self._sets(value, again)
-        return None if self._is_same(value, again) else Unfit(_CHANGED)
+        return None if self._is_same(value, again) else EncodingError(_CHANGED)
 
-    def _other_type(self, value: Any, again: Any) -> Unfit | None:
+    def _other_type(self, value: Any, again: Any) -> EncodingError | None:
         wanted = type(again)
         if self._is_lenient and wanted in (int, float, str, bytes, Decimal):
             is_wider = wanted in (float, Decimal) and isinstance(value, int)
@@ -62,12 +62,12 @@ class Comparison:
                 return None
         if isinstance(value, wanted):
             return wrong_class(value, wanted)
-        return Unfit(
+        return EncodingError(
             f"is {kind_of(value)} and would come back as {kind_of(again)}: make it one, or let the "
             "hint name its type and nothing that is written alike"
         )
 
-    def _models(self, value: BaseModel, again: BaseModel) -> Unfit | None:
+    def _models(self, value: BaseModel, again: BaseModel) -> EncodingError | None:
         for one, other in (
             (value.__dict__, again.__dict__),
             (value.__pydantic_extra__, again.__pydantic_extra__),
@@ -84,18 +84,18 @@ class Comparison:
             unfit.problem += " (private attributes do not travel: make it a field)"
         return unfit
 
-    def _parts(self, values: Mapping[str, Any], others: Mapping[str, Any]) -> Unfit | None:
+    def _parts(self, values: Mapping[str, Any], others: Mapping[str, Any]) -> EncodingError | None:
         for name, value in values.items():
             other = others.get(name, _MISSING)
             if (value is _MISSING) != (other is _MISSING):
-                return Unfit("would not come back").under(name)
+                return EncodingError("would not come back").under(name)
             if (unfit := self.difference(value, other)) is not None:
                 return unfit.under(name)
         return None
 
-    def _mappings(self, value: Mapping[Any, Any], again: Mapping[Any, Any]) -> Unfit | None:
+    def _mappings(self, value: Mapping[Any, Any], again: Mapping[Any, Any]) -> EncodingError | None:
         if len(value) != len(again):
-            return Unfit("has keys that are the same in JSON")
+            return EncodingError("has keys that are the same in JSON")
         for (key, one), (other_key, other) in zip(value.items(), again.items(), strict=True):
             if (unfit := self.difference(key, other_key)) is not None:
                 unfit.problem = f"has a key that {unfit.problem}"
@@ -104,9 +104,9 @@ class Comparison:
                 return unfit.under(key)
         return None
 
-    def _sets(self, value: AbstractSet[Any], again: AbstractSet[Any]) -> Unfit | None:
+    def _sets(self, value: AbstractSet[Any], again: AbstractSet[Any]) -> EncodingError | None:
         if len(value) != len(again):
-            return Unfit("has members that are the same in JSON")
+            return EncodingError("has members that are the same in JSON")
         others = {one: one for one in again}
         strange = []
         for one in value:
@@ -120,10 +120,10 @@ class Comparison:
                 return unfit
         return None
 
-    def _sequences(self, value: Iterable[Any], again: Iterable[Any]) -> Unfit | None:
+    def _sequences(self, value: Iterable[Any], again: Iterable[Any]) -> EncodingError | None:
         several, others = list(value), list(again)
         if len(several) != len(others):
-            return Unfit(f"has {len(several)} items and would come back with {len(others)}")
+            return EncodingError(f"has {len(several)} items and would come back with {len(others)}")
         for index, (one, other) in enumerate(zip(several, others, strict=True)):
             if (unfit := self.difference(one, other)) is not None:
                 return unfit.under(index)

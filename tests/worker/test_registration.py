@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from flowfabric.core.errors import InvalidInput, Unavailable
-from flowfabric.worker.presence import Presence, Registration
+from flowfabric.worker.registration import Registration, Registrations
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -118,70 +118,70 @@ def about(name: str) -> Registration:
 
 async def test_all_workers_of_a_process_beat_in_one_call():
     answers = Answers()
-    presence = Presence(answers, timedelta(seconds=30))
+    registrations = Registrations(answers, timedelta(seconds=30))
     for n in range(5):
-        presence.join(about(f"w{n}"))
-    await presence.beat(CALLER)
+        registrations.join(about(f"w{n}"))
+    await registrations.beat(CALLER)
     assert [call[0] for call in answers.calls] == ["register"] * 5
     answers.calls.clear()
-    await presence.beat(CALLER)
+    await registrations.beat(CALLER)
     assert answers.calls == [("beat", "w0", "w1", "w2", "w3", "w4")]
     # and not again until it is due
-    await presence.beat(CALLER)
+    await registrations.beat(CALLER)
     assert len(answers.calls) == 1
 
 
 async def test_those_that_were_swept_register_with_the_same_beat():
     answers = Answers()
-    presence = Presence(answers, timedelta(seconds=30))
-    presence.join(about("a"))
-    presence.join(about("b"))
-    await presence.beat(CALLER)
+    registrations = Registrations(answers, timedelta(seconds=30))
+    registrations.join(about("a"))
+    registrations.join(about("b"))
+    await registrations.beat(CALLER)
     answers.calls.clear()
     answers.missing = ["b"]
-    await presence.beat(CALLER)
+    await registrations.beat(CALLER)
     assert answers.calls == [("beat", "a", "b"), ("register", "b")]
 
 
 async def test_what_failed_is_tried_again_with_the_next_beat(caplog):
     answers = Answers()
-    presence = Presence(answers, timedelta(seconds=30))
-    presence.join(about("a"))
+    registrations = Registrations(answers, timedelta(seconds=30))
+    registrations.join(about("a"))
     answers.errors = [Unavailable("no database"), ZeroDivisionError("odd")]
     for _ in range(3):
-        await presence.beat(CALLER)
+        await registrations.beat(CALLER)
     assert answers.calls == [("register", "a")] * 3
     assert caplog.text.count("could not be told") == 2
-    presence.leave("a")
+    registrations.leave("a")
     answers.errors = [Unavailable("no database")]
     for _ in range(3):
-        await presence.beat(CALLER)
+        await registrations.beat(CALLER)
     assert answers.calls[3:] == [("dead", "a", "worker_shutdown")] * 2
 
 
 async def test_a_worker_that_cannot_be_registered_is_not_asked_for_again(caplog):
     answers = Answers()
-    presence = Presence(answers, timedelta(seconds=30))
-    presence.join(about("a"))
+    registrations = Registrations(answers, timedelta(seconds=30))
+    registrations.join(about("a"))
     answers.errors = [InvalidInput(field="worker_id", problem="odd")]
-    await presence.beat(CALLER)
-    await presence.beat(CALLER)
+    await registrations.beat(CALLER)
+    await registrations.beat(CALLER)
     assert answers.calls == [("register", "a")]
 
 
 async def test_a_worker_that_left_before_it_was_registered_is_not_spoken_of():
     answers = Answers()
-    presence = Presence(answers, timedelta(seconds=30))
-    presence.join(about("a"))
-    presence.leave("a")
-    await presence.beat(CALLER)
-    await presence.end(CALLER)
+    registrations = Registrations(answers, timedelta(seconds=30))
+    registrations.join(about("a"))
+    registrations.leave("a")
+    await registrations.beat(CALLER)
+    await registrations.end(CALLER)
     assert answers.calls == []
 
 
 async def test_the_leases_do_not_wait_for_a_slow_registry():
     answers = Answers()
-    presence = Presence(answers, timedelta(seconds=1))
+    registrations = Registrations(answers, timedelta(seconds=1))
 
     async def slowly(**_: Any) -> str:
         answers.calls.append(("register",))
@@ -190,7 +190,7 @@ async def test_the_leases_do_not_wait_for_a_slow_registry():
 
     answers.register = slowly  # type: ignore[method-assign]
     for n in range(5):
-        presence.join(about(f"w{n}"))
-    assert await presence.beat(CALLER) is True
+        registrations.join(about(f"w{n}"))
+    assert await registrations.beat(CALLER) is True
     # two on an idle machine
     assert 1 <= len(answers.calls) <= 2

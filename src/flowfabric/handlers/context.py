@@ -21,10 +21,9 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.policy import Retry
 from flowfabric.core.schedule import SCHEDULED_AT_TAG
 from flowfabric.core.states import StepKind
-from flowfabric.telemetry import WORKER_LOGGER
-from flowfabric.worker.caught import error_of, stored_error
-from flowfabric.worker.course import Course, Host, Leaving, Unrepeated
-from flowfabric.worker.step import (
+from flowfabric.handlers.handler_run import HandlerPaused, HandlerRun, Host, Unrepeated
+from flowfabric.handlers.step_errors import error_of, stored_error
+from flowfabric.handlers.steps import (
     MARK,
     OWN_PREFIX,
     StepCodec,
@@ -36,13 +35,15 @@ from flowfabric.worker.step import (
     may_try_again,
     pause_before,
 )
+from flowfabric.tasks.handler_context import HandlerContext
+from flowfabric.telemetry import WORKER_LOGGER
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
     from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
     from flowfabric.core.ids import ExecutionId
     from flowfabric.core.step import StepRecord
-    from flowfabric.worker.journal import Entry
+    from flowfabric.handlers.journal import Entry
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -124,7 +125,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-class Context:
+class Context(HandlerContext):
     """The execution a handler runs: who it is, which attempt, what it has done so far.
 
     A parameter annotated with this class receives it; `flowfabric.current` is the same one.
@@ -133,13 +134,13 @@ class Context:
     through `step`, `sleep`, `now` and `submit` is not done again: it returns what it returned.
     """
 
-    __slots__ = ("_cancelled", "_claimed", "_course", "_host", "_random")
+    __slots__ = ("_cancelled", "_claimed", "_handler_run", "_host", "_random")
 
     def __init__(self, claimed: Claimed, host: Host | None = None) -> None:
         self._claimed = claimed
         self._host = host
         self._cancelled = False
-        self._course: Course | None = None
+        self._handler_run: HandlerRun | None = None
         self._random: random.Random | None = None
 
     @property
@@ -237,43 +238,43 @@ class Context:
         args: Any,
         kwargs: Any,
     ) -> Any:
-        course = self._durable(f"step {name!r}")
+        run = self._durable(f"step {name!r}")
         check_name(name)
         codec = codec_of(function, name)
         retry = _policy(kwargs)
-        entry = await course.begin(name, StepKind.STEP, is_own=course.is_own())
+        entry = await run.begin(name, StepKind.STEP, is_own=run.is_own())
         if entry.record is not None:
-            return self._recorded(course, codec, entry.record)
+            return self._recorded(run, codec, entry.record)
         try:
             value = await self._try(name, function, args, kwargs, retry)
             stored = codec.write(value, name)
-            record = await course.record(entry, value=stored)
+            record = await run.record(entry, value=stored)
         except Exception as error:
-            course.failed(entry, stored_error(error), asyncio.current_task(), caller)
+            run.failed(entry, stored_error(error), asyncio.current_task(), caller)
             raise
         finally:
-            course.done()
-        return value if record.value == stored else self._recorded(course, codec, record)
+            run.done()
+        return value if record.value == stored else self._recorded(run, codec, record)
 
     @_on_the_loop
     async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
         """Sleep for a time, or seconds. The worker is free meanwhile, and any worker goes on."""
         delay = _span(duration)
-        course = self._durable("sleep")
-        await self._sleep(course, name, course.is_own(), delay=delay)
+        run = self._durable("sleep")
+        await self._sleep(run, name, run.is_own(), delay=delay)
 
     @_on_the_loop
     async def sleep_until(self, when: datetime, *, name: str | None = None) -> None:
         """Sleep until a time. The worker is free meanwhile, and any worker goes on."""
         _check_moment(when)
-        course = self._durable("sleep_until")
-        await self._sleep(course, name, course.is_own(), until=when)
+        run = self._durable("sleep_until")
+        await self._sleep(run, name, run.is_own(), until=when)
 
     @_on_the_loop
     async def now(self, *, name: str | None = None) -> datetime:
         """The time of the database, the same in every run of the handler."""
-        course = self._durable("now")
-        return await self._now(course, name, course.is_own())
+        run = self._durable("now")
+        return await self._now(run, name, run.is_own())
 
     @_on_the_loop
     async def scheduled_at(self) -> datetime | None:
@@ -295,14 +296,14 @@ class Context:
         `await run.result()` leaves the worker free until the child has ended. A child lives on when
         this execution ends, unless it was submitted by `task.using(with_parent=True)`.
         """
-        course = self._durable(f"submit of {task.name}")
+        run = self._durable(f"submit of {task.name}")
         if task.options.via is not None:
             raise InvalidInput(
                 field="via", problem="a child is stored by itself: use task.submit(..., via=...)"
             )
         submission = task.submission(args, kwargs)
         submission.with_parent = task.options.with_parent
-        submitted = await course.submit(task.name, submission, is_own=self._is_own(course))
+        submitted = await run.submit(task.name, submission, is_own=self._is_own(run))
         return task.run_of(submitted)
 
     def flow(self, flow: F, /) -> F:
@@ -361,44 +362,44 @@ class Context:
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """`step` for a `def` handler; a plain function runs in the handler's own thread."""
-        course = self._durable(f"step {name!r}", "ctx.step(...)")
+        run = self._durable(f"step {name!r}", "ctx.step(...)")
         check_name(name)
         codec = codec_of(function, name)
         retry = _policy(kwargs)
-        is_own = self._is_own_thread(course)
-        entry = self._call(lambda: course.begin(name, StepKind.STEP, is_own=is_own))
+        is_own = self._is_own_thread(run)
+        entry = self._call(lambda: run.begin(name, StepKind.STEP, is_own=is_own))
         if entry.record is not None:
-            return self._recorded(course, codec, entry.record)
+            return self._recorded(run, codec, entry.record)
         try:
             value = self._try_sync(name, function, args, kwargs, retry)
             stored = codec.write(value, name)
-            record = self._call(lambda: course.record(entry, value=stored))
+            record = self._call(lambda: run.record(entry, value=stored))
         except Exception as error:
-            course.failed(entry, stored_error(error))
+            run.failed(entry, stored_error(error))
             raise
         finally:
-            course.done_elsewhere()
-        return value if record.value == stored else self._recorded(course, codec, record)
+            run.done_elsewhere()
+        return value if record.value == stored else self._recorded(run, codec, record)
 
     def sleep_sync(self, duration: timedelta | float, *, name: str | None = None) -> None:
         """`sleep` for a `def` handler."""
         delay = _span(duration)
-        course = self._durable("sleep", "ctx.sleep(...)")
-        is_own = self._is_own_thread(course)
-        self._call(lambda: self._sleep(course, name, is_own, delay=delay))
+        run = self._durable("sleep", "ctx.sleep(...)")
+        is_own = self._is_own_thread(run)
+        self._call(lambda: self._sleep(run, name, is_own, delay=delay))
 
     def sleep_until_sync(self, when: datetime, *, name: str | None = None) -> None:
         """`sleep_until` for a `def` handler."""
         _check_moment(when)
-        course = self._durable("sleep_until", "ctx.sleep_until(...)")
-        is_own = self._is_own_thread(course)
-        self._call(lambda: self._sleep(course, name, is_own, until=when))
+        run = self._durable("sleep_until", "ctx.sleep_until(...)")
+        is_own = self._is_own_thread(run)
+        self._call(lambda: self._sleep(run, name, is_own, until=when))
 
     def now_sync(self, *, name: str | None = None) -> datetime:
         """`now` for a `def` handler."""
-        course = self._durable("now", "ctx.now()")
-        is_own = self._is_own_thread(course)
-        return self._call(lambda: self._now(course, name, is_own))
+        run = self._durable("now", "ctx.now()")
+        is_own = self._is_own_thread(run)
+        return self._call(lambda: self._now(run, name, is_own))
 
     def scheduled_at_sync(self) -> datetime | None:
         """`scheduled_at` for a `def` handler."""
@@ -418,19 +419,19 @@ class Context:
     # For the worker.
 
     @property
-    def course(self) -> Course | None:
+    def handler_run(self) -> HandlerRun | None:
         """What the handler has done durably; None if nothing."""
-        return self._course
+        return self._handler_run
 
     @property
-    def is_leaving(self) -> bool:
+    def is_pausing(self) -> bool:
         """Whether the handler was told to leave its execution for now."""
-        return self._course is not None and self._course.is_leaving
+        return self._handler_run is not None and self._handler_run.is_pausing
 
     @property
     def has_failed_steps(self) -> bool:
         """Whether the handler, if it returns now, has got over failures that are to be recorded."""
-        return self._course is not None and self._course.has_failed
+        return self._handler_run is not None and self._handler_run.has_failed
 
     async def check_reached(self) -> None:
         """The handler has returned: hold it, if it left out a step that was recorded; record the
@@ -442,10 +443,10 @@ class Context:
         """How a run ended; until it has, the handler leaves. None: wait for it here."""
         if self._host is None or self._host.client is not client:
             return None
-        course = self._made()
-        if not course.may_leave_for(id):
+        run = self._made()
+        if not run.may_leave_for(id):
             return None
-        return await course.ending(id, is_own=self._is_own(course))
+        return await run.ending(id, is_own=self._is_own(run))
 
     async def endings_of(
         self, ids: Sequence[ExecutionId], needed: int, client: FlowFabric
@@ -454,10 +455,10 @@ class Context:
         here."""
         if not self.records_for(client):
             return None
-        course = self._made()
-        if not all(course.may_leave_for(id) for id in ids):
+        run = self._made()
+        if not all(run.may_leave_for(id) for id in ids):
             return None
-        return await course.endings(ids, needed, is_own=self._is_own(course))
+        return await run.endings(ids, needed, is_own=self._is_own(run))
 
     def records_for(self, client: FlowFabric) -> bool:
         """Whether what is decided here, with what a client says, is that of a handler."""
@@ -465,8 +466,8 @@ class Context:
 
     async def once(self, name: str, work: Callable[[Unrepeated], Awaitable[Any]]) -> Any:
         """Do something of our own whose outcome is that of the first run for all later ones."""
-        course = self._durable(name)
-        return await course.once(name, work, is_own=self._is_own(course))
+        run = self._durable(name)
+        return await run.once(name, work, is_own=self._is_own(run))
 
     async def ask(self, question: Awaitable[T]) -> T:
         """Wait for the database: the handler does not pause meanwhile."""
@@ -490,31 +491,31 @@ class Context:
     def end(self) -> None:
         """The handler has ended; nothing more can be done with its context."""
         self._host = None
-        if self._course is not None:
-            self._course.end()
+        if self._handler_run is not None:
+            self._handler_run.end()
 
     def cancel(self) -> None:
         self._cancelled = True
-        if self._course is not None:
-            self._course.cancel()
+        if self._handler_run is not None:
+            self._handler_run.cancel()
 
-    def _made(self) -> Course:
-        course = self._course
-        if course is None:
+    def _made(self) -> HandlerRun:
+        run = self._handler_run
+        if run is None:
             with _making:  # a plain handler may have threads of its own
                 if (host := self._host) is None:
                     raise RuntimeError("no handler runs with this context: nothing can be recorded")
-                course = self._course = self._course or Course(self._claimed, host)
+                run = self._handler_run = self._handler_run or HandlerRun(self._claimed, host)
         if self._cancelled:
-            raise course.unwinding()
-        return course
+            raise run.unwinding()
+        return run
 
-    def _durable(self, what: str, instead: str | None = None) -> Course:
+    def _durable(self, what: str, instead: str | None = None) -> HandlerRun:
         if instead is not None:
             _not_on_a_loop(instead)
-        course = self._made()
-        course.check_free(what)
-        return course
+        run = self._made()
+        run.check_free(what)
+        return run
 
     def _check_loop(self, call: str, instead: str) -> None:
         """Refuse what has to be awaited on the worker's event loop anywhere else: nobody would."""
@@ -528,57 +529,57 @@ class Context:
             )
         raise _not_awaited(call, instead)
 
-    def _is_own(self, course: Course) -> bool:
+    def _is_own(self, run: HandlerRun) -> bool:
         """Whether this is the handler's own flow; a call from its thread carries its variables."""
-        return course.is_own() if course.root is not None else self._is_own_thread(course)
+        return run.is_own() if run.root is not None else self._is_own_thread(run)
 
-    def _is_own_thread(self, course: Course) -> bool:
+    def _is_own_thread(self, run: HandlerRun) -> bool:
         """Whether this is the thread of a plain handler, not one that it has started."""
-        return course.root is None and running.get() is self
+        return run.root is None and running.get() is self
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run something on the worker's loop, and wait for it in this thread."""
-        course = self._made()
+        run = self._made()
         coroutine = on_loop(work)
         try:
-            answer = asyncio.run_coroutine_threadsafe(coroutine, course.loop)
+            answer = asyncio.run_coroutine_threadsafe(coroutine, run.loop)
         except RuntimeError:
             # The loop is closed, and the worker gone with it.
             coroutine.close()
-            raise course.unwinding() from None
+            raise run.unwinding() from None
         return answer.result()
 
-    def _recorded(self, course: Course, codec: StepCodec, record: StepRecord) -> Any:
+    def _recorded(self, run: HandlerRun, codec: StepCodec, record: StepRecord) -> Any:
         tracing.step_replayed(record.name)
         if record.kind is StepKind.FAILURE:
             raise error_of(record)
         try:
             return codec.read(record.value)
         except ValueError as error:
-            raise course.hold(record.name, f"its value does not fit any more: {error}") from None
+            raise run.hold(record.name, f"its value does not fit any more: {error}") from None
 
     async def _sleep(
         self,
-        course: Course,
+        run: HandlerRun,
         name: str | None,
         is_own: bool,
         *,
         delay: timedelta | None = None,
         until: datetime | None = None,
     ) -> None:
-        entry = await course.begin(_named(name, _SLEEP), StepKind.SLEEP, is_own=is_own)
-        record = entry.record or await self._noted(course, entry, delay=delay, until=until)
-        await course.sleep(record)
+        entry = await run.begin(_named(name, _SLEEP), StepKind.SLEEP, is_own=is_own)
+        record = entry.record or await self._noted(run, entry, delay=delay, until=until)
+        await run.sleep(record)
 
-    async def _now(self, course: Course, name: str | None, is_own: bool) -> datetime:
-        entry = await course.begin(_named(name, _NOW), StepKind.NOW, is_own=is_own)
-        return (entry.record or await self._noted(course, entry)).recorded_at
+    async def _now(self, run: HandlerRun, name: str | None, is_own: bool) -> datetime:
+        entry = await run.begin(_named(name, _NOW), StepKind.NOW, is_own=is_own)
+        return (entry.record or await self._noted(run, entry)).recorded_at
 
-    async def _noted(self, course: Course, entry: Entry, **facts: Any) -> StepRecord:
+    async def _noted(self, run: HandlerRun, entry: Entry, **facts: Any) -> StepRecord:
         try:
-            return await course.record(entry, **facts)
+            return await run.record(entry, **facts)
         finally:
-            course.done()
+            run.done()
 
     async def _try(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, retry: Retry | None
@@ -629,7 +630,7 @@ class Context:
             while (left := until - time.monotonic()) > 0:
                 time.sleep(min(left, _LOOK_SECONDS))
                 if self._cancelled:
-                    raise Leaving()
+                    raise HandlerPaused()
 
     def _run_sync(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         token = in_step.set(name)

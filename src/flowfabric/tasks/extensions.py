@@ -7,17 +7,17 @@ from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Any
 
-from flowfabric.worker.context import Context
-from flowfabric.worker.middleware import Middleware, call_through
-from flowfabric.worker.providers import Opening, Plan, Providers, Values
-from flowfabric.worker.task import TaskSpec
+from flowfabric.tasks.handler_context import HandlerContext
+from flowfabric.tasks.middleware import Middleware, call_through
+from flowfabric.tasks.providers import Opening, Plan, Providers, Values
+from flowfabric.tasks.spec import TaskSpec
 
 Hook = Callable[[], Any]
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 Shared = Callable[[tuple[Opening, ...]], Awaitable[Values]]
 
 
-class Surroundings:
+class Extensions:
     """Middleware, providers and hooks, as they were registered."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Surroundings:
     async def run(
         self,
         spec: TaskSpec,
-        context: Context,
+        context: HandlerContext,
         args: list[Any],
         kwargs: dict[str, Any],
         *,
@@ -52,7 +52,7 @@ class Surroundings:
     async def _call(
         self,
         spec: TaskSpec,
-        context: Context,
+        context: HandlerContext,
         args: list[Any],
         kwargs: dict[str, Any],
         shared: Shared,
@@ -80,7 +80,7 @@ class Surroundings:
 def _call_plain(
     spec: TaskSpec,
     plan: Plan,
-    context: Context,
+    context: HandlerContext,
     values: Values,
     args: list[Any],
     kwargs: dict[str, Any],

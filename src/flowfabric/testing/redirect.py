@@ -13,7 +13,7 @@ from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 _VARIABLE = DATABASE_URL_VARIABLES[0]
 
 
-class Binding:
+class Redirect:
     """While it holds, no app reaches the database it was configured for.
 
     Apps made during the test read the environment, so that names the test's database as well.

@@ -1,0 +1,16 @@
+"""How a task recognises the parameter that receives the context of its run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HandlerContext:
+    """Base of the context class. A parameter annotated with a subclass receives the context."""
+
+    __slots__ = ()
+
+
+def is_context(hint: Any) -> bool:
+    """Tell whether a hint names the context class."""
+    return isinstance(hint, type) and issubclass(hint, HandlerContext)
