@@ -116,7 +116,7 @@ class FunctionText:
 def functions_page() -> str:
     groups: dict[str, list[FunctionText]] = defaultdict(list)
     for file in package_source().library().files:
-        if file.path.startswith("functions/"):
+        if file.path.startswith("functions/") and "/_" not in file.path:
             function = _function(file.path, file.text)
             groups[function.group].append(function)
     lines = [
@@ -709,7 +709,8 @@ def checks_page() -> str:
         "Each is one query that returns no row if there is no problem; `flowfabric doctor",
         "--explain S05` prints it. An invariant holds *always*, in every committed state, or",
         "*soon*: then a finding is a warning first. `doctor --since` also runs the checks that",
-        "read *executions* or *the database*; checks that read *everything* run only in a full pass.",
+        "read *executions* or *the database*; checks that read *everything* run only in a full",
+        "pass.",
         "",
         "## Installation",
         "",
