@@ -260,7 +260,7 @@ def outdated(wanted: dict[str, str]) -> list[str]:
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             found.append(f"docs/guide/pictures/{name} is out of date")
     found += (
-        f"docs/guide/pictures/{file.name} is not drawn any more"
+        f"docs/guide/pictures/{file.name} is no longer drawn"
         for file in sorted(PICTURES.glob("*.svg"))
         if file.name not in wanted
     )

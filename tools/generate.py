@@ -768,7 +768,7 @@ def outdated(wanted: dict[str, str]) -> list[str]:
         for file in sorted((DOCS / folder).glob("*.md")):
             name = str(file.relative_to(DOCS))
             if NOTE in file.read_text(encoding="utf-8") and name not in wanted:
-                found.append(f"docs/{name} is not generated any more")
+                found.append(f"docs/{name} is no longer generated")
     return found
 
 

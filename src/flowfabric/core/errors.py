@@ -96,8 +96,8 @@ class FlowFabricError(Exception):
     def explained(cls, facts: dict[str, Any]) -> Self:
         """Return this error with the engine's facts in its message."""
         words = " ".join((cls.__doc__ or "").split())
-        told = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
-        return cls(f"{words} ({told})" if told else words, **facts)
+        details = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        return cls(f"{words} ({details})" if details else words, **facts)
 
 
 def _rebuild(kind: type[FlowFabricError], text: str, facts: dict[str, Any]) -> FlowFabricError:

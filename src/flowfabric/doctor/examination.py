@@ -211,11 +211,11 @@ async def _cursors(connection: Connection, since: str | datetime, partitions: ra
 async def _changed(connection: Connection, cursors: list[str]) -> tuple[Scope, int, str]:
     scope: Scope = {}
     events = 0
-    behind = []
+    next_cursors = []
     for partition, cursor in enumerate(cursors):
         ids, number, after = await changed_since(connection, partition, cursor)
         if ids:
             scope[partition] = sorted(ids)
         events += number
-        behind.append(after)
-    return scope, events, _BETWEEN.join(behind)
+        next_cursors.append(after)
+    return scope, events, _BETWEEN.join(next_cursors)

@@ -16,7 +16,7 @@ from (
   from (select ff.now() as now offset 0) n
 ) t
 cross join lateral (
-  -- a child stays while its parent goes on, a member while its flow does
+  -- a child stays while its parent is unfinished, a member while its flow is
   select e.partition_key, e.execution_id, 'an execution' as what,
          greatest(e.trim_at, p.terminal_at, f.ended_at) as due_at
   from ff.execution e

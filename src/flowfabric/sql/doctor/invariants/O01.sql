@@ -8,7 +8,7 @@
 -- Remedy:  Subscribers may have missed an end or seen a wrong one: let them read the execution
 --          itself.
 with reborn as materialized (
-  -- an id that was used again after its execution had been trimmed: its last life counts
+  -- if an id was used again after a trim, only its last life counts
   select s.partition_key, s.execution_id, max(s.event_id) as since_id
   from ff.event s
   where s.kind = 'submitted'

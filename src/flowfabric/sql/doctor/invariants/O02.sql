@@ -10,7 +10,7 @@
 -- Remedy:  Two workers may have held the execution at once: compare their effects outside the
 --          database. Revoke the lease if one is live.
 with reborn as materialized (
-  -- an id that was used again after its execution had been trimmed: its last life counts
+  -- if an id was used again after a trim, only its last life counts
   select s.partition_key, s.execution_id, max(s.event_id) as since_id
   from ff.event s
   where s.kind = 'submitted'
@@ -45,7 +45,7 @@ where case
     when l.lease_id is null or l.epoch is null then true
     when l.kind in ('claimed', 'resumed', 'reclaimed') then
       coalesce(l.before_kind in ('claimed', 'resumed', 'reclaimed'), false)
-      -- what lost its lease, ended and was replayed starts anew
+      -- an execution that lost its lease, ended and was replayed starts again
       or (l.kind = 'reclaimed')
          <> (l.before_kind is not null and l.before_kind in ('lease_expired', 'lease_revoked')
              and l.replays = l.before_replays)

@@ -15,7 +15,7 @@ from (
   from ff.event v
   window w as (partition by v.partition_key, v.execution_id order by v.event_id)
 ) s
--- an id that is used again after its execution was trimmed begins anew
+-- if an id is used again after a trim, its versions start again at 1
 where s.version <> case
     when s.kind = 'submitted' and s.before_kind in (
       'completed', 'failed', 'cancelled', 'expired', 'skipped') then 1
