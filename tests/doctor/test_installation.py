@@ -119,10 +119,10 @@ async def test_synchronous_commit_off_in_the_url_is_refused(bare):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ("-c fsync=off", "PGOPTIONS says fsync=off"),
-        ("-cfsync=0", "PGOPTIONS says fsync=0"),
-        ("-c jit=on -c synchronous_commit=OFF", "PGOPTIONS says synchronous_commit=OFF"),
-        ("--full-page-writes=no", "PGOPTIONS says full-page-writes=no"),
+        ("-c fsync=off", "PGOPTIONS sets fsync=off"),
+        ("-cfsync=0", "PGOPTIONS sets fsync=0"),
+        ("-c jit=on -c synchronous_commit=OFF", "PGOPTIONS sets synchronous_commit=OFF"),
+        ("--full-page-writes=no", "PGOPTIONS sets full-page-writes=no"),
     ],
 )
 async def test_pgoptions_that_switch_it_off_are_refused(bare, monkeypatch, options, problem):

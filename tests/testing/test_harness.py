@@ -319,7 +319,7 @@ class TestAssertSubmitted:
             ff.assert_submitted(greet, nam="ada")
 
     async def test_an_option_nobody_can_tell_afterwards(self, ff):
-        with pytest.raises(InvalidInput, match="cannot look for deadline"):
+        with pytest.raises(InvalidInput, match="cannot compare deadline"):
             ff.assert_submitted(greet.using(deadline=shop.DAY), "ada")
 
 
