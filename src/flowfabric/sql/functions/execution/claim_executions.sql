@@ -1,10 +1,10 @@
 -- Lease the next executions of the routes that a worker covers.
 --
--- A worker covers a route if the route has one of its namespaces, lanes and tasks (null means any),
--- it offers all of the route's capabilities, and the lane is open to claims. The claim order is
--- exactly priority, order_at, id. Among equal priorities the lane p_first_lane goes first, so a
--- worker of several lanes can rotate them. The floor lets a worker that drains a backlog start
--- where its last full batch ended, instead of scanning dead index entries.
+-- A worker covers a route if the route is of its namespace and has one of its lanes and tasks (null
+-- means any), the worker offers all of the route's capabilities, and the lane is open to claims.
+-- The claim order is exactly priority, order_at, id. Among equal priorities the lane p_first_lane
+-- goes first, so a worker of several lanes can rotate them. The floor lets a worker that drains a
+-- backlog start where its last full batch ended, instead of scanning dead index entries.
 --
 -- Executions granted to another worker are skipped; a claimed execution loses its grant.
 -- crash_count is the number of workers in a row that vanished with the execution; from 2 on, the
