@@ -1,8 +1,8 @@
--- The ids of a partition, ascending: for whoever walks through all of it.
+-- List the execution ids of a partition in ascending order, for a scan of the whole partition.
 --
--- A page may be short where most of the partition belongs to other namespaces: a call looks at no
--- more than 10 000 executions. The last row has no id; its next_after is where the next page begins
--- and null at the end. It names no execution of another namespace.
+-- A call reads at most 10 000 executions, so a page may be short where most of them belong to other
+-- namespaces. The last row has no id; its next_after is where the next page starts, and null at the
+-- end. It names no execution of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,8 +1,8 @@
--- Flows in the order of their ids, or newest first: those behind p_after, with how far they are.
+-- List flows after p_after with their progress, in id order or newest first.
 --
--- A page may be short, or empty, and still not be the last: a call looks at no more than 10 000 flows
--- and counts no more than about 100 000 members. The last row has no id; its next_after is where the
--- next page begins and null at the end. It names no flow of another namespace.
+-- A page may be short or empty without being the last: a call reads at most 10 000 flows and counts
+-- at most about 100 000 members. The last row has no id; its next_after is where the next page
+-- starts, and null at the end. It names no flow of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
