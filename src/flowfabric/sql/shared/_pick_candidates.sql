@@ -2,8 +2,8 @@
 --
 -- As many as are needed are locked in their order, skipping what others hold. One that was taken and
 -- committed by somebody since it was read is locked in vain, and so is a member of a cancelled flow.
--- Executions over their limit of reclaims or of crashes alone are capped, not picked. The position returned is that of the
--- last row tried.
+-- Executions over their limit of reclaims or of crashes alone, or past their deadline, are capped, not
+-- picked. The position returned is that of the last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,
@@ -60,7 +60,8 @@ begin
                    select f.cancel_policy = 'flow_only' from ff.flow f
                    where f.partition_key = c.pk and f.flow_id = e.flow_id), true) end as is_open,
              e.phase = 'active' and (e.reclaim_count - e.company_count >= e.max_reclaims
-                                     or e.lone_crash_count >= 3) as is_over,
+                                     or e.lone_crash_count >= 3)
+             or coalesce(e.deadline_at <= p_now, false) as is_over,
              e.total_attempt_count > 0 as has_past
       from ff.execution e
       where e.partition_key = c.pk and e.execution_id = c.execution_id

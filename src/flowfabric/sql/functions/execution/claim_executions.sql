@@ -5,14 +5,15 @@
 -- priority, order_at, id; a lane named in p_first_lane goes first among equal priorities, so that
 -- a worker of several lanes can let them take turns. A floor lets a worker that drains a backlog
 -- start where its last full batch ended instead of walking the dead entries in front of it. What is
--- granted to another worker is passed over; what is claimed loses its grant. crash_count is how many
+-- granted to another worker is passed over; what is claimed loses its grant. What is past its deadline
+-- is not leased but ended, as ff.expire_executions would have done. crash_count is how many
 -- workers in a row vanished with the execution: from two on the worker is to run it alone. A worker
 -- that says when it starts what it claimed (p_reports_starts, ff.start_executions) is blamed for no
 -- more than that.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
---           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone); those
---           this concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled
+--           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone), either
+--           -> terminal expired (T24 past its deadline); those this concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled
 --           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, in claim order, skipping those that are locked; then their grants
@@ -193,6 +194,13 @@ begin
   end loop;
 
   if cardinality(v_capped) > 0 then
+    perform ff._settle_late(p_partition_key, array(
+      select u.id from unnest(v_capped) u(id)
+      cross join lateral (
+        select e.deadline_at from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = u.id
+        offset 0) x
+      where x.deadline_at <= v_now), null, v_now);
     perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
     -- Their children may be among those to be leased, and have ended with them.
     v_picked := array(
