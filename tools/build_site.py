@@ -75,6 +75,9 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "examples": "examples/index.md",
 }
+# Every page tells the browser to load nothing from elsewhere.
+POLICY = re.findall(r"<meta.+?>", (SITE / "theme" / "main.html").read_text(encoding="utf-8"))[0]
+LOADED = re.compile(r"(?:@import|url\()\s*['\"]?((?:https?:)?//[^'\")\s]+)")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
@@ -225,9 +228,13 @@ def problems(site: Path) -> list[str]:
     found = []
     pages = {}
     for file in sorted(site.rglob("*.html")):
-        page = Page()
-        page.feed(file.read_text(encoding="utf-8"))
-        pages[file] = page
+        text = file.read_text(encoding="utf-8")
+        if POLICY not in text:
+            found.append(f"{file.relative_to(site)} may load from elsewhere")
+        page = pages[file] = Page()
+        page.feed(text)
+        styles = re.findall(r"<style[^>]*>(.*?)</style>", text, re.DOTALL)
+        page.loads += (url for style in styles for url in LOADED.findall(style))
     for file, page in pages.items():
         name = file.relative_to(site)
         for link in dict.fromkeys(page.links):
@@ -243,10 +250,7 @@ def problems(site: Path) -> list[str]:
                 found.append(f"{name}: {link} has no such anchor")
         found += (f"{name} loads {source}" for source in page.loads if urlsplit(source).netloc)
     for file in sorted(site.rglob("*.css")):
-        urls = re.findall(
-            r"(?:@import|url\()\s*['\"]?((?:https?:)?//[^'\")\s]+)",
-            file.read_text(encoding="utf-8"),
-        )
+        urls = LOADED.findall(file.read_text(encoding="utf-8"))
         found += (f"{file.relative_to(site)} loads {url}" for url in urls)
     return found
 
