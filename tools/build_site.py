@@ -78,6 +78,7 @@ OUTSIDE = {
 # Every page tells the browser to load nothing from elsewhere.
 POLICY = re.findall(r"<meta.+?>", (SITE / "theme" / "main.html").read_text(encoding="utf-8"))[0]
 LOADED = re.compile(r"(?:@import|url\()\s*['\"]?((?:https?:)?//[^'\")\s]+)")
+CODE = re.compile(r"`[^`]+`")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
@@ -117,7 +118,13 @@ def _relinked(text: str, source: Path, page: Path, places: dict[Path, Path]) -> 
             return match[0]
         return os.path.relpath(places[target], page.parent) + (match[2] or "")
 
-    return LINK.sub(replaced, text)
+    # A pipe inside code of a table: GitHub wants it escaped, Python-Markdown shows the escape.
+    rows = re.sub(r"^\|.*$", lambda row: CODE.sub(_without_escapes, row[0]), text, flags=re.M)
+    return LINK.sub(replaced, rows)
+
+
+def _without_escapes(code: re.Match[str]) -> str:
+    return code[0].replace("\\|", "|")
 
 
 def _stage_examples(examples: list[Path], pages: Path) -> None:

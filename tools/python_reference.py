@@ -46,6 +46,8 @@ MADE_BY_USERS = (
 )
 
 WIDTH = 88
+# Two underscores that are not the mark of bold text.
+BARS = r"\_\_"
 
 
 def client_page(note: str) -> str:
@@ -153,7 +155,11 @@ def _class(kind: type, names: str, level: int = 3) -> list[str]:
     for name in names.split():
         if name not in members:
             raise LookupError(f"tools/python_reference.py names {kind.__name__}.{name}, not found")
-        lines += [f"{'#' * level}# {kind.__name__}.{name}", "", *_code(members[name].signatures)]
+        lines += [
+            f"{'#' * level}# {kind.__name__}.{name.replace('__', BARS)}",
+            "",
+            *_code(members[name].signatures),
+        ]
         lines += _prose(members[name].text)
     return lines
 
