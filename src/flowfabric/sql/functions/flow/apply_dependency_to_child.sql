@@ -55,9 +55,13 @@ begin
   perform ff._lock_executions(
     p_partition_key, p_namespace, array[p_upstream_id, p_downstream_id]);
   v_now := ff.now();
+  select f.* into v_flow
+  from ff.flow f
+  where f.partition_key = p_partition_key and f.flow_id = p_flow_id
+    and case when p_namespace is null then true else f.namespace = p_namespace end;
   select g.* into v_edge
   from ff.edge g
-  where g.partition_key = p_partition_key and g.flow_id = p_flow_id and g.edge_id = p_edge_id;
+  where g.partition_key = p_partition_key and g.flow_id = v_flow.flow_id and g.edge_id = p_edge_id;
   if v_edge.edge_id is null or v_edge.upstream_id is distinct from p_upstream_id
      or v_edge.downstream_id is distinct from p_downstream_id then
     perform ff._refuse('WF003', 'invalid_dependency', jsonb_build_object(
@@ -69,9 +73,7 @@ begin
   outcome := 'already_applied';
 
   if v_edge.applied_at is null then
-    select f.* into v_flow
-    from ff.flow f where f.partition_key = p_partition_key and f.flow_id = p_flow_id;
-    perform ff._check_open(v_flow);
+    perform ff._check_graph_open(v_flow);
     if v_row.phase = 'active' and p_lease_id is not null then
       v_verdict := (ff._judge_leases(
         p_partition_key, p_namespace, 'wait_children', array[p_downstream_id], array[p_lease_id],
@@ -109,7 +111,7 @@ begin
     from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_upstream_id;
     if v_has_ended then
-      v_told := ff._tell_ended(p_partition_key, array[p_upstream_id], v_now);
+      v_told := ff._propagate_end(p_partition_key, array[p_upstream_id], v_now);
       v_is_pending := cardinality(v_told.pending_ids) > 0 or v_told.has_more;
     end if;
     outcome := 'applied';
