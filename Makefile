@@ -45,7 +45,7 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
 
 clean: ## Remove the environments and caches; keeps .flowfabric/
-	@rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build/docs
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

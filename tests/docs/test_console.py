@@ -93,14 +93,14 @@ def test_the_quickstart_prints_what_it_shows(folder):
             words, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, **options
         )
 
-    assert same(start(init).communicate(timeout=60)[0]) == same(init.output)
+    assert same(start(init).communicate(timeout=240)[0]) == same(init.output)
     log = folder / "dev.log"
     with log.open("w") as err:
         running = start(dev, stderr=err)
     try:
         wait_for(lambda: len(log.read_text().splitlines()) >= len(dev.output.splitlines()), running)
         process = start(submit, stderr=subprocess.PIPE)
-        result, id = process.communicate(timeout=120)
+        result, id = process.communicate(timeout=240)
         assert process.returncode == 0, id + log.read_text()
         assert same(id + result) == same(submit.output)
         assert same(result) == same(shown(README, "flowfabric submit").output)
@@ -115,7 +115,7 @@ def test_the_quickstart_prints_what_it_shows(folder):
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    until = monotonic() + 60
+    until = monotonic() + 240
     while not condition():
         assert process.poll() is None
         assert monotonic() < until
