@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# As many test processes as there are cores; a few tests are sensitive to more.
+# As many test processes as there are cores.
 JOBS   ?= auto
+
+# Compiled once, not again in each of the processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench prove generate docs format clean
@@ -31,7 +34,7 @@ check: $(VENV)/.dev ## Format, lint, types, architecture, generated files, site
 bench: $(VENV)/.dev ## Measure beside PgQueuer (ARGS=--all for the long rows)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-prove: $(VENV)/.dev ## Run the slow proofs
+prove: $(VENV)/.dev ## Run the slow proofs (ARGS=--short for a part of each)
 	@$(BIN)/python -m pytest -m slow -p no:xdist $(ARGS)
 
 generate: $(VENV)/.dev ## Write docs/reference from the sources
