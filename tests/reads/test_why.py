@@ -24,7 +24,7 @@ from support.sabotage import unwitnessed
 from .stage import BACKOFF, TTL, Stage
 
 HOUR = timedelta(hours=1)
-SQL = Path(flowfabric.__file__).parent / "sql/functions/execution/explain_execution.sql"
+SQL = Path(flowfabric.__file__).parent / "sql/functions/execution"
 
 Build = Callable[[Stage], Awaitable[ExecutionId]]
 
@@ -730,9 +730,8 @@ def test_there_are_enough_situations() -> None:
 
 def test_every_code_of_the_engine_has_its_sentence() -> None:
     """The codes in the SQL, with those that are made of a word of the schema, are those here."""
-    text = SQL.read_text(encoding="utf-8")
-    head, made = text.split("begin\n", 1)
-    assert head
+    files = [SQL / "explain_execution.sql", *SQL.glob("_explain_*.sql")]
+    made = "".join(file.read_text(encoding="utf-8").split("begin\n", 1)[1] for file in files)
     made = made.replace("'lane_' || v_lane.state::text", "'lane_paused' 'lane_disabled'")
     made = made.replace("v_row.eligibility::text,", " ".join(f"'blocked_by_{w}'" for w in WORDS))
     quoted = set(re.findall(r"'([a-z_]+)'", made))

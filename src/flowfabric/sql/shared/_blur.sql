@@ -1,5 +1,5 @@
--- An id next to another one, for the position of a list: it tells when that one was made, and leaves
--- the 64 bits out that nobody can guess.
+-- Return the lowest or highest id that shares the first 64 bits of an id, as the position of a list:
+-- it reveals the creation time of the id, but not the 64 bits that nobody can guess.
 drop function if exists ff._blur;
 create function ff._blur(p_id uuid, p_is_above boolean)
 returns uuid
