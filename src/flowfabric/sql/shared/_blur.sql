@@ -1,5 +1,5 @@
--- Return the lowest or highest id that shares the first 64 bits of an id, as the position of a list:
--- it reveals the creation time of the id, but not the 64 bits that nobody can guess.
+-- Return an id next to the given one, for the position of a list. It keeps the time of creation and
+-- hides the 64 random bits, so that a position names no execution of another namespace.
 drop function if exists ff._blur;
 create function ff._blur(p_id uuid, p_is_above boolean)
 returns uuid
