@@ -108,8 +108,7 @@ async def _(stage: Stage) -> ExecutionId:
     "the live workers serve another namespace",
     "worker",
     "other_namespaces_only",
-    "serves its namespace test",
-    "those that live serve elsewhere",
+    "serves its namespace test.",
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker(namespace="elsewhere")
@@ -759,6 +758,14 @@ async def test_another_tenant_s_execution_is_not_found(stage: Stage) -> None:
             await stranger.executions.why(id)
     async with FlowFabric(stage.db.url, namespace=None) as operator:
         assert (await operator.executions.why(id)).code == "no_worker_alive"
+
+
+async def test_only_an_operator_is_told_which_namespaces_are_served(stage: Stage) -> None:
+    await stage.worker(namespace="elsewhere")
+    id = await stage.submit()
+    async with FlowFabric(stage.db.url, namespace=None) as operator:
+        sentence = (await operator.executions.why(id)).sentence
+    assert sentence.endswith("serves its namespace test; the live workers serve elsewhere.")
 
 
 async def test_a_lane_is_counted_up_to_a_thousand(stage: Stage) -> None:
