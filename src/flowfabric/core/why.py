@@ -346,10 +346,9 @@ def _no_worker_alive(e: Evidence) -> str:
 
 
 def _other_namespaces_only(e: Evidence) -> str:
-    return (
-        f"No live worker serves its namespace {e['namespace']}; those that live serve "
-        f"{', '.join(e['namespaces'])}."
-    )
+    # Only a caller that sees all namespaces is told which ones are served.
+    others = f"; the live workers serve {', '.join(e['namespaces'])}" if "namespaces" in e else ""
+    return f"No live worker serves its namespace {e['namespace']}{others}."
 
 
 def _task_unknown(e: Evidence) -> str:
