@@ -15,7 +15,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.db.inspection import narrowed
 from flowfabric.doctor import explain, find_check, invariants
 from flowfabric.doctor.checks import Reads
-from flowfabric.doctor.examination import judge_narrowly
+from flowfabric.doctor.examination import judge_executions
 from support.factories import new_id
 from support.flows import Edge, Group, make_flow
 from support.sabotage import drop_checks, unwitnessed
@@ -287,7 +287,7 @@ async def test_flows_of_every_shape_are_clean_at_every_moment(db, name):
             rows = await db.broken_invariants()
             assert rows == [], (await flow.states(), rows)
     ids = [row["execution_id"] for row in await db.fetch("select execution_id from ff.execution")]
-    verdicts = await judge_narrowly(db.conn, {0: ids})
+    verdicts = await judge_executions(db.conn, {0: ids})
     assert [verdict.findings for verdict in verdicts if verdict.findings] == []
 
 
@@ -382,5 +382,5 @@ async def test_a_flow_is_in_the_narrowed_pass_and_in_the_explanation_of_a_member
     assert [parts.count(part) for part in ("flow", "edge_group", "edge in", "edge out")] == [
         1, 2, 2, 0,
     ]  # fmt: skip
-    names = {verdict.name for verdict in await judge_narrowly(conn, {0: [flow["d"]]})}
+    names = {verdict.name for verdict in await judge_executions(conn, {0: [flow["d"]]})}
     assert {f"F{number:02}" for number in range(1, 15)} - names == {"F11", "F12"}

@@ -187,7 +187,7 @@ def test_a_fan_out_is_one_box_with_a_bar():
     )
     told = node.find(f"{SVG}title")
     assert told is not None
-    assert "look at resize 7, resize 9" in (told.text or "")
+    assert "failed: resize 7, resize 9" in (told.text or "")
     widths = [
         float(rect.attrib["width"])
         for rect in node.iter(f"{SVG}rect")

@@ -73,7 +73,7 @@ def test_a_fan_out_is_one_row():
         )
     )
     assert [row.name for row in rows] == ["node 0", "node × 100", "node 101"]
-    assert rows[1].told == "4 active, 96 completed"
+    assert rows[1].summary == "4 active, 96 completed"
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -71,7 +71,7 @@ async def _(stage: Stage) -> ExecutionId:
 
 
 @situation(
-    "nobody knows the task", "worker", "task_unknown", "Nobody knows the task app.send", "2 live"
+    "nobody knows the task", "worker", "task_unknown", "No worker knows the task app.send", "2 live"
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker("pool-1", tasks=["app.other"])
@@ -199,7 +199,9 @@ async def _(stage: Stage) -> ExecutionId:
     return id
 
 
-@situation("its lane is paused for good", "lane", "lane_paused", "until somebody resumes it", "ada")
+@situation(
+    "its lane is paused for good", "lane", "lane_paused", "until an operator resumes it", "ada"
+)
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
     id = await stage.submit()
@@ -273,7 +275,12 @@ async def _(stage: Stage) -> ExecutionId:
 
 
 @situation(
-    "it put itself off", "time", "delayed_by_worker", "put itself off until", "pool-1", after=HOUR
+    "it put itself off",
+    "time",
+    "delayed_by_worker",
+    "handler delayed it until",
+    "pool-1",
+    after=HOUR,
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
@@ -329,7 +336,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its deadline has passed unnoticed",
     "time",
     "deadline_due",
-    "it ends as expired as soon as",
+    "it expires as soon as",
     after=timedelta(),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -421,7 +428,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its lease ran out",
     "lease",
     "lease_expired",
-    "pool-1 let its lease run out at",
+    "pool-1 let its lease expire at",
     "reclaim 1 of 100",
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -429,7 +436,7 @@ async def _(stage: Stage) -> ExecutionId:
     return await stage.lose(await stage.claimed())
 
 
-@situation("its lease ran out unnoticed", "lease", "lease_expired", "let its lease run out at")
+@situation("its lease ran out unnoticed", "lease", "lease_expired", "let its lease expire at")
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
     held = await stage.claimed()
@@ -441,7 +448,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its lease ran out and nobody can take it over",
     "worker",
     "task_unknown",
-    "Nobody knows the task",
+    "No worker knows the task",
     others=("lease_expired",),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -456,7 +463,7 @@ async def _(stage: Stage) -> ExecutionId:
     "It is in a crash loop",
     "2 reclaims of 100",
     "0 of 3 crashes so far",
-    "It may be taken over again from",
+    "A worker can reclaim it from",
     within=timedelta(seconds=1),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -478,7 +485,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its reclaims are used up",
     "lease",
     "reclaims_used_up",
-    "The next worker that looks ends it",
+    "The next worker that claims it ends it",
     others=("crash_loop",),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -490,7 +497,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its lease was revoked",
     "lease",
     "lease_revoked",
-    "ada took the lease away from pool-1",
+    "ada revoked the lease of pool-1",
     "the host is sick",
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -590,7 +597,7 @@ async def _(stage: Stage) -> ExecutionId:
     return held.id
 
 
-@situation("it depends on others", "dependency", "waiting_for_children", "what it depends on")
+@situation("it depends on others", "dependency", "waiting_for_children", "its dependencies")
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
     # No function leads here before there are flows.
@@ -678,7 +685,7 @@ async def _(stage: Stage) -> ExecutionId:
     return id
 
 
-@situation("its deadline passed", "end", "deadline_passed", "when its deadline had passed")
+@situation("its deadline passed", "end", "deadline_passed", "because its deadline had passed")
 async def _(stage: Stage) -> ExecutionId:
     id = await stage.submit(deadline=HOUR)
     await stage.clock.advance(HOUR)

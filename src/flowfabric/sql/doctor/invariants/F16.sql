@@ -1,13 +1,13 @@
--- What a member was promised is there.
+-- The result that a member was promised exists.
 --
 -- An edge is satisfied by a result that the upstream has, or that was kept when the upstream was
--- replayed. What was kept belongs to an execution that is there. A group that is satisfied has as
--- many edges that were so by then as it took; those that came later are not given to the member.
+-- replayed. A kept result belongs to an existing execution. A satisfied group has as many edges that
+-- were satisfied in time as its policy needs; edges that came later are not given to the member.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member would start without its input, or with another: cancel it before a worker
---          takes it, replay its upstream, then replay it.
+-- Remedy:  The member would start without its input, or with another one: cancel it before a worker
+--          claims it, replay its upstream, then replay it.
 select 'F16' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s is satisfied by %s, which is %s%s', d.edge_id, d.upstream_id, u.public_state,
               case when d.kept_version is not null
