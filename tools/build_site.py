@@ -73,6 +73,7 @@ OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "src/flowfabric/sql/README.md": "internals/sql.md",
     "examples": "examples/index.md",
 }
 # Every page tells the browser to load nothing from elsewhere.
@@ -275,7 +276,8 @@ def main(arguments: list[str]) -> int:
         text=True,
     )
     if built.returncode:
-        print(built.stdout, built.stderr)
+        told = (built.stdout + built.stderr).partition("Traceback")[0]
+        print(re.sub(r"\x1b\[[\d;]*m", "", told))
         return 1
     site = BUILD / "site"
     (site / "404.html").unlink()  # its links would depend on where the site is put
