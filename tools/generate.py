@@ -4,8 +4,9 @@
     python tools/generate.py --check    list outdated pages, and exit with 1
 
 Functions come from the headers and signatures of the SQL files, errors from core/errors.py, the
-mapping from tests/contract/mapping and tools/mapping.toml. A schema step computes the table of
-transitions, so it is read from a throwaway database.
+mapping from tests/contract/mapping and tools/mapping.toml, the Python API from docstrings and the
+command line from its own help. A schema step computes the table of transitions, so it is read from
+a throwaway database.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ from flowfabric.db.connection import open_connection
 from flowfabric.db.library import package_source
 from flowfabric.db.migrate import migrate
 from flowfabric.doctor import Check, installation_checks, invariants
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cli_reference import cli_page
+from python_reference import client_page, python_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -88,14 +93,32 @@ def transitions(rows: Iterable[Sequence[str | None]]) -> list[Transition]:
 
 def pages(moves: list[Transition]) -> dict[str, str]:
     """Return every page by its path below docs."""
-    return {
+    found = {
+        "reference/python.md": python_page(NOTE),
+        "reference/client.md": client_page(NOTE),
+        "reference/cli.md": cli_page(NOTE),
         "reference/functions.md": functions_page(),
         "reference/states.md": states_page(moves),
         "reference/errors.md": errors_page(),
         "reference/events.md": events_page(moves),
         "reference/checks.md": checks_page(),
+    }
+    return {
+        "reference/README.md": contents_page(found),
+        **found,
         "internals/mapping.md": mapping_page(),
     }
+
+
+def contents_page(pages: dict[str, str]) -> str:
+    lines = ["# Reference", "", NOTE, "", "Written from the sources, so that it cannot differ.", ""]
+    for name, text in pages.items():
+        title, _, first = (part.replace("\n", " ") for part in text.split("\n\n")[:3])
+        told = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", re.split(r"(?<=[.:;]) ", first)[0]).rstrip(
+            ":;"
+        )
+        lines.append(f"- [{title.removeprefix('# ')}]({Path(name).name}): {told.rstrip('.')}.")
+    return "\n".join(lines) + "\n"
 
 
 # Functions

@@ -101,6 +101,8 @@ CORRUPTIONS = [
     ("F14", "stored", "update ff.flow set mutated_at = created_at - interval '1 s'"),
     ("F16", "worked", "update ff.edge set kept_version = 1 where downstream_id = {c}"),
     ("F16", "worked", "update ff.execution set outcome = 'failed' where execution_id = {a}"),
+    ("F16", "worked", "update ff.edge set resolved_at = resolved_at + interval '1 s'"),
+    ("F16", "worked", "update ff.edge_group set fired_at = fired_at - interval '1 s'"),
     ("F16", "worked", "insert into ff.kept_result (partition_key, execution_id, version) "
                       "values (0, {flow}, 1)"),
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from support.sabotage import unwitnessed
 from .stage import BACKOFF, TTL, Stage
 
 HOUR = timedelta(hours=1)
-SQL = Path(flowfabric.__file__).parent / "sql/functions/execution/explain_execution.sql"
+SQL = Path(flowfabric.__file__).parent / "sql/functions/execution"
 
 Build = Callable[[Stage], Awaitable[ExecutionId]]
 
@@ -108,7 +108,7 @@ async def _(stage: Stage) -> ExecutionId:
     "the live workers serve another namespace",
     "worker",
     "other_namespaces_only",
-    "serves its namespace test",
+    "serves its namespace test.",
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker(namespace="elsewhere")
@@ -736,9 +736,8 @@ def test_there_are_enough_situations() -> None:
 
 def test_every_code_of_the_engine_has_its_sentence() -> None:
     """The codes in the SQL, with those that are made of a word of the schema, are those here."""
-    text = SQL.read_text(encoding="utf-8")
-    head, made = text.split("begin\n", 1)
-    assert head
+    files = [SQL / "explain_execution.sql", *SQL.glob("_explain_*.sql")]
+    made = "".join(file.read_text(encoding="utf-8").split("begin\n", 1)[1] for file in files)
     made = made.replace("'lane_' || v_lane.state::text", "'lane_paused' 'lane_disabled'")
     made = made.replace("v_row.eligibility::text,", " ".join(f"'blocked_by_{w}'" for w in WORDS))
     quoted = set(re.findall(r"'([a-z_]+)'", made))
@@ -766,6 +765,14 @@ async def test_another_tenant_s_execution_is_not_found(stage: Stage) -> None:
             await stranger.executions.why(id)
     async with FlowFabric(stage.db.url, namespace=None) as operator:
         assert (await operator.executions.why(id)).code == "no_worker_alive"
+
+
+async def test_only_an_operator_is_told_which_namespaces_are_served(stage: Stage) -> None:
+    await stage.worker(namespace="elsewhere")
+    id = await stage.submit()
+    async with FlowFabric(stage.db.url, namespace=None) as operator:
+        sentence = (await operator.executions.why(id)).sentence
+    assert sentence.endswith("serves its namespace test; the live workers serve elsewhere.")
 
 
 async def test_a_lane_is_counted_up_to_a_thousand(stage: Stage) -> None:

@@ -1,8 +1,8 @@
--- The ids of a partition, ascending: for whoever walks through all of it.
+-- List the execution ids of a partition in ascending order, for a scan of the whole partition.
 --
--- A page may be short where most of the partition belongs to other namespaces: a call looks at no
--- more than 10 000 executions. The last row has no id; its next_after is where the next page begins
--- and null at the end. It names no execution of another namespace.
+-- A call reads at most 10 000 executions, so a page may be short where most of them belong to other
+-- namespaces. The last row has no id; its next_after is where the next page starts, and null at the
+-- end. It names no execution of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -51,7 +51,7 @@ begin
     v_ids := v_ids[1 : p_limit];
     v_last := v_ids[p_limit];
   elsif p_namespace is not null and v_seen = 10000 then
-    -- The last one may be another's: go on a little before it.
+    -- The last id may belong to another namespace: the next page starts slightly before it.
     if ff._blur(v_last, false) > v_after then
       v_last := ff._blur(v_last, false);
       v_ids := array(select u.id from unnest(v_ids) u(id) where u.id <= v_last order by u.id);

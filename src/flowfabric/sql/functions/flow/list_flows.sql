@@ -1,8 +1,8 @@
--- Flows in the order of their ids, or newest first: those behind p_after, with how far they are.
+-- List flows after p_after with their progress, in id order or newest first.
 --
--- A page may be short, or empty, and still not be the last: a call looks at no more than 10 000 flows
--- and counts no more than about 100 000 members. The last row has no id; its next_after is where the
--- next page begins and null at the end. It names no flow of another namespace.
+-- A page may be short or empty without being the last: a call reads at most 10 000 flows and counts
+-- at most about 100 000 members. The last row has no id; its next_after is where the next page
+-- starts, and null at the end. It names no flow of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -81,7 +81,7 @@ begin
       limit case when p_namespace is null then p_limit else 10000 end) s;
   end if;
   if p_namespace is not null and v_seen = 10000 then
-    -- The last one may be another's: go on a little before it.
+    -- The last id may belong to another namespace: the next page starts slightly before it.
     if (p_newest and ff._blur(v_last, true) < v_after)
        or (not p_newest and ff._blur(v_last, false) > v_after) then
       v_last := ff._blur(v_last, p_newest);
