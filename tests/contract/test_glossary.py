@@ -12,8 +12,7 @@ from flowfabric.core import states
 from .sources import PACKAGE, ROOT
 
 # Words that mean in a name what they mean in any program.
-ORDINARY = frozenset(
-    """
+ORDINARY_TEXT = """
     add after all allows and any apply approval ask at by call callback capable change changed
     check close code conclude count create created current dead declare decode describe due
     error escalated evaluate every explain explained exponential fabric fallback fixed for
@@ -23,8 +22,8 @@ ORDINARY = frozenset(
     permanent prepare project random read record register registered remaining report requested
     resolve reused satisfied set shutdown stage startup stored summarise summary swept sync to
     tool trace transient type unavailable unfinished unsatisfied using view window within woken
-    """.split()
-)
+"""
+ORDINARY = frozenset(ORDINARY_TEXT.split())
 
 
 def words_of(name: str) -> set[str]:
