@@ -228,7 +228,7 @@ async def _submit_keyed(stage: Stage) -> Any:
 async def _submit_json(stage: Stage) -> Any:
     submission = stage.submission(tags={"team.name": "x"})
     place = await stage.client.transactional.place([submission])
-    rows = await stage.client.database.call(functions.SUBMIT_JSON, *place.arguments([submission]))
+    rows = await stage.client.database.call(functions.SUBMIT_JSON, **place.arguments([submission]))
     (answer,) = read_answer(rows[0][0], [submission])
     assert isinstance(answer, Submitted)
     assert answer.id == submission.id

@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -54,20 +54,22 @@ _NO_RIGHT = "42501"
 class Operation:
     """A call of the engine, in the words of each driver."""
 
-    name: str
-    numbered: str
+    function: Function
     by_place: str
     named: str
 
     @classmethod
     def of(cls, function: Function) -> Operation:
         text = function.text
-        return cls(
-            function.name,
-            text,
-            re.sub(r"\$\d+", "%s", text),
-            re.sub(r"\$(\d+)", r":p\1", text),
-        )
+        return cls(function, re.sub(r"\$\d+", "%s", text), re.sub(r"\$(\d+)", r":p\1", text))
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def numbered(self) -> str:
+        return self.function.text
 
 
 _SUBMIT = Operation.of(SUBMIT)
@@ -97,7 +99,7 @@ class SyncJoined(Joined):
     is_async = False
 
     @abstractmethod
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         """Submit inside the caller's transaction."""
 
 
@@ -107,12 +109,12 @@ class AsyncJoined(Joined):
     is_async = True
 
     @abstractmethod
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         """Submit inside the caller's transaction."""
 
 
 class Asyncpg(AsyncJoined):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         connection = self._connection
         self._in_transaction(
             connection.is_in_transaction(), "open one with `async with connection.transaction():`"
@@ -124,7 +126,7 @@ _PSYCOPG_IDLE = 0
 
 
 class Psycopg(SyncJoined):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         self._in_transaction(
             _begins(self._connection), "open one with `with connection.transaction():`"
         )
@@ -135,7 +137,7 @@ class Psycopg(SyncJoined):
 
 
 class PsycopgAsync(AsyncJoined):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         self._in_transaction(
             _begins(self._connection), "open one with `async with connection.transaction():`"
         )
@@ -152,10 +154,10 @@ def _begins(connection: Any) -> bool:
 
 
 class SqlAlchemy(SyncJoined):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return self._ask(self._connection, operation, args)
 
-    def _ask(self, connection: Any, operation: Operation, args: tuple[Any, ...]) -> str:
+    def _ask(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
         if connection.dialect.name != "postgresql":
             raise InvalidInput(
                 field="via", problem=f"is a connection to {connection.dialect.name}, not PostgreSQL"
@@ -171,27 +173,27 @@ class SqlAlchemy(SyncJoined):
 
 
 class SqlAlchemySession(SqlAlchemy):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return self._ask(self._connection.connection(), operation, args)
 
 
 class SqlAlchemyAsync(AsyncJoined):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return await self._ask(self._connection, operation, args)
 
-    async def _ask(self, connection: Any, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def _ask(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
         # Below it is the synchronous one, called so that its waiting is ours.
         found: str = await connection.run_sync(lambda inner: SqlAlchemy(inner).ask(operation, args))
         return found
 
 
 class SqlAlchemyAsyncSession(SqlAlchemyAsync):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return await self._ask(await self._connection.connection(), operation, args)
 
 
 class Django(SyncJoined):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         connection = self._connection
         if connection.vendor != "postgresql":
             raise InvalidInput(
@@ -243,7 +245,7 @@ class _Find:
 @dataclass(frozen=True, slots=True)
 class _Ask:
     operation: Operation
-    args: tuple[Any, ...]
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,9 +383,9 @@ async def _carry_out(
     try:
         while True:
             match plan.send(answer):
-                case _Ask(operation, args):
+                case _Ask(operation, arguments):
                     with _explaining(operation):
-                        answer = await joined.ask(operation, args)
+                        answer = await joined.ask(operation, operation.function.bind(arguments))
                 case _Pause(seconds):
                     await asyncio.sleep(seconds)
                     answer = None
@@ -400,9 +402,9 @@ def _carry_out_sync(plan: _Plan[T], joined: SyncJoined, find: Callable[[bool], P
     try:
         while True:
             match plan.send(answer):
-                case _Ask(operation, args):
+                case _Ask(operation, arguments):
                     with _explaining(operation):
-                        answer = joined.ask(operation, args)
+                        answer = joined.ask(operation, operation.function.bind(arguments))
                 case _Pause(seconds):
                     time.sleep(seconds)
                     answer = None

@@ -12,13 +12,14 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric import tracing
+from flowfabric.client.addresses import lease_addresses
 from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
-from flowfabric.client.cascades import Cascades, is_pending
+from flowfabric.client.cascades import is_pending
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
 from flowfabric.client.operations import ExecutionOperations
-from flowfabric.client.outcomes import answers, refusal
+from flowfabric.client.outcomes import answers, handle_batch, refusal
 from flowfabric.client.reads import ExecutionReads
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.execution import (
@@ -30,6 +31,7 @@ from flowfabric.core.execution import (
 )
 from flowfabric.core.ids import ExecutionId, uuid7
 from flowfabric.db import functions
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
@@ -45,8 +47,12 @@ _WAIT_POLL_SECONDS = 0.5
 Floor = tuple[int, datetime, UUID]
 
 
+_claimed = reader(Claimed, functions.CLAIM_EXECUTIONS, given="partition_key lease_id")
+
+
 class Executions(ExecutionReads, ExecutionOperations):
-    """What can be done with executions: run here, read in `reads`, steered in `control`."""
+    """What can be done with executions: submitted, claimed and settled here, read in `reads`,
+    operated on in `operations`."""
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
@@ -56,7 +62,6 @@ class Executions(ExecutionReads, ExecutionOperations):
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
         self._starts: dict[int, Batcher[tuple[Claimed, bool], None]] = {}
         self._ended_hint = EndedHint(database)
-        self._cascades = Cascades(database)
 
     async def close(self) -> None:
         for submits in list(self._submits.values()):
@@ -157,21 +162,21 @@ class Executions(ExecutionReads, ExecutionOperations):
         rank, at, last = floor or (None, None, None)
         rows = await (caller or self._database).call(
             functions.CLAIM_EXECUTIONS,
-            partition,
-            self._namespace,
-            worker_id,
-            worker_instance_id,
-            claim_id,
-            None if lanes is None else list(lanes),
-            None if tasks is None else list(tasks),
-            list(capabilities),
-            limit,
-            lease_ttl,
-            first_lane,
-            rank,
-            at,
-            last,
-            reports_starts,
+            partition_key=partition,
+            namespace=self._namespace,
+            worker_id=worker_id,
+            worker_instance_id=worker_instance_id,
+            claim_id=claim_id,
+            lanes=None if lanes is None else list(lanes),
+            tasks=None if tasks is None else list(tasks),
+            capabilities=list(capabilities),
+            limit=limit,
+            lease_ttl=lease_ttl,
+            first_lane=first_lane,
+            floor_rank=rank,
+            floor_at=at,
+            floor_id=last,
+            reports_starts=reports_starts,
             patience=patience,
         )
         return [_claimed(row, partition, claim_id) for row in rows]
@@ -239,15 +244,17 @@ class Executions(ExecutionReads, ExecutionOperations):
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Make due executions eligible; returns how many, and how long until the next timer."""
-        row = (await self._database.call(functions.PROMOTE_DELAYED, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.PROMOTE_DELAYED, partition_key=partition, limit=limit
+        )
 
     async def unblock_all(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Let go what is blocked for want of a capable worker, once there is one."""
-        row = (await self._database.call(functions.UNBLOCK_EXECUTIONS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.UNBLOCK_EXECUTIONS, partition_key=partition, limit=limit
+        )
 
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
         group = _submit_group(submission)
@@ -274,41 +281,42 @@ class Executions(ExecutionReads, ExecutionOperations):
         keyed = first.key is not None
         rows = await self._database.call(
             functions.SUBMIT_EXECUTIONS,
-            first.id.partition_key,
-            first.route.namespace,
-            [item.id.uuid for item in batch],
-            [known.get(item.route, NO_ROUTE) for item in batch],
-            [item.payload for item in batch],
-            _column([item.priority for item in batch], 0),
-            _column([item.payload_encoding for item in batch]),
-            _column([item.delay for item in batch]),
-            _column([item.delayed_until for item in batch]),
-            _column([item.deadline for item in batch]),
-            _column([item.deadline_at for item in batch]),
-            _column([item.policy for item in batch]),
-            _column([item.max_reclaims for item in batch]),
-            _column([json.dumps(dict(item.tags)) if item.tags else None for item in batch]),
-            _column([item.creator for item in batch]),
-            [item.key for item in batch] if keyed else None,
-            [item.key_fingerprint for item in batch] if keyed else None,
-            [item.key_scope.value for item in batch] if keyed else None,
-            [item.key_window for item in batch] if keyed else None,
-            True,
-            _column([item.parent_id and item.parent_id.uuid for item in batch]),
-            _column([item.with_parent for item in batch], False),
-            _column([item.trace_context for item in batch]),
-            _column([item.task_version for item in batch]),
+            partition_key=first.id.partition_key,
+            namespace=first.route.namespace,
+            execution_ids=[item.id.uuid for item in batch],
+            route_ids=[known.get(item.route, NO_ROUTE) for item in batch],
+            payloads=[item.payload for item in batch],
+            priorities=_column([item.priority for item in batch], 0),
+            payload_encodings=_column([item.payload_encoding for item in batch]),
+            delays=_column([item.delay for item in batch]),
+            delayed_untils=_column([item.delayed_until for item in batch]),
+            deadlines=_column([item.deadline for item in batch]),
+            deadline_ats=_column([item.deadline_at for item in batch]),
+            policies=_column([item.policy for item in batch]),
+            max_reclaims=_column([item.max_reclaims for item in batch]),
+            tags=_column([json.dumps(dict(item.tags)) if item.tags else None for item in batch]),
+            creators=_column([item.creator for item in batch]),
+            keys=[item.key for item in batch] if keyed else None,
+            key_fingerprints=[item.key_fingerprint for item in batch] if keyed else None,
+            key_scopes=[item.key_scope.value for item in batch] if keyed else None,
+            key_windows=[item.key_window for item in batch] if keyed else None,
+            hint=True,
+            parent_ids=_column([item.parent_id and item.parent_id.uuid for item in batch]),
+            with_parents=_column([item.with_parent for item in batch], False),
+            trace_contexts=_column([item.trace_context for item in batch]),
+            task_versions=_column([item.task_version for item in batch]),
         )
         found: list[Submitted | Exception | Busy] = [Submitted(item.id) for item in batch]
-        for position, outcome, execution_id, detail in rows:
-            item = batch[position - 1]
+        for row in rows:
+            index, outcome = row["item"] - 1, row["outcome"]
             if outcome == "busy":
-                found[position - 1] = BUSY
+                found[index] = BUSY
             elif outcome == "duplicate":
-                first_id = ExecutionId.of(item.id.partition_key, execution_id)
-                found[position - 1] = Submitted(first_id, is_duplicate=first_id != item.id)
+                id = batch[index].id
+                first_id = ExecutionId.of(id.partition_key, row["execution_id"])
+                found[index] = Submitted(first_id, is_duplicate=first_id != id)
             else:
-                found[position - 1] = refusal(outcome, detail)
+                found[index] = refusal(outcome, row["detail"])
         return found
 
     async def _submit_alone(self, submission: Submission) -> Submitted:
@@ -335,16 +343,11 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Exception | Busy | None]:
         rows = await self._database.call(
             functions.START_EXECUTIONS,
-            batch[0][0].partition_key,
-            self._namespace,
-            [claimed.execution_id for claimed, _ in batch],
-            [claimed.lease_id for claimed, _ in batch],
-            [claimed.epoch for claimed, _ in batch],
-            [claimed.attempt_id for claimed, _ in batch],
-            [alone for _, alone in batch],
-            wait,
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
+            alones=[alone for _, alone in batch],
+            wait=wait,
         )
-        return answers(len(batch), None, [tuple(row) for row in rows], same="started")
+        return answers(len(batch), None, rows, same="started")
 
     async def _start_alone(self, item: tuple[Claimed, bool]) -> None:
         answer = (await self._flush_starts([item], wait=True))[0]
@@ -358,22 +361,17 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Exception | Busy | None]:
         rows = await self._database.call(
             functions.COMPLETE_EXECUTIONS,
-            batch[0][0].partition_key,
-            self._namespace,
-            [claimed.execution_id for claimed, _ in batch],
-            [claimed.lease_id for claimed, _ in batch],
-            [claimed.epoch for claimed, _ in batch],
-            [claimed.attempt_id for claimed, _ in batch],
-            [result for _, result in batch],
-            None,
-            wait,
-            False,
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
+            results=[result for _, result in batch],
+            result_encodings=None,
+            wait=wait,
+            hint=False,
             patience=SETTLE_PATIENCE_SECONDS,
         )
         self._ended_hint.send(batch[0][0].partition_key)
-        if rows and any(outcome == "completed" and is_pending(told) for _, outcome, told in rows):
+        if any(row["outcome"] == "completed" and is_pending(row["detail"]) for row in rows):
             self._cascades.send(batch[0][0].partition_key)
-        return answers(len(batch), None, [tuple(row) for row in rows], same="completed")
+        return answers(len(batch), None, rows, same="completed")
 
     async def _complete_alone(self, item: tuple[Claimed, bytes | None]) -> None:
         answer = (await self._flush_completes([item], wait=True))[0]
@@ -387,31 +385,27 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[FailAnswer | Exception | Busy]:
         rows = await self._database.call(
             functions.FAIL_EXECUTIONS,
-            batch[0][0].partition_key,
-            self._namespace,
-            [claimed.execution_id for claimed, _ in batch],
-            [claimed.lease_id for claimed, _ in batch],
-            [claimed.epoch for claimed, _ in batch],
-            [claimed.attempt_id for claimed, _ in batch],
-            [failure.kind.value for _, failure in batch],
-            [failure.reason for _, failure in batch],
-            [failure.category for _, failure in batch],
-            [failure.detail for _, failure in batch],
-            wait,
-            False,
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
+            classes=[failure.kind.value for _, failure in batch],
+            reasons=[failure.reason for _, failure in batch],
+            categories=[failure.category for _, failure in batch],
+            details=[failure.detail for _, failure in batch],
+            wait=wait,
+            hint=False,
             patience=SETTLE_PATIENCE_SECONDS,
         )
         self._ended_hint.send(batch[0][0].partition_key)
         found: list[FailAnswer | Exception | Busy] = [BUSY] * len(batch)
-        for item, outcome, delayed_until, next_index, detail in rows:
+        for row in rows:
+            index, outcome = row["item"] - 1, row["outcome"]
             if outcome == "retry_scheduled":
-                found[item - 1] = FailAnswer(delayed_until, next_index)
+                found[index] = FailAnswer(row["delayed_until"], row["next_attempt_index"])
             elif outcome == "failed":
-                found[item - 1] = FailAnswer()
-                if is_pending(detail):
+                found[index] = FailAnswer()
+                if is_pending(row["detail"]):
                     self._cascades.send(batch[0][0].partition_key)
             elif outcome not in ("busy", "duplicate"):
-                found[item - 1] = refusal(outcome, detail)
+                found[index] = refusal(outcome, row["detail"])
         return found
 
     async def _fail_alone(self, item: tuple[Claimed, Failure]) -> FailAnswer:
@@ -453,17 +447,13 @@ class EndedHint:
                 self._last = monotonic()
                 for partition in partitions:
                     await self._database.call(
-                        functions.HINT, ENDED_CHANNEL, str(partition), patience=0.0
+                        functions.HINT, channel=ENDED_CHANNEL, payload=str(partition), patience=0.0
                     )
         except FlowFabricError as error:
             # Only a hint: whoever waits polls as well.
             ENGINE_LOGGER.debug("hint not sent: %s", error)
         finally:
             self._task = None
-
-
-def _claimed(row: Any, partition: int, claim_id: UUID) -> Claimed:
-    return Claimed(*(*row, partition, claim_id))
 
 
 def _submit_group(submission: Submission) -> tuple[int, str, bool]:

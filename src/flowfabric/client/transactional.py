@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from flowfabric.client.batching import BUSY, Busy
@@ -28,6 +28,24 @@ SUBMIT = functions.SUBMIT_JSON
 SUBMIT_FLOW = functions.SUBMIT_FLOW
 
 
+class SubmitArguments(TypedDict):
+    """The arguments of SUBMIT."""
+
+    partition_key: int
+    namespace: str
+    items: str
+    database: str
+
+
+class FlowArguments(TypedDict):
+    """The arguments of SUBMIT_FLOW."""
+
+    partition_key: int
+    namespace: str
+    flow: str
+    database: str
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The database that submissions are meant for, and its ids of their routes."""
@@ -35,18 +53,18 @@ class Place:
     database: str
     routes: Mapping[Route, int]
 
-    def arguments(self, submissions: Sequence[Submission]) -> tuple[Any, ...]:
+    def arguments(self, submissions: Sequence[Submission]) -> SubmitArguments:
         """The arguments of one call, for submissions of one partition and one namespace."""
         first = submissions[0]
         items = [self._item(submission) for submission in submissions]
-        return (
-            first.id.partition_key,
-            first.route.namespace,
-            json.dumps(items, ensure_ascii=False, separators=(",", ":")),
-            self.database,
+        return SubmitArguments(
+            partition_key=first.id.partition_key,
+            namespace=first.route.namespace,
+            items=json.dumps(items, ensure_ascii=False, separators=(",", ":")),
+            database=self.database,
         )
 
-    def flow_arguments(self, graph: Graph) -> tuple[Any, ...]:
+    def flow_arguments(self, graph: Graph) -> FlowArguments:
         """The arguments of SUBMIT_FLOW for a graph, which is put in order."""
         graph = graph.in_order()
         flow: dict[str, Any] = {
@@ -62,11 +80,11 @@ class Place:
             flow["creator"] = graph.creator
         if graph.parent_id is not None:
             flow["parent_id"] = str(graph.parent_id.uuid)
-        return (
-            graph.id.partition_key,
-            graph.namespace,
-            json.dumps(flow, ensure_ascii=False, separators=(",", ":")),
-            self.database,
+        return FlowArguments(
+            partition_key=graph.id.partition_key,
+            namespace=graph.namespace,
+            flow=json.dumps(flow, ensure_ascii=False, separators=(",", ":")),
+            database=self.database,
         )
 
     def _item(self, submission: Submission) -> dict[str, Any]:
@@ -118,8 +136,10 @@ class Transactional:
             for route in {submission.route for submission in submissions}
         }
         if self._identity is None:
-            rows = await self._database.call(SUBMIT, 0, DEFAULT_NAMESPACE, "[]", None)
-            self._identity = str(json.loads(rows[0][0])["database"])
+            rows = await self._database.call(
+                SUBMIT, partition_key=0, namespace=DEFAULT_NAMESPACE, items="[]", database=None
+            )
+            self._identity = str(json.loads(rows[0]["submit_json"])["database"])
         return Place(self._identity, routes)
 
     def forget(self) -> None:
