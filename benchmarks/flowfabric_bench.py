@@ -21,7 +21,7 @@ from flowfabric.db.migrate import migrate
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
-from common import CONC, DSN, LAT, N, concurrently, report
+from common import CONC, DSN, LAT, N, Phase, concurrently, report
 
 BULK = 500
 
@@ -61,17 +61,17 @@ async def main() -> None:
         await migrate(connection)
     watcher = await asyncpg.connect(DSN)
 
-    t = time.perf_counter()
+    phase = Phase()
     await concurrently(noop.submit, range(N))
-    submit = time.perf_counter() - t
+    submit, submit_cpu = phase.end()
 
-    t = time.perf_counter()
+    phase = Phase()
     worker = asyncio.create_task(app.run_worker(concurrency=CONC))
     while done < N:
         await asyncio.sleep(0.005)
         if worker.done():
             await worker
-    drain = await all_terminal(watcher, N) - t
+    drain, drain_cpu = phase.end(await all_terminal(watcher, N))
 
     lats = []
     for i in range(LAT):
@@ -84,12 +84,13 @@ async def main() -> None:
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
 
-    t = time.perf_counter()
+    phase = Phase()
     for i in range(0, N, BULK):
         await noop.submit_many([(j,) for j in range(i, min(N, i + BULK))])
-    bulk = time.perf_counter() - t
+    bulk, bulk_cpu = phase.end()
 
-    report("flowfabric", submit, drain, lats, bulk)
+    cpu = {"single": submit_cpu, "drain": drain_cpu, "bulk": bulk_cpu}
+    report("flowfabric", submit, drain, lats, bulk, cpu=cpu)
     await watcher.close()
     await app.close()
 

@@ -82,6 +82,16 @@ async def _age(url: str) -> None:
         await connection.close()
 
 
+async def postmaster(url: str) -> str:
+    """Return the process id of a server on this machine."""
+    connection = await asyncpg.connect(url)
+    try:
+        written: str = await connection.fetchval("select pg_read_file('postmaster.pid')")
+    finally:
+        await connection.close()
+    return written.split()[0]
+
+
 async def _execute(url: str, statement: str) -> None:
     connection = await asyncpg.connect(url)
     try:

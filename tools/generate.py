@@ -117,7 +117,7 @@ class FunctionText:
 def functions_page() -> str:
     groups: dict[str, list[FunctionText]] = defaultdict(list)
     for file in package_source().library().files:
-        if file.path.startswith("functions/"):
+        if file.path.startswith("functions/") and "/_" not in file.path:
             function = _function(file.path, file.text)
             groups[function.group].append(function)
     lines = [

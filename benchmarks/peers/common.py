@@ -16,6 +16,7 @@ gc.collect()
 gc.freeze()
 
 DSN = os.environ["BENCH_DSN"]
+POSTMASTER = os.environ.get("BENCH_POSTMASTER")
 N = int(os.environ.get("BENCH_N", "5000"))
 CONC = int(os.environ.get("BENCH_CONC", "50"))
 LAT = int(os.environ.get("BENCH_LAT", "100"))
@@ -25,6 +26,46 @@ EXECUTIONS = int(os.environ.get("BENCH_EXECUTIONS", "100"))
 STEPS_EACH = int(os.environ.get("BENCH_STEPS_EACH", "20"))
 
 
+class Phase:
+    """Measure one phase: seconds on the clock, and processor time of this process and the server.
+
+    BENCH_POSTMASTER is the process id of the server; without it no processor time is reported.
+    """
+
+    def __init__(self) -> None:
+        self._started, self._cpu = time.perf_counter(), cpu_seconds()
+
+    def end(self, at: float | None = None) -> tuple[float, float | None]:
+        """Return clock and processor seconds of the phase, which ended now or at `at`."""
+        seconds = (at or time.perf_counter()) - self._started
+        return seconds, None if POSTMASTER is None else cpu_seconds() - self._cpu
+
+
+def cpu_seconds() -> float:
+    """Return the processor time used so far by this process and by all processes of the server."""
+    return time.process_time() + (0.0 if POSTMASTER is None else _server_cpu(POSTMASTER))
+
+
+def _server_cpu(postmaster: str) -> float:
+    ticks = sum(_stat(postmaster)[2:4])  # of its children that have ended
+    for folder in os.listdir("/proc"):
+        if folder.isdigit():
+            try:
+                user, system, _, _, parent = _stat(folder)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile: the postmaster counts it from now on
+            if str(parent) == postmaster:
+                ticks += user + system
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: str) -> tuple[int, int, int, int, int]:
+    """Return user and system ticks of a process, those of its ended children, and its parent."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (*map(int, fields[11:15]), int(fields[1]))  # type: ignore[return-value]
+
+
 def report(
     name: str,
     submit_s: float | None,
@@ -32,8 +73,9 @@ def report(
     lats: Sequence[float],
     bulk_s: float | None = None,
     n: int | None = None,
+    cpu: dict[str, float | None] | None = None,
 ) -> None:
-    """The one line of output."""
+    """Print the one line of output; `cpu` holds the processor seconds of single, drain and bulk."""
     n = n or N
     lats = sorted(lats)
 
@@ -50,6 +92,11 @@ def report(
         "drain_per_s": round(n / drain_s),
         "lat_p50_ms": quantile(0.5),
         "lat_p99_ms": quantile(0.99),
+        **{
+            f"{phase}_cpu_us": round(1e6 * seconds / n, 1)
+            for phase, seconds in (cpu or {}).items()
+            if seconds is not None
+        },
     }
     print(json.dumps(line), flush=True)
 

@@ -202,7 +202,7 @@ MUTANTS = {
         "x.lease_expires_at > greatest(v_now, x.transitioned_at)",
         "x.lease_expires_at >= greatest(v_now, x.transitioned_at)",
     ),
-    "one retry too many": ("_retry_wait", "p_retry_count >=", "p_retry_count >"),
+    "one retry too many": ("_retry_delay", "p_retry_count >=", "p_retry_count >"),
     "one reclaim too many": (
         "_judge_reclaim",
         "e.reclaim_count - e.company_count >= e.max_reclaims",
@@ -226,7 +226,7 @@ MUTANTS = {
         "e.attempt_timeout",
     ),
     "a grant can be used twice": (
-        "_use_grant",
+        "_consume_grant",
         "delete from ff.grant g\n  where g.partition_key = p_partition_key "
         "and g.execution_id = p_execution_id;",
         "",
@@ -248,12 +248,12 @@ MUTANTS = {
         "count(*)::integer + 1 as number",
     ),
     "a child outlives its parent": (
-        "_end_heirs",
+        "_cancel_bound_children",
         "case when e.ends_with_parent and e.phase <> 'terminal' then true else false end",
         "false",
     ),
     "a step stays though it is to be done again": (
-        "_forget_steps",
+        "_delete_steps",
         "s.position >= v_position",
         "s.position > v_position",
     ),

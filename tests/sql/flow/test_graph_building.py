@@ -301,11 +301,11 @@ async def test_a_walk_that_is_too_long_is_refused_as_a_circle(db, engine, graphs
     for n in range(size):
         await flow.stage(f"n{n}", f"n{n + 1}")
     found = await engine.connection.fetchval(
-        "select ff._cycle_path(0::smallint, $1, $2, 2)", flow.ids["a"], flow.ids["n0"]
+        "select ff._find_cycle(0::smallint, $1, $2, 2)", flow.ids["a"], flow.ids["n0"]
     )
     assert found == ["cycle_check_limit"]
     found = await engine.connection.fetchval(
-        "select ff._cycle_path(0::smallint, $1, $2, 4)", flow.ids["a"], flow.ids["n0"]
+        "select ff._find_cycle(0::smallint, $1, $2, 4)", flow.ids["a"], flow.ids["n0"]
     )
     assert found is None
 

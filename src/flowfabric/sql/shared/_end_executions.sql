@@ -129,12 +129,12 @@ begin
   delete from ff.grant g
   using (select p_partition_key as pk, u.id from unnest(p_execution_ids) u(id) offset 0) i
   where g.partition_key = i.pk and g.execution_id = i.id;
-  perform ff._hint_lost(p_partition_key, v_losers);
+  perform ff._hint_lease_lost(p_partition_key, v_losers);
   perform pg_notify('ff_ended', p_partition_key::text);
   if not p_wake or v_awaited is null then
     return false;
   end if;
-  v_wakes := ff._tell_ended(p_partition_key, v_awaited, p_now);
+  v_wakes := ff._propagate_end(p_partition_key, v_awaited, p_now);
   return v_wakes.pending_ids is not null or v_wakes.has_more;
 end;
 $$;

@@ -23,7 +23,7 @@ declare
   v_own      xid8;
   v_last     record;
 begin
-  perform ff._require_primary();
+  perform ff._check_primary();
   select m.value into v_trimmed
   from ff.meta m where m.name = 'trimmed_xid:' || p_partition_key;
   v_snapshot := pg_current_snapshot();
@@ -50,7 +50,7 @@ begin
     order by e.xid desc, e.event_id desc
     limit 1;
   end if;
-  return ff._write_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
-                          v_last.occurred_at, ff._hash_of(v_last.execution_id), v_trimmed);
+  return ff._format_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
+                          v_last.occurred_at, ff._hash_id(v_last.execution_id), v_trimmed);
 end;
 $$;

@@ -69,8 +69,8 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
-  perform ff._require_primary();
-  v_parts := ff._check_cursor(p_partition_key, p_cursor);
+  perform ff._check_primary();
+  v_parts := ff._read_cursor(p_partition_key, p_cursor);
   v_last := v_parts[5]::xid8;
   v_unfinished := array(
     select (v_parts[5]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
@@ -164,13 +164,13 @@ begin
   limit 1;
   next_cursor := case
     when v_anchor.xid is not null then
-      ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
-                       v_anchor.occurred_at, ff._hash_of(v_anchor.execution_id),
+      ff._format_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
+                       v_anchor.occurred_at, ff._hash_id(v_anchor.execution_id),
                        v_parts[10])
     when exists (
         select from unnest(v_unfinished) u(xid)
         where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
-      ff._write_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
+      ff._format_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
                        timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
                        v_parts[9], v_parts[10])
     else p_cursor end;
@@ -185,7 +185,7 @@ begin
     select from ff.meta m
     where m.name = 'trimmed_xid:' || p_partition_key and m.value is distinct from v_parts[10])
   then
-    perform ff._check_cursor(p_partition_key, p_cursor);
+    perform ff._read_cursor(p_partition_key, p_cursor);
   end if;
   event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;
   attempt_index := null; lease_id := null; epoch := null; worker_instance_id := null;

@@ -61,7 +61,7 @@ begin
     returning v.xid
   )
   select (select count(*) from done), (select max(v.xid) from events v) into handled, v_xid;
-  perform ff._trimmed_to(p_partition_key, v_xid);
+  perform ff._raise_trim_mark(p_partition_key, v_xid);
   due_in := (
     select t.due_at - v_now from ff.event_trim t
     where t.partition_key = p_partition_key and t.due_at > v_now

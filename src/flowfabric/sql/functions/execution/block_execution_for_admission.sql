@@ -45,7 +45,7 @@ declare
   v_event constant integer := (p_actor is not null)::integer;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_detail);
+  perform ff._check_actor_and_reason(p_actor, p_detail);
   if v_to is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'blocking_reason', 'problem',

@@ -43,7 +43,7 @@ declare
   v_is_pending boolean;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_source is null or p_source = '' or octet_length(p_source) > 256
      or p_source ~ E'[\x01-\x1f\x7f]' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

@@ -36,7 +36,7 @@ declare
   v_change jsonb;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_priority is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'priority', 'problem', 'must be a whole number'));

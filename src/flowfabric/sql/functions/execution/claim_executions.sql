@@ -103,7 +103,7 @@ begin
   where s.partition_key = p_partition_key and s.namespace = v_namespace
     and s.worker_instance_id = p_worker_instance_id;
   if v_slot_claim = p_claim_id then
-    return query select * from ff._claimed(
+    return query select * from ff._read_claimed(
       p_partition_key, p_namespace, v_slot_ids, p_claim_id);
     return;
   end if;
@@ -159,7 +159,7 @@ begin
       select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
              r.order_at, r.execution_id
         into v_round
-      from ff._pick_singly(
+      from ff._pick_one_by_one(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, p_limit - v_vain,
         case when v_granted then p_worker_id end, v_now) r;
@@ -168,10 +168,10 @@ begin
     if v_round.picked <> '{}' or v_round.capped <> '{}' then
       v_granted := exists (select from ff.grant g where g.partition_key = p_partition_key);
       if v_granted then
-        v_left := ff._drop_granted(p_partition_key, v_round.picked, p_worker_id, v_now);
+        v_left := ff._not_granted_elsewhere(p_partition_key, v_round.picked, p_worker_id, v_now);
         v_vain := v_vain + cardinality(v_round.picked) - cardinality(v_left);
         v_round.picked := v_left;
-        v_round.capped := ff._drop_granted(p_partition_key, v_round.capped, p_worker_id, v_now);
+        v_round.capped := ff._not_granted_elsewhere(p_partition_key, v_round.capped, p_worker_id, v_now);
       end if;
     end if;
     v_picked := v_picked || v_round.picked;
@@ -193,7 +193,7 @@ begin
   end loop;
 
   if cardinality(v_capped) > 0 then
-    perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
+    perform ff._fail_over_reclaim_limit(p_partition_key, v_capped, v_now);
     -- Their children may be among those to be leased, and have ended with them.
     v_picked := array(
       select u.id from unnest(v_picked) with ordinality u(id, n)
@@ -208,7 +208,7 @@ begin
     -- Nothing there, unless the original of this call has taken it since the slot was read.
     return query
     select c.* from ff.claim_slot s
-    cross join lateral ff._claimed(
+    cross join lateral ff._read_claimed(
       p_partition_key, p_namespace, s.execution_ids, p_claim_id) c
     where s.partition_key = p_partition_key and s.namespace = v_namespace
       and s.worker_instance_id = p_worker_instance_id and s.claim_id = p_claim_id;

@@ -145,7 +145,7 @@ begin
     perform pg_notify('ff_ended', p_partition_key::text);
   end if;
   if v_awaited is not null then
-    v_wakes := ff._tell_ended(p_partition_key, v_awaited, v_now);
+    v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);
     return query
     select u.n::integer, 'completed', jsonb_build_object('wakes_pending', true)
     from unnest(p_execution_ids) with ordinality u(id, n)

@@ -50,7 +50,7 @@ begin
     for no key update skip locked
   ) d;
 
-  v_count := ff._settle_late(p_partition_key, v_ended, v_late, v_now);
+  v_count := ff._settle_overdue(p_partition_key, v_ended, v_late, v_now);
   return query
   select v_count,
          (select e.due_at - v_now from ff.execution e

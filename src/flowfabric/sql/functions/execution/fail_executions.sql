@@ -1,6 +1,6 @@
 -- Settle the running attempts of executions as failed: to be tried again, or for good.
 --
--- The policy stored with the execution decides (_retry_wait). A member of a cancelled flow is not
+-- The policy stored with the execution decides (_retry_delay). A member of a cancelled flow is not
 -- tried again: where it would be, it ends as cancelled, and its holder is told `failed`. Those whom
 -- an end concerns are told as in ff.complete_executions. Returns a row for every item.
 --
@@ -91,7 +91,7 @@ begin
     from item i
     cross join lateral (
       select x.transitioned_at,
-             ff._retry_wait(b.policy, x.retry_count, i.class, i.category, random()) as wait,
+             ff._retry_delay(b.policy, x.retry_count, i.class, i.category, random()) as wait,
              case when x.flow_id is null then false
                   else ff._is_flow_cancelled(i.pk, x.flow_id) end as is_cancelled
       from ff.execution x
@@ -195,7 +195,7 @@ begin
     where i.bad_field is not null
   ) a;
   if v_awaited is not null then
-    v_wakes := ff._tell_ended(p_partition_key, v_awaited, v_now);
+    v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);
     v_pending := v_wakes.pending_ids;
     if v_wakes.has_more then
       v_pending := array_append(v_pending, v_awaited[1]);

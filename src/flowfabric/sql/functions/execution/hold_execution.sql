@@ -32,7 +32,7 @@ declare
   v_now     timestamptz;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(null, p_reason);
+  perform ff._check_actor_and_reason(null, p_reason);
   if p_reason is null or p_reason = '' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'reason', 'problem', 'say why, in 1 to 256 bytes'));

@@ -46,7 +46,7 @@ declare
   v_state   text;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_fresh is null or (p_fresh and p_from_step is not null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'fresh', 'problem', 'give a step to go on from, or fresh, or neither'));
@@ -70,7 +70,7 @@ begin
   end if;
 
   v_now := ff.now();
-  v_detail := ff._forget_steps(
+  v_detail := ff._delete_steps(
     p_partition_key, p_execution_id, p_from_step, p_from_occurrence, p_fresh);
   if v_is_held then
     perform ff._make_eligible(

@@ -39,7 +39,7 @@ begin
     limit p_limit
     for no key update skip locked);
   if cardinality(v_ended) > 0 then
-    v_wakes := ff._tell_ended(p_partition_key, v_ended, v_now, p_limit);
+    v_wakes := ff._propagate_end(p_partition_key, v_ended, v_now, p_limit);
     handled := v_wakes.told;
   end if;
   due_in := case

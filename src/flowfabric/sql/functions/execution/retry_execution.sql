@@ -33,7 +33,7 @@ declare
   v_state text := 'waiting';
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   v_row := ff._lock_for_replay(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;

@@ -29,6 +29,6 @@ begin
   perform ff._check_limit(p_limit);
   return query
   select t.handled, t.due_in
-  from ff._trim_ended(p_partition_key, p_limit, interval '30 days', interval '24 hours') t;
+  from ff._trim_batch(p_partition_key, p_limit, interval '30 days', interval '24 hours') t;
 end;
 $$;

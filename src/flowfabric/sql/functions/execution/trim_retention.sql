@@ -61,7 +61,7 @@ begin
   end if;
   return query
   select t.handled, t.due_in, t.next_after
-  from ff._trim_ended(p_partition_key, p_limit, p_retention, p_event_floor, p_namespace, p_lane,
+  from ff._trim_batch(p_partition_key, p_limit, p_retention, p_event_floor, p_namespace, p_lane,
                       nullif(p_tags::jsonb, '{}'), p_after) t;
 end;
 $$;

@@ -21,7 +21,7 @@ declare
   v_now constant timestamptz := ff.now();
 begin
   perform ff._check_limit(p_limit);
-  handled := ff._unblock_routed(p_partition_key, p_limit, v_now);
+  handled := ff._unblock_covered_routes(p_partition_key, p_limit, v_now);
   return next;
 end;
 $$;

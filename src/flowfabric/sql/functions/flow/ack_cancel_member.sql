@@ -30,9 +30,9 @@ declare
   v_row record;
 begin
   perform ff._check_namespace(p_namespace);
-  if ff._is_no_id(p_flow_id) or ff._is_no_id(p_execution_id) then
+  if ff._is_nil_id(p_flow_id) or ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', case when ff._is_no_id(p_flow_id) then 'flow_id' else 'execution_id' end,
+      'field', case when ff._is_nil_id(p_flow_id) then 'flow_id' else 'execution_id' end,
       'problem', 'must be the id of a flow and that of a member'));
   end if;
   outcome := 'acked';
@@ -60,7 +60,7 @@ begin
     delete from ff.cancel_backlog_member m
     where m.partition_key = p_partition_key and m.flow_id = p_flow_id
       and m.execution_id = p_execution_id;
-    perform ff._drop_backlog(p_partition_key, p_flow_id);
+    perform ff._delete_empty_backlog(p_partition_key, p_flow_id);
     remaining := (
       select count(*) from ff.cancel_backlog_member m
       where m.partition_key = p_partition_key and m.flow_id = p_flow_id);

@@ -71,7 +71,7 @@ begin
   if v_edge.applied_at is null then
     select f.* into v_flow
     from ff.flow f where f.partition_key = p_partition_key and f.flow_id = p_flow_id;
-    perform ff._check_open(v_flow);
+    perform ff._check_graph_open(v_flow);
     if v_row.phase = 'active' and p_lease_id is not null then
       v_verdict := (ff._judge_leases(
         p_partition_key, p_namespace, 'wait_children', array[p_downstream_id], array[p_lease_id],
@@ -109,7 +109,7 @@ begin
     from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_upstream_id;
     if v_has_ended then
-      v_told := ff._tell_ended(p_partition_key, array[p_upstream_id], v_now);
+      v_told := ff._propagate_end(p_partition_key, array[p_upstream_id], v_now);
       v_is_pending := cardinality(v_told.pending_ids) > 0 or v_told.has_more;
     end if;
     outcome := 'applied';

@@ -44,11 +44,11 @@ begin
       where f.partition_key = p_partition_key and f.flow_id = v_backlog.flow_id) then
       delete from ff.cancel_backlog_member m
       where m.partition_key = p_partition_key and m.flow_id = v_backlog.flow_id;
-      perform ff._drop_backlog(p_partition_key, v_backlog.flow_id);
+      perform ff._delete_empty_backlog(p_partition_key, v_backlog.flow_id);
       handled := handled + 1;
       continue;
     end if;
-    v_done := ff._end_members(p_partition_key, v_backlog, p_limit - handled, v_now);
+    v_done := ff._cancel_backlog_members(p_partition_key, v_backlog, p_limit - handled, v_now);
     handled := handled + v_done.handled;
     if v_done.handled = 0 then
       update ff.cancel_backlog b set due_at = v_now + interval '15 seconds'

@@ -62,14 +62,14 @@ declare
   v_xid       xid8;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
-  if ff._is_no_id(p_flow_id) then
+  perform ff._check_actor_and_reason(p_actor, p_reason);
+  if ff._is_nil_id(p_flow_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'flow_id', 'problem', 'must be the id of a flow'));
   elsif p_policy is null or p_policy not in ('cancel_all', 'cancel_pending', 'flow_only') then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'policy', 'problem', 'must be cancel_all, cancel_pending or flow_only'));
-  elsif p_call_id is not null and ff._is_no_id(p_call_id) then
+  elsif p_call_id is not null and ff._is_nil_id(p_call_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'call_id', 'problem', 'must be a uuid made for this call, not the nil uuid'));
   elsif p_grace is null or p_grace not between interval '0' and interval '365 days' then

@@ -60,7 +60,7 @@ begin
   for update skip locked;
   v_now := ff.now();
   if v_backlog.flow_id is not null then
-    v_done := ff._end_members(p_partition_key, v_backlog, p_limit, v_now);
+    v_done := ff._cancel_backlog_members(p_partition_key, v_backlog, p_limit, v_now);
     handled := v_done.handled;
     wakes_pending := v_done.is_pending;
   end if;

@@ -73,8 +73,8 @@ begin
   cancelled := cardinality(v_ended);
   handled := cancelled + already_terminal + not_found + retained;
   if cancelled > 0 then
-    v_wakes := ff._tell_ended(
-      p_partition_key, ff._awaited(p_partition_key, v_ended), v_now, p_limit);
+    v_wakes := ff._propagate_end(
+      p_partition_key, ff._read_awaited(p_partition_key, v_ended), v_now, p_limit);
   end if;
   due_in := case
     when not exists (

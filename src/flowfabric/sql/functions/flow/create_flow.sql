@@ -39,7 +39,7 @@ begin
            select m.value::integer - 1 from ff.meta m where m.name = 'partitions')
       then array['partition_key', 'there is no such partition']
     when p_namespace is null then array['namespace', 'must not be null']
-    when ff._is_no_id(p_flow_id) then array['flow_id', 'must be a uuid other than the nil uuid']
+    when ff._is_nil_id(p_flow_id) then array['flow_id', 'must be a uuid other than the nil uuid']
     when exists (
         select from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = p_flow_id

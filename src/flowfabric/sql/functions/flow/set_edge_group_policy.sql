@@ -70,7 +70,7 @@ begin
     return query select 'already_set';
     return;
   end if;
-  perform ff._check_open(v_flow);
+  perform ff._check_graph_open(v_flow);
   if v_group.n > 0 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'policy', 'problem', format(

@@ -48,9 +48,9 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   v_problem := case
-    when ff._is_no_id(p_edge_id) then array['edge_id', 'must be a uuid other than the nil uuid']
-    when ff._is_no_id(p_upstream_id) then array['upstream_id', 'must be the id of an execution']
-    when ff._is_no_id(p_downstream_id) then array['downstream_id', 'must be the id of an execution']
+    when ff._is_nil_id(p_edge_id) then array['edge_id', 'must be a uuid other than the nil uuid']
+    when ff._is_nil_id(p_upstream_id) then array['upstream_id', 'must be the id of an execution']
+    when ff._is_nil_id(p_downstream_id) then array['downstream_id', 'must be the id of an execution']
     when p_expected_graph_revision is null
       then array['expected_graph_revision', 'must be a whole number from 0 on']
     when octet_length(p_data_passing_ref) > 256
@@ -84,7 +84,7 @@ begin
     return query select 'staged', p_edge_id, p_expected_graph_revision + 1;
     return;
   end if;
-  perform ff._check_open(v_flow);
+  perform ff._check_graph_open(v_flow);
   if p_expected_graph_revision <> v_flow.graph_revision then
     perform ff._refuse('WF412', 'stale_graph_revision', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_flow_id),
@@ -103,7 +103,7 @@ begin
         'created_by', v_known.created_by, 'applied_at', v_known.applied_at,
         'resolution', v_known.resolution)));
   end if;
-  v_path := ff._cycle_path(p_partition_key, p_upstream_id, p_downstream_id);
+  v_path := ff._find_cycle(p_partition_key, p_upstream_id, p_downstream_id);
   if v_path is not null then
     perform ff._refuse('WF410', 'cycle_detected', case
       when v_path[1] = 'cycle_check_limit' then jsonb_build_object(

@@ -67,8 +67,8 @@ begin
     perform ff._refuse('WF405', 'grant_exists', jsonb_build_object(
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
   end if;
-  perform ff._check_lane(v_row.route_id, v_now);
-  perform ff._check_flow(p_partition_key, v_row.flow_id);
+  perform ff._check_lane_open(v_row.route_id, v_now);
+  perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   v_missing := ff._missing_capabilities(v_row.route_id, p_capabilities);
   if v_missing is not null then
     perform ff._refuse('WF002', 'capability_mismatch', jsonb_build_object(

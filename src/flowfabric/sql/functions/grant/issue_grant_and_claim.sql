@@ -60,7 +60,7 @@ declare
   v_grant ff.grant;
 begin
   perform ff._check_namespace(p_namespace);
-  if ff._is_no_id(p_execution_id) then
+  if ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'execution_id', 'problem', 'must be the id of an execution'));
   end if;
@@ -69,7 +69,7 @@ begin
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
   if v_row.ownership = 'leased' and v_row.lease_id = p_claim_id then
-    return query select * from ff._claimed(
+    return query select * from ff._read_claimed(
       p_partition_key, p_namespace, array[p_execution_id], p_claim_id);
     return;
   end if;
@@ -81,7 +81,7 @@ begin
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'phase', v_row.phase, 'eligibility', v_row.eligibility, 'ownership', v_row.ownership));
   end if;
-  perform ff._check_flow(p_partition_key, v_row.flow_id);
+  perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
   -- One that is over goes; a live one is somebody else's.

@@ -75,17 +75,17 @@ begin
   v_now := greatest(v_now, v_row.transitioned_at);
   if v_row.ownership = 'leased' and v_row.lease_id = p_claim_id then
     return query select c.*, 'reclaimed', null::jsonb
-    from ff._claimed(
+    from ff._read_claimed(
       p_partition_key, p_namespace, array[p_execution_id], p_claim_id) c;
     return;
   end if;
 
   v_word := ff._judge_reclaim(p_partition_key, v_row, v_now);
   if v_word is null then
-    perform ff._check_lane(v_row.route_id, v_now);
+    perform ff._check_lane_open(v_row.route_id, v_now);
     perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
       v_row.lease_id, v_row.last_lease_id, v_row.attempt_id]);
-    v_word := ff._use_grant(p_partition_key, p_execution_id, 'reclaim', p_key, p_worker_id, v_now);
+    v_word := ff._consume_grant(p_partition_key, p_execution_id, 'reclaim', p_key, p_worker_id, v_now);
     if v_word = 'other_worker' then
       perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
         'field', 'worker_id', 'problem', 'the grant is for another worker'));

@@ -50,7 +50,7 @@ begin
   if p_retention is not null or p_clear_retention then
     perform ff._check_operator('the retention of a lane');
   end if;
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_namespace is null then
     v_field := 'namespace'; v_problem := 'must be given: a lane belongs to one';
   elsif p_lane is null then

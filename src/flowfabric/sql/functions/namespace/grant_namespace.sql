@@ -24,7 +24,7 @@ declare
   v_role    oid;
 begin
   perform ff._check_operator('grant_namespace');
-  perform ff._check_words(p_actor, null);
+  perform ff._check_actor_and_reason(p_actor, null);
   select r.oid into v_role from pg_roles r where r.rolname = p_login;
   if v_role is null then
     v_field := 'login'; v_problem := 'there is no such role: create it first';

@@ -92,7 +92,7 @@ begin
           when u.name is null or u.name = '' or octet_length(u.name) > 240
             or u.name ~ E'[\x01-\x20\x7f]'
             then array['name', 'must be 1 to 240 bytes without whitespace or control characters']
-          when ff._is_no_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
+          when ff._is_nil_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
           when not exists (select from ff.route r
                            where r.route_id = u.route_id and r.namespace = p_namespace
                            offset 0)

@@ -39,14 +39,14 @@ declare
   v_schedule ff.schedule;
 begin
   perform ff._check_namespace(p_namespace);
-  if ff._is_no_id(p_call_id) then
+  if ff._is_nil_id(p_call_id) then
     v_field := 'call_id'; v_problem := 'must be a uuid other than the nil uuid';
   elsif v_size is null or v_size > 1000 or array_ndims(p_fire_ats) > 1
      or array_lower(p_fire_ats, 1) <> 1 or array_position(p_fire_ats, null) is not null then
     v_field := 'fire_ats'; v_problem := 'must be a list of at most 1000 times';
   elsif cardinality(p_execution_ids) is distinct from v_size or array_ndims(p_execution_ids) > 1
      or array_lower(p_execution_ids, 1) <> 1
-     or exists (select from unnest(p_execution_ids) u(id) where ff._is_no_id(u.id)) then
+     or exists (select from unnest(p_execution_ids) u(id) where ff._is_nil_id(u.id)) then
     v_field := 'execution_ids';
     v_problem := 'must be one for each time, and not the nil uuid';
   elsif p_expected_next_at is null or p_expected_next_at > v_now then

@@ -35,7 +35,7 @@ declare
   v_schedule ff.schedule;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_is_paused is null then
     v_field := 'is_paused'; v_problem := 'must be true or false';
   elsif not p_is_paused and p_rule_no is null then

@@ -37,7 +37,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'reason', 'problem', 'must be given'));
   end if;
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   v_now := ff.now();
   with marked as (
     delete from ff.worker w

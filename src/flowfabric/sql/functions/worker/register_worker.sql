@@ -79,7 +79,7 @@ begin
     insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
     values (p_namespace, p_worker_instance_id, p_worker_id, 'registered', v_now);
   end if;
-  perform ff._unblock_routed(p.partition_key::smallint, 500, v_now, p_namespace, p_worker_instance_id)
+  perform ff._unblock_covered_routes(p.partition_key::smallint, 500, v_now, p_namespace, p_worker_instance_id)
   from ff.meta m
   cross join lateral generate_series(0, m.value::integer - 1) p(partition_key)
   where m.name = 'partitions';

@@ -1,0 +1,11 @@
+-- A short hash of an id: enough to see that it is the same one, nothing that names it.
+drop function if exists ff._hash_id;
+create function ff._hash_id(p_id uuid)
+returns text
+language plpgsql
+immutable
+as $$
+begin
+  return left(encode(sha256(uuid_send(p_id)), 'hex'), 16);
+end;
+$$;

@@ -1,0 +1,29 @@
+-- How long to wait before another attempt, or null if there is none: the one home of the decision.
+--
+-- Retried while retries are left, unless the class says that trying again is pointless or the policy
+-- names the categories worth a retry and this is none of them. No policy means no retry.
+drop function if exists ff._retry_delay;
+create function ff._retry_delay(
+  p_policy      jsonb,
+  p_retry_count integer,
+  p_class       text,
+  p_category    text,
+  p_chance      double precision
+)
+returns interval
+language plpgsql
+immutable
+as $$
+declare
+  v_retry constant jsonb := p_policy -> 'retry_policy';
+begin
+  if v_retry is null
+     or p_retry_count >= coalesce((v_retry ->> 'max_retries')::numeric, 3)
+     or p_class in ('permanent', 'cancelled')
+     or (coalesce(jsonb_array_length(v_retry -> 'retryable_categories'), 0) > 0
+         and not v_retry -> 'retryable_categories' ? coalesce(p_category, p_class)) then
+    return null;
+  end if;
+  return ff._backoff_delay(v_retry -> 'backoff', p_retry_count, p_chance);
+end;
+$$;
