@@ -226,7 +226,7 @@ def test_no_row_is_taken_apart_by_position():
     ],
 )
 def test_a_call_with_a_wrong_or_missing_name_is_refused(given):
-    with pytest.raises(TypeError, match="hint: arguments missing .* unknown"):
+    with pytest.raises(TypeError, match=r"hint: arguments missing .* unknown"):
         functions.HINT.bind(given)
     assert functions.HINT.bind({"payload": "", "channel": "c"}) == ["c", ""]
 
