@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
@@ -13,7 +12,7 @@ from uuid import UUID
 
 from flowfabric import tracing
 from flowfabric.client.addresses import lease_addresses
-from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
+from flowfabric.client.batching import BUSY, Batcher, Busy, busy_pauses
 from flowfabric.client.cascades import is_pending
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.lanes import Lanes
@@ -21,7 +20,17 @@ from flowfabric.client.leases import Caller
 from flowfabric.client.operations import ExecutionOperations
 from flowfabric.client.outcomes import answers, handle_batch, refusal
 from flowfabric.client.reads import ExecutionReads
-from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
+from flowfabric.client.submissions import (
+    ARRAYS,
+    Answer,
+    Ask,
+    Place,
+    carry_out,
+    group_of,
+    submit_all_plan,
+    submit_plan,
+)
+from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
 from flowfabric.core.execution import (
     Claimed,
     FailAnswer,
@@ -29,17 +38,15 @@ from flowfabric.core.execution import (
     Submission,
     Submitted,
 )
-from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.ids import uuid7
 from flowfabric.db import functions
+from flowfabric.db.call import Rows
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
 # A handler that has done its work waits this long for a database that went away to hear of it.
 SETTLE_PATIENCE_SECONDS = 60.0
-
-# No route has a negative id: an item that lost its route is told so by the engine.
-NO_ROUTE = -1
 
 # How often a claim that waits looks without a hint.
 _WAIT_POLL_SECONDS = 0.5
@@ -57,6 +64,7 @@ class Executions(ExecutionReads, ExecutionOperations):
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
         self._lanes = lanes
+        self._place = Place(lanes.known)
         self._submits: dict[tuple[int, str, bool], Batcher[Submission, Submitted]] = {}
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
@@ -96,25 +104,8 @@ class Executions(ExecutionReads, ExecutionOperations):
         for route in {submission.route for submission in submissions}:
             await self._lanes.register(route)
         with tracing.send_span(submissions):
-            return await self._submit_many(submissions)
-
-    async def _submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        found: list[Submitted | None] = [None] * len(submissions)
-        groups: dict[tuple[int, str, bool], list[int]] = {}
-        for index, submission in enumerate(submissions):
-            groups.setdefault(_submit_group(submission), []).append(index)
-        for group in groups.values():
-            for start in range(0, len(group), MAX_BATCH):
-                chunk = group[start : start + MAX_BATCH]
-                outcomes = await self._flush_submits([submissions[index] for index in chunk])
-                for index, outcome in zip(chunk, outcomes, strict=True):
-                    if isinstance(outcome, Submitted):
-                        found[index] = outcome
-                    elif isinstance(outcome, Busy):
-                        found[index] = await self._submit_alone(submissions[index])
-                    else:
-                        raise outcome
-        return [answer for answer in found if answer is not None]
+            plan = submit_all_plan(ARRAYS, submissions, self._place)
+            return await carry_out(plan, self._ask, self._find)
 
     async def claim(
         self,
@@ -257,86 +248,29 @@ class Executions(ExecutionReads, ExecutionOperations):
         )
 
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
-        group = _submit_group(submission)
+        group = group_of(submission)
         batcher = self._submits.get(group)
         if batcher is None:
             batcher = self._submits[group] = Batcher(self._flush_submits, self._submit_alone)
         return batcher
 
-    async def _flush_submits(self, batch: list[Submission]) -> list[Submitted | Exception | Busy]:
-        found = await self._send_submits(batch)
-        unknown = [index for index, answer in enumerate(found) if isinstance(answer, UnknownRoute)]
-        if unknown:
-            # The database was made anew under a client that remembers the old one's routes.
-            self._lanes.forget()
-            again = [batch[index] for index in unknown]
-            for route in {submission.route for submission in again}:
-                await self._lanes.register(route)
-            for index, answer in zip(unknown, await self._send_submits(again), strict=True):
-                found[index] = answer
-        return found
-
-    async def _send_submits(self, batch: list[Submission]) -> list[Submitted | Exception | Busy]:
-        first, known = batch[0], self._lanes.known
-        keyed = first.key is not None
-        rows = await self._database.call(
-            functions.SUBMIT_EXECUTIONS,
-            partition_key=first.id.partition_key,
-            namespace=first.route.namespace,
-            execution_ids=[item.id.uuid for item in batch],
-            route_ids=[known.get(item.route, NO_ROUTE) for item in batch],
-            payloads=[item.payload for item in batch],
-            priorities=_column([item.priority for item in batch], 0),
-            payload_encodings=_column([item.payload_encoding for item in batch]),
-            delays=_column([item.delay for item in batch]),
-            delayed_untils=_column([item.delayed_until for item in batch]),
-            deadlines=_column([item.deadline for item in batch]),
-            deadline_ats=_column([item.deadline_at for item in batch]),
-            policies=_column([item.policy for item in batch]),
-            max_reclaims=_column([item.max_reclaims for item in batch]),
-            tags=_column([json.dumps(dict(item.tags)) if item.tags else None for item in batch]),
-            creators=_column([item.creator for item in batch]),
-            keys=[item.key for item in batch] if keyed else None,
-            key_fingerprints=[item.key_fingerprint for item in batch] if keyed else None,
-            key_scopes=[item.key_scope.value for item in batch] if keyed else None,
-            key_windows=[item.key_window for item in batch] if keyed else None,
-            hint=True,
-            parent_ids=_column([item.parent_id and item.parent_id.uuid for item in batch]),
-            with_parents=_column([item.with_parent for item in batch], False),
-            trace_contexts=_column([item.trace_context for item in batch]),
-            task_versions=_column([item.task_version for item in batch]),
-        )
-        found: list[Submitted | Exception | Busy] = [Submitted(item.id) for item in batch]
-        for row in rows:
-            index, outcome = row["item"] - 1, row["outcome"]
-            if outcome == "busy":
-                found[index] = BUSY
-            elif outcome == "duplicate":
-                id = batch[index].id
-                first_id = ExecutionId.of(id.partition_key, row["execution_id"])
-                found[index] = Submitted(first_id, is_duplicate=first_id != id)
-            else:
-                found[index] = refusal(outcome, row["detail"])
-        return found
+    async def _flush_submits(self, batch: list[Submission]) -> list[Answer]:
+        plan = submit_plan(ARRAYS, batch, self._place, waits=False)
+        return await carry_out(plan, self._ask, self._find)
 
     async def _submit_alone(self, submission: Submission) -> Submitted:
-        for pause in busy_pauses():
-            await asyncio.sleep(pause)
-            answer = (await self._flush_submits([submission]))[0]
-            if isinstance(answer, Exception):
-                raise answer
-            if not isinstance(answer, Busy):
-                return answer
-        if submission.with_parent and submission.key is None:
-            raise RetryExhausted(
-                f"The parent {submission.parent_id} is held by another transaction; try again "
-                "later.",
-                field="parent_id",
-            )
-        raise RetryExhausted(
-            f"The key {submission.key!r} is held by another transaction; try again later.",
-            field="key",
-        )
+        await asyncio.sleep(next(busy_pauses()))
+        plan = submit_all_plan(ARRAYS, [submission], self._place)
+        return (await carry_out(plan, self._ask, self._find))[0]
+
+    async def _ask(self, one: Ask) -> Rows:
+        return await self._database.call(one.function, **one.arguments)
+
+    async def _find(self, submissions: Sequence[Submission]) -> Place:
+        self._lanes.forget()
+        for route in {submission.route for submission in submissions}:
+            await self._lanes.register(route)
+        return self._place
 
     async def _flush_starts(
         self, batch: list[tuple[Claimed, bool]], wait: bool = False
@@ -454,16 +388,3 @@ class EndedHint:
             ENGINE_LOGGER.debug("hint not sent: %s", error)
         finally:
             self._task = None
-
-
-def _submit_group(submission: Submission) -> tuple[int, str, bool]:
-    return (
-        submission.id.partition_key,
-        submission.route.namespace,
-        submission.key is not None,
-    )
-
-
-def _column(values: list[Any], nothing: Any = None) -> list[Any] | None:
-    """The array for one argument, or null when no item needs it."""
-    return None if values.count(nothing) == len(values) else values

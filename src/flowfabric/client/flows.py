@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from flowfabric.client.addresses import flow_address, place
@@ -11,12 +11,14 @@ from flowfabric.client.cascades import is_pending
 from flowfabric.client.flow_cancel import FlowCancelling
 from flowfabric.client.flow_reads import FlowReads
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.transactional import SUBMIT_FLOW, Transactional, read_flow_answer
-from flowfabric.core.errors import InvalidInput, UnknownRoute
+from flowfabric.client.submissions import Ask, Place, carry_out, flow_plan
+from flowfabric.client.transactional import Transactional
+from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_NAMESPACE,
     MAX_NAME_BYTES,
     Claimed,
+    Submission,
     check_tags,
     check_text,
 )
@@ -50,17 +52,15 @@ class Flows(FlowReads, FlowCancelling):
         """Store a whole flow: all of it or nothing. The same graph again is a duplicate."""
         graph.check()
         submissions = [node.submission for node in graph.nodes]
-        for is_last in (False, True):
-            where = await self._transactional.place(submissions)
-            rows = await self._database.call(SUBMIT_FLOW, **where.flow_arguments(graph))
-            answer = read_flow_answer(rows[0]["submit_flow"], graph)
-            if isinstance(answer, FlowSubmitted):
-                return answer
-            if is_last or not isinstance(answer, UnknownRoute):
-                raise answer
-            # The database was made anew under a client that remembers the old one's routes.
-            self._transactional.forget()
-        raise AssertionError("unreachable")
+        place = await self._transactional.place(submissions)
+        return await carry_out(flow_plan(graph, place), self._ask, self._find)
+
+    async def _ask(self, one: Ask) -> str:
+        rows = await self._database.call(one.function, **one.arguments)
+        return str(rows[0]["submit_flow"])
+
+    async def _find(self, submissions: Sequence[Submission]) -> Place:
+        return await self._transactional.place(submissions, anew=True)
 
     async def create(
         self,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from flowfabric.client.lanes import Lanes
+from flowfabric.client.submissions import options
 from flowfabric.core.errors import InvalidInput, RetryExhausted, ScheduleNotFound
-from flowfabric.core.execution import Route, check_name, check_tags, check_words
+from flowfabric.core.execution import Submission, check_name, check_tags, check_words
 from flowfabric.core.ids import ExecutionId, firing_id, mint_for_schedule, uuid7
 from flowfabric.core.schedule import (
     DueSchedule,
@@ -34,20 +34,13 @@ MAX_NEXT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One schedule as an app declares it; an anchor in the rule is one that the app fixed."""
+    """One schedule as an app declares it; an anchor in the rule is one that the app fixed. What it
+    submits is the submission, each time under an id of its own."""
 
     name: str
-    route: Route
+    submission: Submission
     rule: Rule
     misfire: Misfire = Misfire.ONCE
-    payload: bytes = field(default=b"{}", repr=False)
-    payload_encoding: str | None = None
-    priority: int = 0
-    deadline: timedelta | None = None
-    max_reclaims: int | None = None
-    policy: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    task_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +219,8 @@ class Schedules:
         space = self._own(namespace)
         check_name("app", app)
         for one in declarations:
-            check_tags(one.tags)
-        routes = [await self._lanes.register(one.route) for one in declarations]
+            check_tags(one.submission.tags)
+        routes = [await self._lanes.register(one.submission.route) for one in declarations]
         now = (await self._now()).replace(microsecond=0)
         anchors = await self._anchors(space, app, declarations, now)
         next_ats = [
@@ -250,14 +243,10 @@ class Schedules:
             are_anchored=[one.rule.anchor is not None for one in declarations],
             misfires=[one.misfire.value for one in declarations],
             next_ats=next_ats,
-            payloads=[one.payload for one in declarations],
-            payload_encodings=[one.payload_encoding for one in declarations],
-            priorities=[one.priority for one in declarations],
-            deadlines=[one.deadline for one in declarations],
-            max_reclaims=[one.max_reclaims for one in declarations],
-            policies=[one.policy for one in declarations],
-            tags=[json.dumps(dict(one.tags)) if one.tags else None for one in declarations],
-            task_versions=[one.task_version for one in declarations],
+            payloads=[one.submission.payload for one in declarations],
+            payload_encodings=[one.submission.payload_encoding for one in declarations],
+            priorities=[one.submission.priority for one in declarations],
+            options=options([one.submission for one in declarations]),
         )
         return _declared(rows[0])
 

@@ -68,10 +68,8 @@ REGISTER_ROUTES = _function(
 )
 SUBMIT_EXECUTIONS = _function(
     "submit_executions",
-    "partition_key namespace execution_ids route_ids payloads priorities payload_encodings delays "
-    "delayed_untils deadlines deadline_ats policies max_reclaims tags creators keys "
-    "key_fingerprints key_scopes key_windows hint parent_ids with_parents trace_contexts "
-    "task_versions",
+    "partition_key namespace execution_ids route_ids payloads payload_encodings priorities delays "
+    "options hint",
     "item outcome execution_id detail",
 )
 # With its casts it can be sent by any driver, whatever that makes of a number or a text.
@@ -302,8 +300,7 @@ SET_LANE = _function(
 DECLARE_SCHEDULES = _function(
     "declare_schedules",
     "namespace app version generation names schedule_ids route_ids crons everys time_zones "
-    "anchor_ats are_anchored misfires next_ats payloads payload_encodings priorities deadlines "
-    "max_reclaims policies tags task_versions",
+    "anchor_ats are_anchored misfires next_ats payloads payload_encodings priorities options",
     "outcome generation version orphaned",
 )
 DUE_SCHEDULES = _function(
