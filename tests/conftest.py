@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from support.clock import clock
 from support.cluster import cluster
-from support.database import conn, db, template
+from support.database import conn, databases, db, template
 from support.factories import engine, make
 from support.isolation import nowhere, pytest_collection, pytest_sessionfinish
 
@@ -13,6 +13,7 @@ __all__ = [
     "clock",
     "cluster",
     "conn",
+    "databases",
     "db",
     "engine",
     "make",

@@ -189,7 +189,7 @@ def _submitter(stored: str | None) -> Context | None:
     try:
         carrier = json.loads(stored)
         context = _W3C.extract({str(name): str(value) for name, value in carrier.items()}, _ROOT)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     return context if _span_context(context).is_valid else None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.operating import Commands, Finished
-from support.factories import NAMESPACE
+from support.factories import NAMESPACE, Item
 
 SHOP = """
 import asyncio
@@ -314,3 +314,23 @@ async def test_an_execution_nobody_knows_is_not_found(ff: Commands):
 
     assert finished.code == 3
     assert "there is no such execution" in finished.err
+
+
+async def test_neither_a_result_nor_a_failure_can_steer_the_terminal(ff: Commands, engine):
+    """Whoever may call the functions of the engine stores what it likes."""
+    steering = "\x1b]0;title\x07\x9b5m\u202e"
+    harm = {"\x1b", "\x07", "\x9b", "\u202e"}
+    await engine.submit_many([Item(), Item()])
+    done, failed = await engine.claim(2)
+    await engine.complete(done, f'"{steering}"'.encode())
+    detail = json.dumps({"message": steering, "trace": f"{steering}\nlast"}).encode()
+    await engine.fail(failed, "permanent", reason="\x9b5m\u202e", detail=detail)
+
+    ended = await ff.on_terminal("result", str(done.execution_id))
+    broken = await ff.on_terminal("result", str(failed.execution_id))
+
+    assert (ended[0], broken[0]) == (0, 1)
+    assert not harm & {*ended[1], *broken[1]}
+    assert "last\n" in broken[1]
+    # a pipe gets what was stored
+    assert (await ff("result", str(done.execution_id))).out == f'"{steering}"\n'

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from flowfabric.cli.options import EXIT_CONFLICT, Database
+from flowfabric.cli.output import complain
 from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import CursorExpired, InvalidInput
@@ -59,7 +60,7 @@ async def events(
             position = await client.events.open(moment) if cursor is None else cursor
             await _print(client, position, follow, filters, form)
     except CursorExpired as error:
-        typer.echo(f"error: {error}", err=True)
+        complain(error)
         if error.resume_from:
             typer.echo(f"go on with: --since {error.resume_from.isoformat()}", err=True)
         return EXIT_CONFLICT

@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from flowfabric.cli.output import complain, harmless
 from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
 from flowfabric.config import Settings
@@ -280,9 +281,9 @@ def failures_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(harmless(str(error))) from error
     except FlowFabricError as error:
-        typer.echo(f"error: {error}", err=True)
+        complain(error)
         raise typer.Exit(exit_code(error)) from error
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None

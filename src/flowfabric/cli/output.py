@@ -20,7 +20,7 @@ import typer
 
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column, table
-from flowfabric.drawing.text import Screen, Styled, cut, paint
+from flowfabric.drawing.text import Screen, Styled, cut, paint, printable
 from flowfabric.drawing.tree import SIGNS
 
 # How often progress is told: on a terminal, and to a log.
@@ -169,7 +169,12 @@ def say_all(lines: Iterable[str]) -> None:
 
 
 def complain(message: object) -> None:
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {harmless(str(message))}", err=True)
+
+
+def harmless(text: str) -> str:
+    """A text of several lines without the characters that could steer the terminal."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 class Progress:

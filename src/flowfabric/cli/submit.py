@@ -19,7 +19,7 @@ from flowfabric.app.task import Task
 from flowfabric.cli.ids import ID_ARGUMENT, missing, parse_id
 from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
 from flowfabric.cli.options import EXIT_CONFLICT, Database, Namespaces, exit_code
-from flowfabric.cli.output import Form, Printer, complain, say
+from flowfabric.cli.output import Form, Printer, complain, harmless, say
 from flowfabric.cli.times import span, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
@@ -315,7 +315,7 @@ async def _conclude(
         stored = await run.result(timeout)
     except ExecutionEnded as error:
         if isinstance(error, ExecutionFailed) and (trace := error.facts.get("trace")):
-            typer.echo(str(trace).rstrip(), err=True)
+            typer.echo(harmless(str(trace).rstrip()), err=True)
         complain(str(error).partition("\n")[0])
         typer.echo(f"  all of it: flowfabric show '{id}'", err=True)
         return EXIT_FAILED
@@ -328,7 +328,8 @@ async def _conclude(
     except asyncio.CancelledError:
         typer.echo(f"it goes on; later: flowfabric result '{id}' --wait", err=True)
         raise
-    say(_shown(stored))
+    shown = _shown(stored)
+    say(harmless(shown) if sys.stdout.isatty() else shown)
     return 0
 
 

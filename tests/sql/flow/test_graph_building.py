@@ -616,7 +616,7 @@ async def test_an_edge_is_named_whole(graphs, arguments):
 async def test_the_edge_of_another_tenant_is_not_found(engine, graphs):
     flow = await graphs.flow("a", "b")
     edge = await flow.stage("a", "b")
-    with refused("WF301"):
+    with refused("WF003", field="edge_id"):
         await Stepwise(Graphs(engine.within("other")), flow.id, flow.ids).apply(edge, "a", "b")
 
 

@@ -1,13 +1,13 @@
--- Cancel the children that end with executions that ended (T23). The caller holds the row locks of the
--- ended. Nobody is waited for. Returns how many it were, and those of them whose own end concerns
--- somebody.
+-- Cancel the children bound to executions that ended (T23). The caller holds the row locks of the
+-- ended. Locked children are skipped. Returns how many were cancelled, and those whose own end must
+-- be propagated.
 drop function if exists ff._cancel_bound_children;
 create function ff._cancel_bound_children(
   p_partition_key smallint,
   p_ended_ids     uuid[],
   p_now           timestamptz,
   p_limit         integer,
-  out told        integer,
+  out handled     integer,
   out ended_ids   uuid[]
 )
 returns record
@@ -20,9 +20,9 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_heirs uuid[];
+  v_children uuid[];
 begin
-  v_heirs := array(
+  v_children := array(
     select l.execution_id
     from unnest(p_ended_ids) u(id)
     cross join lateral (
@@ -32,17 +32,17 @@ begin
       for no key update skip locked
     ) l
     limit p_limit);
-  told := cardinality(v_heirs);
+  handled := cardinality(v_children);
   ended_ids := '{}';
-  if told > 0 then
+  if handled > 0 then
     perform ff._end_executions(
-      p_partition_key, v_heirs, 'cancelled', 'cancel', 'cancelled', 'cancel', 'ended_cancelled',
+      p_partition_key, v_children, 'cancelled', 'cancel', 'cancelled', 'cancel', 'ended_cancelled',
       p_now,
       p_reason => 'its parent ended',
       p_cancelled_by => 'parent',
       p_detail => jsonb_build_object('source', 'parent', 'reason', 'its parent ended'),
       p_wake => false);
-    ended_ids := ff._read_awaited(p_partition_key, v_heirs);
+    ended_ids := ff._read_awaited(p_partition_key, v_children);
   end if;
 end;
 $$;

@@ -1,4 +1,4 @@
--- Refuse an actor or a reason that cannot be stored: short and printable, or absent.
+-- Refuse an actor or a reason that is too long or not printable. Null is fine.
 drop function if exists ff._check_actor_and_reason;
 create function ff._check_actor_and_reason(p_actor text, p_reason text)
 returns void

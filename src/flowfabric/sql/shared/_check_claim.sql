@@ -1,4 +1,4 @@
--- Refuse a claim that makes no sense, before it reads anything.
+-- Refuse malformed arguments of a claim, before anything is read.
 drop function if exists ff._check_claim;
 create function ff._check_claim(
   p_worker_id          text,

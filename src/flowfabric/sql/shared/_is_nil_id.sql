@@ -1,4 +1,4 @@
--- Whether this is no id: nothing, or the nil uuid, with which every walk over ids begins.
+-- Tell whether an id is null or the nil uuid, at which every scan over ids starts.
 drop function if exists ff._is_nil_id;
 create function ff._is_nil_id(p_id uuid)
 returns boolean

@@ -1,19 +1,21 @@
--- Tell those whom the end of executions concerns: who waits for them (_wake_waiters), the children that
--- end with them (_cancel_bound_children), the members of their flow that depend on them (_resolve_edges), and so on
--- through what these end in turn; and those who were promised an earlier result of them (_refresh_inputs).
--- The caller holds the row locks of the ended.
+-- Propagate the end of executions: wake the executions that wait for them (_wake_waiters), cancel
+-- the children bound to them (_cancel_bound_children), resolve the edges out of them
+-- (_resolve_edges), and do the same for every execution that ends on the way. Then pass on the new
+-- results of members that succeeded again (_refresh_inputs). The caller holds the row locks of the
+-- ended.
 --
--- Nobody is waited for, and p_limit bounds how many rows are touched; as many siblings may be cancelled
--- beside. What is left over is marked wakes_pending; what has nobody left to tell is not any more.
--- Returns how many were told, which of the ended are still pending, and whether there is more to do that
--- those of the caller do not tell of: others that ended are pending, or siblings are left.
+-- Locked rows are skipped, and p_limit bounds the rows touched; as many siblings may be cancelled
+-- besides. Sets `wakes_pending` on ended executions that have something left to propagate, and
+-- clears it once nothing is left. Returns how many rows were handled, which of the given executions
+-- are still pending, and whether more is left than these tell: other ended executions are pending,
+-- or siblings are left to cancel.
 drop function if exists ff._propagate_end;
 create function ff._propagate_end(
   p_partition_key  smallint,
   p_ended_ids      uuid[],
   p_now            timestamptz,
   p_limit          integer default 100,
-  out told         integer,
+  out handled      integer,
   out pending_ids  uuid[],
   out has_more     boolean
 )
@@ -29,33 +31,33 @@ as $$
 declare
   v_ended     uuid[] := p_ended_ids;
   v_all       uuid[] := p_ended_ids;
-  v_heirs     record;
+  v_children  record;
   v_edges     record;
   v_cancelled integer := 0;
   v_again     uuid[];
-  v_renewed   record;
+  v_refreshed record;
 begin
-  told := 0;
+  handled := 0;
   has_more := false;
   while cardinality(v_ended) > 0 loop
-    told := told + ff._wake_waiters(
-      p_partition_key, v_ended, p_now, greatest(p_limit - told, 0));
-    v_heirs := ff._cancel_bound_children(p_partition_key, v_ended, p_now, greatest(p_limit - told, 0));
-    told := told + v_heirs.told;
+    handled := handled + ff._wake_waiters(
+      p_partition_key, v_ended, p_now, greatest(p_limit - handled, 0));
+    v_children := ff._cancel_bound_children(
+      p_partition_key, v_ended, p_now, greatest(p_limit - handled, 0));
+    handled := handled + v_children.handled;
     v_edges := ff._resolve_edges(
-      p_partition_key, v_ended, p_now, greatest(p_limit - told, 0),
+      p_partition_key, v_ended, p_now, greatest(p_limit - handled, 0),
       greatest(p_limit - v_cancelled, 0));
-    told := told + v_edges.told;
+    handled := handled + v_edges.handled;
     v_cancelled := v_cancelled + v_edges.cancelled;
     has_more := has_more or v_edges.has_siblings;
-    v_ended := v_heirs.ended_ids || v_edges.ended_ids;
+    v_ended := v_children.ended_ids || v_edges.ended_ids;
     v_all := v_all || v_ended;
   end loop;
 
   with item as materialized (
     select p_partition_key as pk, u.id,
            x.replay_count > 0 and x.outcome = 'success' and x.flow_id is not null as is_again,
-           -- `offset 0`: else a plan of a small table reads the whole of it into a hash
            exists (
              select from ff.run_wait w
              where w.partition_key = p_partition_key and w.target_id = u.id and w.ended_at is null
@@ -93,16 +95,17 @@ begin
   if v_again is null then
     return;
   end if;
-  v_renewed := ff._refresh_inputs(p_partition_key, v_again, p_now, greatest(p_limit - told, 0));
-  told := told + v_renewed.told;
-  if cardinality(v_renewed.pending_ids) > 0 then
+  v_refreshed := ff._refresh_inputs(
+    p_partition_key, v_again, p_now, greatest(p_limit - handled, 0));
+  handled := handled + v_refreshed.handled;
+  if cardinality(v_refreshed.pending_ids) > 0 then
     update ff.execution e set wakes_pending = true
-    from (select p_partition_key as pk, u.id from unnest(v_renewed.pending_ids) u(id) offset 0) i
+    from (select p_partition_key as pk, u.id from unnest(v_refreshed.pending_ids) u(id) offset 0) i
     where e.partition_key = i.pk and e.execution_id = i.id;
     pending_ids := array(
-      select u.id from unnest(coalesce(pending_ids, '{}') || v_renewed.pending_ids) u(id)
+      select u.id from unnest(coalesce(pending_ids, '{}') || v_refreshed.pending_ids) u(id)
       group by u.id);
-    has_more := has_more or not (v_renewed.pending_ids <@ p_ended_ids);
+    has_more := has_more or not (v_refreshed.pending_ids <@ p_ended_ids);
   end if;
 end;
 $$;

@@ -1,4 +1,4 @@
--- Those of some executions whose end concerns somebody.
+-- Read which of the executions are awaited: their end must be propagated.
 drop function if exists ff._read_awaited;
 create function ff._read_awaited(p_partition_key smallint, p_execution_ids uuid[])
 returns uuid[]

@@ -1,5 +1,5 @@
--- Let go what is blocked for want of a capable worker, on routes that a live worker covers: any, or
--- the one that is named. Locks without waiting; returns how many.
+-- Make executions eligible that were blocked because no capable worker was alive, on routes that a
+-- live worker covers: any worker, or the named one. Skips locked rows. Returns how many.
 drop function if exists ff._unblock_covered_routes;
 create function ff._unblock_covered_routes(
   p_partition_key      smallint,
@@ -20,7 +20,7 @@ as $$
 declare
   v_ids uuid[];
 begin
-  -- One look into an index that is empty nearly always.
+  -- One lookup in an index that is nearly always empty.
   if not exists (
       select from ff.execution e
       where e.partition_key = p_partition_key and e.eligibility = 'blocked_by_route') then

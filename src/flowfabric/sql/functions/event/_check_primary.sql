@@ -1,4 +1,4 @@
--- Refuse to answer from a standby: it lags, and its snapshots are not those of the primary.
+-- Refuse to answer from a standby: it lags, and its snapshots differ from the primary's.
 drop function if exists ff._check_primary;
 create function ff._check_primary()
 returns void

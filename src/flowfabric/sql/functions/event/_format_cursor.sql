@@ -1,10 +1,11 @@
--- A cursor as text: what was delivered, and how to notice that this is another history.
+-- Format a cursor as text: what was delivered, and what identifies this history of events.
 --
 -- ff1 : partition : system : timeline : last xid : unfinished below it : anchor id : time : execution
 --     : trimmed so far : checksum
--- The execution of the anchor is written as a hash: it may belong to somebody else.
--- Unfinished transactions are written as distances from the last xid, so that hundreds stay short.
--- A text that was cut or changed on its way would be another position: the checksum tells.
+--
+-- The anchor's execution is stored as a hash, because it may belong to another namespace.
+-- Unfinished transactions are stored as distances from the last xid, so that hundreds of them stay
+-- short. A cut or changed text would be another position; the checksum detects it.
 drop function if exists ff._format_cursor;
 create function ff._format_cursor(
   p_partition_key smallint,
@@ -32,7 +33,7 @@ begin
       from (
         select r.xid::text::bigint as xid from pg_snapshot_xip(p_snapshot) r(xid)
         union
-        -- our own transaction is in no list, and may still write
+        -- Our own transaction is not in the snapshot's list and may still write.
         select pg_current_xact_id_if_assigned()::text::bigint
       ) x
       where x.xid < v_last

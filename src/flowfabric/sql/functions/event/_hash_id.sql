@@ -1,4 +1,4 @@
--- A short hash of an id: enough to see that it is the same one, nothing that names it.
+-- Return a short hash of an id: enough to recognise the id, without revealing it.
 drop function if exists ff._hash_id;
 create function ff._hash_id(p_id uuid)
 returns text

@@ -1,6 +1,6 @@
--- Remember the highest transaction of which events were trimmed: a cursor before it has expired.
--- It only rises, whoever trims at the same time. The last thing a transaction does, because others
--- wait for it.
+-- Record the highest transaction whose events were trimmed: a cursor before it has expired. The
+-- mark only rises, also under concurrent trims. Call it last in a transaction, because other
+-- callers wait for its row.
 drop function if exists ff._raise_trim_mark;
 create function ff._raise_trim_mark(p_partition_key smallint, p_xid xid8)
 returns void

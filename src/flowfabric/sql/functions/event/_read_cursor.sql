@@ -1,7 +1,8 @@
--- Take a cursor apart, after making sure that it belongs to this history of events.
+-- Split a cursor into its parts, after checking that it belongs to this history of events.
 --
--- The anchor is the highest event delivered. If it is gone and was not trimmed, or if it is another
--- one now, commits that this cursor has seen were lost: a failover, or an older copy of the data.
+-- The anchor is the highest event delivered. If it is gone but was not trimmed, or differs, then
+-- commits that this cursor has seen were lost: after a failover, or because an older copy of the
+-- data was restored.
 drop function if exists ff._read_cursor;
 create function ff._read_cursor(p_partition_key smallint, p_cursor text)
 returns text[]
@@ -55,7 +56,7 @@ begin
           and e.occurred_at = v_at)
       then 'history_lost' end;
   if v_reason is not null then
-    -- What this cursor has not delivered may be older than its anchor: long transactions.
+    -- Undelivered events of long transactions may be older than the anchor.
     v_at := least(
       v_at,
       (select min(e.occurred_at) from ff.event e

@@ -1,4 +1,4 @@
--- Refuse a partition that is not there: nobody would ever look into it.
+-- Refuse a partition that does not exist: nothing would ever read it.
 drop function if exists ff._check_partition;
 create function ff._check_partition(p_partition_key smallint)
 returns void

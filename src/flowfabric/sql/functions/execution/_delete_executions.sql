@@ -1,8 +1,8 @@
--- Delete executions that have ended and all they own. The caller holds the row locks.
+-- Delete ended executions with all their rows. The caller holds the row locks.
 --
--- Events stay for the floor: those of an execution that ended longer ago go with it, the others
--- are written down to go later. Keys stay until they expire. The edges of a member of a flow go in both
--- directions, with what its flow kept of it, and the flow goes with its last member.
+-- Events stay for p_event_floor: if the execution ended longer ago, they go with it; otherwise
+-- ff.event_trim records that they go later. Keys stay until they expire. The edges of a flow member
+-- go in both directions, with the results kept for it, and the flow goes with its last member.
 drop function if exists ff._delete_executions;
 create function ff._delete_executions(
   p_partition_key smallint,
@@ -107,7 +107,7 @@ begin
     delete from ff.event v
     using old o
     where v.partition_key = o.pk and v.execution_id = o.execution_id
-      -- that a flow was cancelled goes with the flow, also if an execution had its id
+      -- The cancel event of a flow goes with the flow, even if an execution had the same id.
       and case when v.kind <> 'flow_cancel_requested' then true else not exists (
             select from ff.flow f
             where f.partition_key = v.partition_key and f.flow_id = v.execution_id
@@ -136,7 +136,7 @@ begin
     where f.partition_key = i.pk and f.flow_id = i.id
     returning f.flow_id, f.cancelled_at
   ),
-  -- that it was cancelled is an event of its own
+  -- The cancel event of the flow stays for the floor, too.
   kept as (
     insert into ff.event_trim (partition_key, due_at, execution_id)
     select p_partition_key, greatest(f.cancelled_at + p_event_floor, p_now), f.flow_id

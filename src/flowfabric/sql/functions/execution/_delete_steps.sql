@@ -1,5 +1,5 @@
--- Forget the steps of an execution: all of them, or one and those that were started after it. The
--- caller holds the row lock. Returns what an event tells of it.
+-- Delete the steps of an execution: all of them, or one step and every step started after it. The
+-- caller holds the row lock. Returns the detail for the event.
 drop function if exists ff._delete_steps;
 create function ff._delete_steps(
   p_partition_key   smallint,

@@ -1,4 +1,5 @@
--- Whether an execution is of this namespace, in this lane and has these tags; null is any.
+-- Tell whether an execution has the given namespace, lane and tags. A null filter matches
+-- everything.
 drop function if exists ff._is_filter_match;
 create function ff._is_filter_match(
   p_partition_key   smallint,

@@ -1,5 +1,5 @@
--- The children whose parent is not there, or is of another namespace: parent_ended. An item of the same
--- call is not there yet.
+-- Judge children by their parents: parent_ended if the parent does not exist or is of another
+-- namespace. An item of the same call does not exist yet.
 drop function if exists ff._judge_parents;
 create function ff._judge_parents(
   p_partition_key smallint,

@@ -1,6 +1,6 @@
--- Judge items of a submit whose executions were trimmed while their events are kept: duplicates of
--- what is over, or taken by another namespace. Adds to what was refused so far; only a closed lane
--- does not count against them.
+-- Judge submit items whose executions were trimmed while their events are kept: duplicate, or taken
+-- by another namespace. Adds its verdicts to p_refused. An item that p_refused rejects is left as
+-- it is, unless only for a closed lane.
 drop function if exists ff._judge_trimmed;
 create function ff._judge_trimmed(
   p_partition_key smallint,

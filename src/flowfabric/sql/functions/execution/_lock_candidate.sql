@@ -1,4 +1,5 @@
--- Lock one candidate of a claim if nobody holds it, and say what it is by now; null if it is held.
+-- Lock one candidate of a claim if it is free, and return it as it is now; null if another
+-- transaction holds it.
 drop function if exists ff._lock_candidate;
 create function ff._lock_candidate(p_partition_key smallint, p_execution_id uuid)
 returns ff.candidate

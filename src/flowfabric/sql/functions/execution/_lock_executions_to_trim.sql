@@ -1,9 +1,9 @@
--- Walk over executions in id order and lock those whose retention is past and whose parent, if they
--- have one, has ended as well, like all members of their flow: 2 000 rows at most.
+-- Lock executions whose retention is over, scanning at most 2 000 rows in id order. Their parent
+-- must have ended, and all members of their flow.
 --
--- The position is the last id seen; null is the beginning, before the walk and after its end. Ids
--- whose own time is too young for the shortest retention in force are jumped over. Of those it sees it
--- takes only what is of this namespace, in this lane and has these tags; null is any.
+-- p_position is the last id scanned; null means the start, before the scan and after its end. Ids
+-- too young for the shortest retention in force are skipped. Only rows of the given namespace, lane
+-- and tags are taken; null means any.
 drop function if exists ff._lock_executions_to_trim;
 create function ff._lock_executions_to_trim(
   p_partition_key smallint,
@@ -14,7 +14,7 @@ create function ff._lock_executions_to_trim(
   p_namespace     text default null,
   p_lane          text default null,
   p_tags          jsonb default null,
-  out doomed      uuid[],
+  out locked_ids  uuid[],
   out next_id     uuid
 )
 returns record
@@ -38,11 +38,11 @@ declare
   v_ended   uuid[];
   v_ends_at timestamptz[];
 begin
-  -- An id tells its time in milliseconds: what was made in the last of them belongs to it.
+  -- Ids carry milliseconds: include all ids of the last one.
   v_young := ff._lowest_id_at(p_now + interval '2 milliseconds' - least(p_retention, (
     select min(l.retention) from ff.lane l)));
   v_foreign := ff._lowest_id_at(p_now + interval '1 day');
-  doomed := '{}';
+  locked_ids := '{}';
   loop
     if v_at < v_young then
       v_end := v_young;
@@ -74,7 +74,6 @@ begin
               select from ff.execution p
               where p.partition_key = p_partition_key and p.execution_id = s.parent_id
                 and p.phase <> 'terminal'
-              -- else a plan of a small table reads the whole of it into a hash
               offset 0) end
         and case when s.flow_id is null then true else not exists (
               select from ff.execution m
@@ -85,18 +84,19 @@ begin
               p_partition_key, s.execution_id, s.namespace, s.route_id, p_namespace, p_lane,
               p_tags) end
       order by s.execution_id
-      limit p_limit - cardinality(doomed)
+      limit p_limit - cardinality(locked_ids)
     )
     select array(select s.execution_id from seen s order by s.execution_id),
            array(select d.execution_id from ended d order by d.execution_id),
            array(select d.terminal_at from ended d order by d.execution_id)
       into v_seen, v_ended, v_ends_at;
 
-    -- Whoever has been replayed meanwhile has another end, or none.
+    -- The end is compared again under the lock: the execution may have been replayed meanwhile.
     next_id := case
-      when cardinality(v_ended) = p_limit - cardinality(doomed) then v_ended[cardinality(v_ended)]
+      when cardinality(v_ended) = p_limit - cardinality(locked_ids)
+        then v_ended[cardinality(v_ended)]
       when cardinality(v_seen) = v_left then v_seen[v_left] end;
-    doomed := doomed || array(
+    locked_ids := locked_ids || array(
       select w.execution_id
       from unnest(v_ended, v_ends_at) u(execution_id, terminal_at)
       cross join lateral (

@@ -1,8 +1,9 @@
--- Those of some ended executions that may be deleted: members of a flow only when all of its members
--- have ended. The caller holds their row locks.
+-- Lock the flows of ended executions, and return the executions that may be deleted: those without
+-- a flow, and those whose flow has only ended members. The caller holds the execution locks.
 --
--- The flows are locked without waiting, so that nobody is added or replayed meanwhile, and remember that
--- members are missing; a flow that is locked keeps its members for now.
+-- The locks keep members from being added or replayed meanwhile. They do not wait: a flow that
+-- another transaction holds keeps its members for now. Each flow that loses members is marked as
+-- trimmed.
 drop function if exists ff._lock_flows_to_trim;
 create function ff._lock_flows_to_trim(
   p_partition_key smallint,

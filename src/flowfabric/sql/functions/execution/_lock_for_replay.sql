@@ -1,9 +1,9 @@
--- Lock an execution that is to run again and, if it is an ended member of a flow, whom its replay may
--- reach, waiting up to 2 s for each: first the flow, which must not be cancelled meanwhile, then the
--- members in order of their ids.
+-- Lock an execution that is to be replayed, waiting up to 2 s for each row. For an ended member of
+-- a flow, lock the flow first, so that it cannot be cancelled meanwhile, then every member that the
+-- replay may reach, in id order.
 --
--- Who that is was found without locks; what is found under them has to be locked, or the transaction
--- is to be repeated (see _reopen_edges).
+-- Those members are found without locks. If _reopen_edges later finds a member that is not locked,
+-- the caller must repeat the transaction.
 drop function if exists ff._lock_for_replay;
 create function ff._lock_for_replay(
   p_partition_key smallint,

@@ -1,8 +1,8 @@
--- Hold on to the parents of children that are to end with them, in id order and without waiting.
+-- Lock the parents of children that are bound to them, in id order and without waiting.
 --
--- A parent that is locked may be ending: its children are busy. One that has ended, or is gone, takes
--- no more of them. The others learn that their end concerns somebody. Returns the items that may not
--- go on: busy, parent_ended.
+-- A locked parent may be ending, so its children are busy. A parent that has ended or is gone takes
+-- no children. The other parents are marked as awaited. Returns the items to refuse: busy,
+-- parent_ended.
 drop function if exists ff._lock_parents;
 create function ff._lock_parents(
   p_partition_key smallint,

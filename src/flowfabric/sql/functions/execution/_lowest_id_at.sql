@@ -1,4 +1,5 @@
--- The lowest id that can have been made at a time: ids begin with 48 bits of milliseconds.
+-- Return the lowest id that can have been made at an instant. Ids start with 48 bits of
+-- milliseconds.
 drop function if exists ff._lowest_id_at;
 create function ff._lowest_id_at(p_at timestamptz)
 returns uuid

@@ -1,5 +1,6 @@
--- Those of the executions that are not granted to another worker, in their order. The caller holds
--- their locks, so no grant can be added; what they have of grants of its own is looked at later.
+-- Return the executions that are not granted to another worker, in their order. The caller holds
+-- the execution locks, so no grant can be added meanwhile. The worker's own grants are consumed
+-- later.
 drop function if exists ff._not_granted_elsewhere;
 create function ff._not_granted_elsewhere(
   p_partition_key smallint,

@@ -1,9 +1,9 @@
--- One round of a claim: the next window of candidates behind a position, locked in claim order.
+-- Run one round of a claim: lock the next window of candidates after a position, in claim order.
 --
--- As many as are needed are locked in their order, skipping what others hold. One that was taken and
--- committed by somebody since it was read is locked in vain, and so is a member of a cancelled flow.
--- Executions over their limit of reclaims or of crashes alone are capped, not picked. The position returned is that of the
--- last row tried.
+-- Locks as many rows as needed and skips rows that others hold. A row is locked in vain if another
+-- transaction took it and committed since it was read, or if its flow is cancelled. Executions over
+-- the limit of reclaims or of crashes alone are returned as capped, not picked. The returned
+-- position is that of the last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,
@@ -44,8 +44,9 @@ begin
   return query
   with candidate as materialized (
     select p_partition_key as pk, c.rank, c.turn, c.order_at, c.execution_id
-    from ff._read_candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
-                        p_from_at, p_from_id, p_window, p_worker_id, p_now) c
+    from ff._read_candidates(
+      p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
+      p_from_id, p_window, p_worker_id, p_now) c
   ),
   taken as materialized (
     select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.order_at
@@ -55,7 +56,7 @@ begin
              ((e.phase = 'runnable' and e.eligibility = 'eligible_now')
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                    and e.reclaim_at is null))
-             -- a scalar, so that the planner cannot think of reading all flows
+             -- A scalar subquery, so that the planner cannot read all flows.
              and case when e.flow_id is null then true else coalesce((
                    select f.cancel_policy = 'flow_only' from ff.flow f
                    where f.partition_key = c.pk and f.flow_id = e.flow_id), true) end as is_open,
@@ -77,7 +78,7 @@ begin
                (count(*) filter (where not x.is_open))::integer as vain
         from taken x) t
   cross join (select count(*)::integer as seen from candidate) z
-  -- The last row tried: the last one taken if that was enough, else the last of the window.
+  -- The last row tried: the last one locked if these were enough, else the last of the window.
   left join lateral (
     select w.rank, w.turn, w.order_at, w.execution_id
     from (select x.rank, x.turn, x.order_at, x.execution_id from taken x

@@ -1,8 +1,8 @@
--- A round of a claim that locks its candidates one by one, each as it is at that moment.
+-- Run one round of a claim that locks its candidates one by one, each as it is at that moment.
 --
--- Dearer than a round in one statement, but it locks next to nothing in vain: for claims that met so
--- many executions just taken by others that another such round could leave too many locked. Beyond
--- p_most_vain a row locked in vain is let go again.
+-- Costs more than a round in one statement, but locks almost nothing in vain. Used when a claim
+-- meets many rows that others have just taken, where another round of _pick_candidates could leave
+-- too many rows locked. Beyond p_most_vain a row locked in vain is unlocked again.
 drop function if exists ff._pick_one_by_one;
 create function ff._pick_one_by_one(
   p_partition_key smallint,
@@ -47,8 +47,9 @@ begin
   picked := '{}'; capped := '{}'; has_past := false; vain := 0; seen := 0; is_cut := false;
   for v_candidate in
     select c.rank, c.turn, c.order_at, c.execution_id
-    from ff._read_candidates(p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn,
-                        p_from_at, p_from_id, p_window, p_worker_id, p_now) c
+    from ff._read_candidates(
+      p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
+      p_from_id, p_window, p_worker_id, p_now) c
   loop
     if cardinality(picked) = p_need then
       is_cut := true;
@@ -59,7 +60,7 @@ begin
     turn := v_candidate.turn;
     order_at := v_candidate.order_at;
     execution_id := v_candidate.execution_id;
-    -- Most of what others took meanwhile shows without a lock.
+    -- Skip without a lock what others have taken and committed meanwhile.
     continue when not exists (
       select from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = v_candidate.execution_id

@@ -1,8 +1,8 @@
--- The next executions behind a position that a claim could take, in claim order, not locked.
+-- Read the next executions after a position that a claim could take, in claim order, without locks.
 --
--- A route's turn stands between priority and age: the routes of the lane that goes first have the
--- lower one. The position is the last one seen, not included. With p_worker_id, what is granted to
--- another worker is passed over; null says that nothing is granted at all.
+-- A route's turn comes between priority and age: routes of the first lane have the lower turn. The
+-- position is the last row seen, excluded. With p_worker_id, executions granted to another worker
+-- are skipped; null means that there are no grants at all.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -28,7 +28,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- Twice a route's fair part of the window, so that most routes need no second look.
+  -- Twice a route's fair share of the window, so that most routes need no second read.
   v_share constant integer := case cardinality(p_routes)
     when 1 then p_window
     else 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1 end;
@@ -54,7 +54,6 @@ begin
         where x.partition_key = r.pk and x.route_id = r.route_id
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
           and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
-          -- `offset 0`: else a plan of a small table reads the whole of it into a hash
           and case when p_worker_id is null then true else not exists (
                 select from ff.grant g
                 where g.partition_key = x.partition_key and g.execution_id = x.execution_id
@@ -66,7 +65,7 @@ begin
       ) e
     ) h
   ),
-  -- Where the window ends, if the heads fill it: nothing behind this position is in it.
+  -- The end of the window, if the heads fill it: nothing after this position is in it.
   bound as materialized (
     select h.rank, h.turn, h.order_at, h.execution_id
     from head h
@@ -77,7 +76,7 @@ begin
   from (
     select h.rank, h.turn, h.order_at, h.execution_id from head h
     union all
-    -- A route whose heads all lie before the end may have more there.
+    -- A route whose heads all come before the end may have more rows in the window.
     select m.rank, h.turn, m.order_at, m.execution_id
     from head h
     left join bound b on true

@@ -1,11 +1,11 @@
--- Run an ended execution again (T28, T29). The caller holds the locks of _lock_for_replay and has the
--- row read. Whom the end concerned is told before it is undone.
+-- Replay an ended execution (T28, T29). The caller holds the locks of _lock_for_replay and has read
+-- the row. Its end is propagated before it is undone.
 --
--- A member of a flow opens again what its end had decided, and those that were skipped because of it
--- are replayed with it, which does not count towards their limit. Results that came for them when they
--- had ended, or that they never started with, are handed on now; its own result is kept for those to
--- whom it was promised. In a flow that is cancelled, or that misses members already, nothing is
--- replayed. Returns the public state it has now.
+-- For a member of a flow, the edges that its end decided are reopened, and members that were
+-- skipped because of it are replayed too, which does not count towards their limit. Results that
+-- arrived after they had ended, or before they started, are passed to them now. The member's own
+-- result is kept for the members it was promised to. Nothing is replayed in a flow that is
+-- cancelled or already misses members. Returns the new public state.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
   p_partition_key smallint,

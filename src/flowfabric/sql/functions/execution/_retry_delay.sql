@@ -1,7 +1,9 @@
--- How long to wait before another attempt, or null if there is none: the one home of the decision.
+-- Decide whether another attempt follows: returns the delay before it, or null. This is the only
+-- place that decides.
 --
--- Retried while retries are left, unless the class says that trying again is pointless or the policy
--- names the categories worth a retry and this is none of them. No policy means no retry.
+-- A retry follows while retries are left, unless the failure class is not worth retrying, or the
+-- policy lists the categories to retry and this is not one of them. Without a policy there is no
+-- retry.
 drop function if exists ff._retry_delay;
 create function ff._retry_delay(
   p_policy      jsonb,

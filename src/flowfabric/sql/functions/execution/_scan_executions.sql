@@ -1,8 +1,9 @@
--- Find the newest executions that match a filter, by looking at a bounded number of them.
+-- Find the newest executions that match a filter, reading a bounded number of rows.
 --
--- What needs attention (delayed, failed, cancelled …) is found through its index, one state after
--- the other; what is active through its timers, while those are few; anything else by walking down
--- the primary key. next_id is where the next look begins (strictly below) and null at the end.
+-- States that need attention (delayed, failed, cancelled …) are found through their index, one
+-- state after the other; active executions through their timers, while these are few; all others by
+-- the primary key, descending. next_id is where the next call starts (strictly below), and null at
+-- the end. It names no execution of another namespace.
 drop function if exists ff._scan_executions;
 create function ff._scan_executions(
   p_partition_key      smallint,
@@ -43,7 +44,7 @@ declare
   v_routes    bigint[];
   v_before    uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
   v_look_at   integer := p_look_at;
-  -- rows found by another index lie scattered and cost twice as much
+  -- Rows found by another index are scattered and cost twice as much.
   v_scattered constant integer := greatest(p_look_at / 2, 100);
   v_quota     integer := 0;
   v_ids       uuid[];
@@ -85,8 +86,8 @@ begin
     v_attention := array_remove(v_states, 'active');
     v_look_at := 0;
     if 'active' = any (p_states) then
-      -- Everything active has a timer or waits to be reclaimed. One more than is looked at means
-      -- that there are too many to put into order.
+      -- Every active execution has a timer or waits to be reclaimed. If the limit is exceeded,
+      -- there are too many to sort.
       v_active := array(
         select d.execution_id from (
           select e.execution_id from ff.execution e
@@ -147,8 +148,8 @@ begin
         and case when e.phase = 'active' and e.execution_id < v_before then true else false end
       offset 0) k
   ),
-  -- Below this id something may have been left out.
-  cut as materialized (
+  -- Below this id the scan may have missed rows.
+  lowest as materialized (
     select c.execution_id
     from (
       select (array_agg(s.execution_id order by s.execution_id))[1] as execution_id
@@ -159,7 +160,20 @@ begin
     order by c.execution_id desc
     limit 1
   ),
-  fitting as (
+  -- The lowest id may belong to another namespace: then the next call starts slightly above it. If
+  -- all rows that were read lie that near, it starts at the lowest id of this namespace.
+  cut as materialized (
+    select case
+        when p_namespace is null then l.execution_id
+        when ff._blur(l.execution_id, true) < v_before then ff._blur(l.execution_id, true)
+        else coalesce(
+          (select s.execution_id from seen s
+           where s.namespace = p_namespace and s.execution_id >= l.execution_id
+           order by s.execution_id limit 1),
+          l.execution_id) end as execution_id
+    from lowest l
+  ),
+  matching as (
     select s.execution_id
     from seen s
     where (v_states is null or s.public_state = any (v_states))
@@ -176,7 +190,7 @@ begin
   ),
   tagged as (
     select f.execution_id
-    from fitting f
+    from matching f
     left join lateral (
       select b.tags @> v_tags as is_tagged
       from ff.execution_body b

@@ -1,7 +1,7 @@
--- Settle executions that are late (T24, T23): p_over are past their deadline and end, the attempts of
--- p_late are past their time and are tried again if the stored policy allows. The caller holds the row
--- locks. All lose a live lease. A member of a cancelled flow that would be tried again is cancelled.
--- Returns how many were settled.
+-- Settle overdue executions (T24, T23). p_over are past their deadline and end. p_late are past
+-- their attempt timeout and are retried if the stored policy allows; a member of a cancelled flow
+-- is cancelled instead. All lose a live lease. The caller holds the row locks. Returns how many
+-- were settled.
 drop function if exists ff._settle_overdue;
 create function ff._settle_overdue(
   p_partition_key smallint,
@@ -33,7 +33,7 @@ begin
       p_reason => 'its deadline has passed',
       p_detail => jsonb_build_object('category', 'execution_deadline'));
   end if;
-  -- One by one: it is rare, and each has the reason of its flow.
+  -- One by one: this is rare, and each takes the reason of its flow.
   for v_row in
     select u.id, x.flow_id
     from unnest(v_late) u(id)
@@ -53,7 +53,7 @@ begin
     v_ended := v_ended || v_row.id;
   end loop;
   if cardinality(v_ended) > 0 then
-    -- What has ended just now, with its parent or its flow, has no attempt any more.
+    -- Drop the executions that have just ended with their parent or flow.
     v_late := array(
       select u.id from unnest(v_late) u(id)
       cross join lateral (

@@ -1,5 +1,5 @@
--- How long an execution whose attempt ran out of time waits for the next one; null if it is not tried
--- again.
+-- Return how long an execution waits for its next attempt after an attempt timeout; null if there
+-- is no retry.
 drop function if exists ff._timeout_retry_delay;
 create function ff._timeout_retry_delay(p_partition_key smallint, p_execution_id uuid)
 returns interval
@@ -14,7 +14,7 @@ as $$
 declare
   v_wait interval;
 begin
-  -- a policy may name either word
+  -- A policy may name the category or only the class.
   select coalesce(
            ff._retry_delay(b.policy, e.retry_count, 'timeout', 'attempt_timeout', random()),
            ff._retry_delay(b.policy, e.retry_count, 'timeout', null, random()))

@@ -1,8 +1,8 @@
--- Delete a batch of executions whose retention is over, and all they own: those with a retention of
--- their own by their time, the others by a walk over the ids.
+-- Delete a batch of executions whose retention is over, with all their rows. Executions with a
+-- retention of their own are found by its end, all others by a scan over the ids.
 --
--- Without a filter the walk goes on where the last one stopped, and only one caller walks at a time.
--- With one it begins behind p_after, and says where it stopped.
+-- Without a filter the scan continues where the last one stopped, and only one caller scans at a
+-- time. With a filter it starts after p_after and returns where it stopped.
 drop function if exists ff._trim_batch;
 create function ff._trim_batch(
   p_partition_key smallint,
@@ -30,11 +30,11 @@ as $$
 declare
   v_is_filtered constant boolean := num_nonnulls(p_namespace, p_lane, p_tags) > 0;
   v_now         timestamptz := ff.now();
-  v_doomed      uuid[];
+  v_locked      uuid[];
   v_position    text;
-  v_walk        record;
+  v_scan        record;
 begin
-  v_doomed := array(
+  v_locked := array(
     select e.execution_id
     from ff.execution e
     where e.partition_key = p_partition_key and e.trim_at <= v_now and e.phase = 'terminal'
@@ -44,7 +44,6 @@ begin
               select from ff.execution p
               where p.partition_key = p_partition_key and p.execution_id = e.parent_id
                 and p.phase <> 'terminal'
-              -- else a plan of a small table reads the whole of it into a hash
               offset 0) then false
             when e.flow_id is null then true
             else not exists (
@@ -54,18 +53,19 @@ begin
               offset 0) end
       and case when v_is_filtered
             then ff._is_filter_match(e.partition_key, e.execution_id, e.namespace, e.route_id,
-                              p_namespace, p_lane, p_tags)
+                                     p_namespace, p_lane, p_tags)
             else true end
     order by e.trim_at
     limit p_limit
     for update skip locked);
 
-  if cardinality(v_doomed) < p_limit then
+  if cardinality(v_locked) < p_limit then
     if v_is_filtered then
-      v_walk := ff._lock_executions_to_trim(p_partition_key, p_after, p_limit - cardinality(v_doomed),
-                               p_retention, v_now, p_namespace, p_lane, p_tags);
-      v_doomed := v_doomed || v_walk.doomed;
-      next_after := v_walk.next_id;
+      v_scan := ff._lock_executions_to_trim(
+        p_partition_key, p_after, p_limit - cardinality(v_locked), p_retention, v_now, p_namespace,
+        p_lane, p_tags);
+      v_locked := v_locked || v_scan.locked_ids;
+      next_after := v_scan.next_id;
     else
       insert into ff.meta (name, value)
       select 'trim_position:' || p_partition_key, ''
@@ -76,23 +76,24 @@ begin
       from ff.meta m where m.name = 'trim_position:' || p_partition_key
       for update skip locked;
       if found then
-        v_walk := ff._lock_executions_to_trim(p_partition_key, nullif(v_position, '')::uuid,
-                                 p_limit - cardinality(v_doomed), p_retention, v_now);
-        v_doomed := v_doomed || v_walk.doomed;
-        due_in := case when v_walk.next_id is not null then interval '2 seconds' end;
-        update ff.meta m set value = coalesce(v_walk.next_id::text, '')
+        v_scan := ff._lock_executions_to_trim(
+          p_partition_key, nullif(v_position, '')::uuid, p_limit - cardinality(v_locked),
+          p_retention, v_now);
+        v_locked := v_locked || v_scan.locked_ids;
+        due_in := case when v_scan.next_id is not null then interval '2 seconds' end;
+        update ff.meta m set value = coalesce(v_scan.next_id::text, '')
         where m.name = 'trim_position:' || p_partition_key
-          and m.value is distinct from coalesce(v_walk.next_id::text, '');
+          and m.value is distinct from coalesce(v_scan.next_id::text, '');
       end if;
     end if;
   elsif v_is_filtered then
     next_after := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
   end if;
 
-  v_doomed := ff._lock_flows_to_trim(p_partition_key, v_doomed, v_now);
-  if cardinality(v_doomed) > 0 then
-    perform ff._delete_executions(p_partition_key, v_doomed, p_event_floor, v_now);
+  v_locked := ff._lock_flows_to_trim(p_partition_key, v_locked, v_now);
+  if cardinality(v_locked) > 0 then
+    perform ff._delete_executions(p_partition_key, v_locked, p_event_floor, v_now);
   end if;
-  handled := cardinality(v_doomed);
+  handled := cardinality(v_locked);
 end;
 $$;

@@ -1,9 +1,10 @@
--- Let ended executions run again (T28), or wait again if a group of theirs is not satisfied (T29). The
--- caller holds the row locks. p_is_counted: it counts towards their limit of replays.
+-- Make ended executions runnable again (T28), or blocked if one of their groups is not satisfied
+-- (T29). The caller holds the row locks. p_is_counted: the replay counts towards the limit of
+-- replays.
 --
 -- The latest attempt stays as it ended until the next claim moves it to the history. Retries,
--- reclaims and crashes are counted anew; a deadline that has passed is lifted, else the execution would end at
--- once. A child that ended with its parent has a life of its own from here on.
+-- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, else the
+-- execution would expire at once. A child that ended with its parent is not bound to it any more.
 drop function if exists ff._write_replays;
 create function ff._write_replays(
   p_partition_key smallint,
@@ -68,7 +69,7 @@ begin
       cancelled_by = null,
       ends_with_parent = false,
       wakes_pending = false,
-      -- the failure of an attempt stays with it; that of a deadline before any is over
+      -- Keep the failure of an attempt; drop that of a deadline that passed before any attempt.
       failure_class = case when e.total_attempt_count > 0 then e.failure_class end,
       failure_category = case when e.total_attempt_count > 0 then e.failure_category end,
       failure_reason = case when e.total_attempt_count > 0 then e.failure_reason end,

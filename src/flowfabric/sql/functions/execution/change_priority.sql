@@ -1,4 +1,4 @@
--- Change the priority of an execution that waits; clamped to 0 and 9000.
+-- Change the priority of a waiting execution. Values are clamped to 0 … 9000.
 --
 -- Moves:    runnable -> runnable, at another place in the order (T11)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found

@@ -1,9 +1,9 @@
--- Say why an execution is not running, or that it is: what stands in its way, and until when.
+-- Explain why an execution is not running, or say that it is: what blocks it, and until when.
 --
--- Every row is one obstacle or one thing to know, in the order in which the engine asks: whether the
--- execution has ended or runs, whether something keeps it out of the line, whether it is granted to a
--- worker, whether its lane is worked, whether a live worker can do it, and how many are before it.
--- The first row is the answer; changes_at is when it may change by itself, null if nobody can tell.
+-- Each row is one obstacle or one remark, in the order in which the engine checks: ended or
+-- running, blocked, granted to a worker, lane open, capable worker alive, how many executions are
+-- ahead. The first row is the answer. changes_at is when the answer may change by itself; null if
+-- that is unknown.
 --
 -- Moves:    nothing
 -- Refuses:  WF301 not_found
@@ -63,7 +63,7 @@ begin
   select b.policy into v_policy
   from ff.execution_body b
   where b.partition_key = p_partition_key and b.execution_id = p_execution_id;
-  -- Who did the last thing, and why: the latest events are the first to be looked at.
+  -- Who caused the last event, and why.
   select v.kind, v.actor, v.detail, v.occurred_at into v_event
   from (
     select x.kind, x.actor, x.detail, x.occurred_at, x.event_id from ff.event x
@@ -193,7 +193,7 @@ begin
       from ff.run_wait x
       where x.partition_key = p_partition_key and x.waiter_id = p_execution_id) w;
   elsif v_row.eligibility = 'blocked_by_dependencies' then
-    -- A row for every undecided group; up to 5 of its open upstreams, the unstarted ones last.
+    -- A row for every undecided group, with up to 5 of its open upstreams, unstarted ones last.
     return query
     select 'dependency', 'waiting_for_upstreams',
       jsonb_build_object(
@@ -256,7 +256,7 @@ begin
           'failure_reason', v_row.failure_reason, 'failed_at', v_row.attempt_ended_at)),
         v_row.delayed_until;
     else
-      -- The sleep it is in: the first of its journal that ends when the delay does.
+      -- The current sleep: the first in the journal that ends with the delay.
       if v_row.attempt_state = 'attempt_interrupted' then
         select s.* into v_sleep
         from ff.step s
@@ -279,7 +279,7 @@ begin
         v_row.delayed_until;
     end if;
   elsif v_row.reclaim_at is not null and v_grant.execution_id is null then
-    -- who has a grant need not wait
+    -- A granted worker does not wait.
     return query select 'attempt', 'crash_loop',
       jsonb_strip_nulls(jsonb_build_object(
         'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
@@ -323,8 +323,8 @@ begin
   end if;
 
   if v_able = 0 then
-    -- The funnel: alive, of this namespace, knows the task, serves the lane, has the capabilities.
-    -- Who is there is looked at up to 1 000 workers.
+    -- Narrow down: alive, of this namespace, knows the task, serves the lane, has the capabilities.
+    -- At most 1 000 workers are read.
     select count(*) as alive,
            count(*) filter (where w.is_ours) as ours,
            count(*) filter (where w.is_ours and w.knows) as knowing,
@@ -394,7 +394,8 @@ begin
 
     if v_row.eligibility = 'eligible_now' and v_able > 0 and not v_closed
        and coalesce(v_row.deadline_at > v_now, true) then
-      -- Whoever is before it in its lane, of any task; at most 200 routes and 1 001 rows are read.
+      -- Executions ahead of it in its lane, of any task; at most 200 routes and 1 001 rows are
+      -- read.
       v_routes := array(
         select r.route_id from ff.route r
         where r.namespace = v_route.namespace and r.lane = v_route.lane
@@ -424,7 +425,7 @@ begin
     end if;
   end if;
 
-  -- Not in the way, but good to know.
+  -- Remarks: no obstacles.
   if v_row.attempt_state = 'pending_replay_attempt' then
     return query select 'attempt', 'replayed',
       jsonb_strip_nulls(jsonb_build_object(

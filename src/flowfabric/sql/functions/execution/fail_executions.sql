@@ -1,13 +1,13 @@
--- Settle the running attempts of executions as failed: to be tried again, or for good.
+-- Fail the running attempts of executions: schedule a retry, or end the execution as failed.
 --
--- The policy stored with the execution decides (_retry_delay). A member of a cancelled flow is not
--- tried again: where it would be, it ends as cancelled, and its holder is told `failed`. Those whom
--- an end concerns are told as in ff.complete_executions. Returns a row for every item.
+-- The policy stored with the execution decides (_retry_delay). A member of a cancelled flow is
+-- cancelled instead of retried, and its holder is answered `failed`. An end is propagated as in
+-- ff.complete_executions. Returns a row for every item.
 --
--- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23); a
---           lease found expired is marked so (T19); those an end concerns: runnable blocked ->
---           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5); what is late is
---           settled as in ff.expire_executions (T24)
+-- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23);
+--           an expired lease is marked (T19); propagation: runnable blocked -> eligible (T4),
+--           unfinished -> terminal cancelled (T23) or skipped (T5); an overdue execution is settled
+--           as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -121,7 +121,7 @@ begin
       retry_count = e.retry_count + (d.wait is not null)::integer,
       delayed_until = d.now + d.wait,
       due_at = case when d.wait is not null then least(d.now + d.wait, e.deadline_at) end,
-      -- it brought its run to an end: no suspect any more
+      -- The attempt ended by itself, so the execution is not a suspect.
       crash_count = 0,
       lone_crash_count = 0,
       last_lease_id = e.lease_id,

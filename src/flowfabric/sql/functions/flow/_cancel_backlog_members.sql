@@ -1,10 +1,9 @@
--- End the next members that a cancelled flow has yet to end, and take them off its backlog; the
--- backlog itself goes with the last one. The caller holds the lock of the backlog.
+-- Cancel the next members on the backlog of a cancelled flow, and remove them from it; the backlog
+-- goes with the last member. The caller holds the lock of the backlog.
 --
--- Whoever has ended by itself, or is not there any more, is taken off as well; whoever is locked
--- stays. Under cancel_pending a member with a live lease is left to drain: it stays on the backlog
--- until it has ended, or has no lease any more and is cancelled. Returns how many were taken off, and
--- whether some whom this concerns could not be told at once.
+-- Members that have ended or are gone are removed too; locked members stay. Under cancel_pending a
+-- member with a live lease drains: it stays on the backlog until it has ended, or has lost its
+-- lease and is cancelled. Returns how many were removed, and whether propagation is pending.
 drop function if exists ff._cancel_backlog_members;
 create function ff._cancel_backlog_members(
   p_partition_key smallint,
@@ -49,7 +48,7 @@ begin
     is_pending := ff._cancel_flow_members(p_partition_key, p_backlog.flow_id, v_open, p_now);
   end if;
 
-  -- They stand in front of the others that have ended: the limit keeps this short.
+  -- Remove ended members; the limit keeps this short.
   with gone as materialized (
     select p_partition_key as pk, p_backlog.flow_id as flow_id, m.execution_id
     from ff.cancel_backlog_member m

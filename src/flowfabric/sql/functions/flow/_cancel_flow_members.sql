@@ -1,5 +1,5 @@
--- End members of a cancelled flow as cancelled, with the reason their flow has (T23). The caller holds
--- the row locks. Returns whether some whom this concerns could not be told at once.
+-- Cancel members of a cancelled flow, with the flow's reason (T23). The caller holds the row locks.
+-- Returns whether propagation is pending.
 drop function if exists ff._cancel_flow_members;
 create function ff._cancel_flow_members(
   p_partition_key smallint,

@@ -1,10 +1,10 @@
--- Cancel upstreams that a decided group does not need any more (T23), and write down in the group which
--- ones are left. The caller holds the row lock of the member the group leads to.
+-- Cancel upstreams that a decided group no longer needs (T23), and store in the group which ones
+-- are left. The caller holds the row lock of the group's downstream.
 --
--- One that another group still waits for is retained, and nobody asks for its end any more. Whether it
--- is so is looked at under its own lock: of two groups that are decided at once one sees the other.
--- One that is locked, or over the limit, is left. One whose edge is resolved has ended since it was
--- listed; if it runs, somebody replayed it, and it is let run.
+-- An upstream that another group still waits for is kept, and is not asked to end again. This is
+-- checked under the upstream's own lock: of two groups decided at the same time, one sees the
+-- other. An upstream that is locked or over the limit is left for later. An upstream whose edge is
+-- resolved has ended since it was listed; if it runs now, it was replayed, and is left running.
 drop function if exists ff._cancel_siblings;
 create function ff._cancel_siblings(
   p_partition_key   smallint,
@@ -65,7 +65,6 @@ begin
              where o.partition_key = p_partition_key and o.upstream_id = u.id
                and o.downstream_id = p_downstream_id and o.resolution = 'unsatisfied'
                and case when o.group_no = p_group_no then true else false end
-             -- else a plan of a small table reads the whole of it into a hash
              offset 0) as has_ended,
            exists (
              select from ff.edge g

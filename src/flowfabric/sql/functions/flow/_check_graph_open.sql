@@ -1,4 +1,4 @@
--- Refuse to change the graph of a flow that is cancelled, or that members are missing from.
+-- Refuse to change the graph of a flow that is cancelled or misses trimmed members.
 drop function if exists ff._check_graph_open;
 create function ff._check_graph_open(p_flow ff.flow)
 returns void

@@ -1,9 +1,10 @@
--- Hand results on as payloads, where an edge says so, when the groups they are in have just been
--- satisfied. The caller holds the row locks of the members the groups lead to.
+-- Copy upstream results into the payloads of members, where an edge says so and its group has just
+-- been satisfied. The caller holds the row locks of the members.
 --
--- In an all_of group it is the edge satisfied last of those that say so, in any other the one that
--- decided it. Of several groups the one decided last wins, of those decided at once the highest number.
--- A result that is not there replaces nothing, and a member that has ended keeps its payload.
+-- In an all_of group the edge satisfied last decides, in any other group the edge that decided the
+-- group. Of several groups the one decided last wins; of groups decided at the same time, the one
+-- with the highest number. A missing result replaces nothing, and an ended member keeps its
+-- payload.
 drop function if exists ff._copy_results_to_payloads;
 create function ff._copy_results_to_payloads(
   p_partition_key  smallint,
@@ -61,7 +62,7 @@ begin
            b.execution_id is not null as has_body
     from unnest(v_ids, v_flows, v_edges) u(id, flow_id, edge_id)
     cross join lateral (
-      -- read with the result: the upstream may be replayed meanwhile
+      -- Read together with the result, because the upstream may be replayed meanwhile.
       select o.upstream_id, o.kept_version from ff.edge o
       where o.partition_key = p_partition_key and o.flow_id = u.flow_id and o.edge_id = u.edge_id
       offset 0) g
@@ -79,7 +80,7 @@ begin
       where e.partition_key = p_partition_key and e.execution_id = u.id
       offset 0) x
     left join lateral (
-      -- a trace context rides with the payload: the claim looks for both in one place
+      -- The trace context is stored beside the payload: a claim reads both in one place.
       select o.execution_id, o.trace_context from ff.execution_body o
       where o.partition_key = p_partition_key and o.execution_id = u.id
       offset 0) b on true

@@ -1,7 +1,7 @@
--- How far a flow is: its members by public state, and what they make of it. All ended: failed if one
--- failed, was cancelled or expired, else completed; one that all who wait for it could do without does
--- not count. Otherwise running if one is active, blocked if one waits for something other than a worker,
--- else open. A cancelled flow is cancelled.
+-- Count the members of a flow by public state, and derive the flow's state. If all have ended:
+-- failed if a member failed, was cancelled or expired, else completed; a member that every
+-- dependent could do without does not count. Otherwise: running if one is active, blocked if one
+-- waits for anything but a worker, else open. A cancelled flow is cancelled.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,

@@ -1,4 +1,4 @@
--- Remove the backlog of a cancelled flow if no member is left on it. The caller holds its lock.
+-- Delete the backlog of a cancelled flow if it has no members left. The caller holds its lock.
 drop function if exists ff._delete_empty_backlog;
 create function ff._delete_empty_backlog(p_partition_key smallint, p_flow_id uuid)
 returns void

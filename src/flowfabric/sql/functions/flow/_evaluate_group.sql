@@ -1,5 +1,6 @@
--- Judge a group of edges by its counts: p_lost are those whose upstream ended without success. What is
--- satisfied cannot be impossible. The answer depends on the counts alone, not on their order.
+-- Compute the state of a group from its counts. p_lost is the number of upstreams that ended
+-- without success. A satisfied group cannot be impossible. Only the counts matter, not the order of
+-- events.
 drop function if exists ff._evaluate_group;
 create function ff._evaluate_group(
   p_policy    ff.group_policy,

@@ -1,5 +1,5 @@
--- What is wrong with the form of a flow given as JSON, without a look into its nodes and edges: the
--- field and the problem, or null.
+-- Return what is wrong with the form of a flow given as JSON, as field and problem, or null. Nodes
+-- and edges are not checked here.
 drop function if exists ff._flow_problem;
 create function ff._flow_problem(p_flow jsonb)
 returns text[]
@@ -29,7 +29,7 @@ begin
      or octet_length(p_flow ->> 'flow_kind') not between 1 and 256 then
     return array['flow_kind', 'must be text of 1 to 256 bytes'];
   end if;
-  -- as JSON: text that holds an object is no object
+  -- As JSON: a string that holds an object is not an object.
   v_problem := ff._tags_problem(nullif(p_flow -> 'tags', 'null')::text);
   if v_problem is not null then
     return array['tags', v_problem];

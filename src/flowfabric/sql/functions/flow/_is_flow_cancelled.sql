@@ -1,5 +1,5 @@
--- Whether the members of a flow may not start or go on any more: it was cancelled, and not for
--- itself alone (flow_only).
+-- Tell whether members of a flow may no longer start or continue: the flow is cancelled, and not
+-- with flow_only.
 drop function if exists ff._is_flow_cancelled;
 create function ff._is_flow_cancelled(p_partition_key smallint, p_flow_id uuid)
 returns boolean

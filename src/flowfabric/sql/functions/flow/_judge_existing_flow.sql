@@ -1,6 +1,7 @@
--- What to answer to whoever would store a flow that is there: duplicate if it is that one (its first
--- node is a member, or may have been trimmed), else that its id is taken. Null if it is not there. Of a
--- flow that was trimmed whole the events tell: a repeat that comes so late must not run it again.
+-- Judge a flow that is to be stored but may exist: duplicate if it is the same flow (its first node
+-- is a member or may have been trimmed), else invalid because the id is taken; null if it does not
+-- exist. A flow that was trimmed whole is recognised by its events, so that a late repeat does not
+-- run it again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Keep the result of a member that is to be replayed for those to whom it is promised. The caller holds
--- its row lock, which is the one under which edges that were satisfied change.
+-- Keep the result of a member that is to be replayed, for the members it was promised to. The
+-- caller holds its row lock; edges that it satisfied change only under that lock.
 drop function if exists ff._keep_result;
 create function ff._keep_result(p_partition_key smallint, p_execution_id uuid)
 returns void

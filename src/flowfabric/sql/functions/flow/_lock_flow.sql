@@ -1,5 +1,5 @@
--- Lock one flow, waiting up to 2 s: for whoever changes its graph. It is flow_not_found if it is not
--- there, or not in the caller's namespace.
+-- Lock one flow before its graph changes, waiting up to 2 s. Refuses with flow_not_found if the
+-- flow does not exist in the caller's namespace.
 drop function if exists ff._lock_flow;
 create function ff._lock_flow(p_partition_key smallint, p_namespace text, p_flow_id uuid)
 returns ff.flow

@@ -1,7 +1,7 @@
--- Take the waiting members of a cancelled flow out of the line, so that no claim sees them until they
--- are cancelled (T6, quiet). Skips those that are locked.
+-- Pause the waiting members of a cancelled flow, so that no claim sees them until they are
+-- cancelled (T6, quiet). Skips locked rows.
 --
--- One that waits for runs is left as it is: it cannot be claimed, and its wait is counted on its row.
+-- A member that waits for runs stays as it is: it cannot be claimed, and its row counts the runs.
 drop function if exists ff._pause_members;
 create function ff._pause_members(
   p_partition_key smallint,
@@ -34,7 +34,7 @@ begin
       blocking_reason = 'paused_by_flow_cancel',
       blocking_detail = p_reason,
       blocked_at = greatest(p_now, e.transitioned_at),
-      -- one that was paused or held already does not move
+      -- A member that is paused or held already does not move.
       cause = case when e.eligibility = 'blocked_by_operator' then e.cause else 'block' end,
       delayed_until = null,
       due_at = e.deadline_at,

@@ -1,6 +1,5 @@
--- The edges of a flow given as JSON, by the places of its nodes from 0 on, or the first thing that is
--- wrong with one of them. Nodes come before those that wait for them: without an edge backwards there
--- is no circle.
+-- Read the edges of a flow given as JSON, as positions of nodes from 0 on, or the first problem. A
+-- node must come before the nodes that depend on it; without an edge backwards there is no cycle.
 drop function if exists ff._read_edges;
 create function ff._read_edges(
   p_edges         jsonb,
@@ -19,7 +18,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  -- the rows come in their order, and nothing below changes it
+  -- Rows come in array order, and nothing below changes it.
   select array_agg(j.upstream), array_agg(j.downstream), array_agg(j.grp),
          case when count(j.ref) > 0 then array_agg(j.ref) end,
          (array_agg(array[format('edges[%s]%s', j.n - 1, j.words[1]), j.words[2]])

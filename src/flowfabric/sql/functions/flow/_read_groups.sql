@@ -1,5 +1,5 @@
--- The groups that the edges of a flow form, with the policies given for them as JSON (all_of where
--- none is), or the first thing that is wrong with one of those.
+-- Read the groups that the edges of a flow form, with the policies given for them as JSON (default
+-- all_of), or the first problem.
 drop function if exists ff._read_groups;
 create function ff._read_groups(
   p_groups         jsonb,
@@ -54,7 +54,7 @@ begin
     return;
   end if;
 
-  -- one pass over both, without a join whose size the planner cannot know
+  -- One pass over both, without a join whose size the planner cannot estimate.
   select array_agg(f.node order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.grp order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.size order by f.node, f.grp) filter (where f.size > 0),

@@ -1,5 +1,5 @@
--- The nodes of a flow given as JSON: their names in order, or the first thing that is wrong with one
--- of them. What submit_json asks of an item is asked of them too; keys and parents they have not.
+-- Read the names of the nodes of a flow given as JSON, in order, or the first problem. Nodes follow
+-- the rules of submit_json items, without keys and parents.
 drop function if exists ff._read_nodes;
 create function ff._read_nodes(
   p_nodes     jsonb,
@@ -14,7 +14,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  -- the rows come in their order, and nothing below changes it
+  -- Rows come in array order, and nothing below changes it.
   select array_agg(j.name),
          (array_agg(array[format('nodes[%s].%s', j.n - 1, j.words[1]), j.words[2]])
             filter (where j.words is not null))[1:1]

@@ -1,5 +1,5 @@
--- The members that have not started and are still promised an earlier result of an execution than the one
--- with which it has succeeded since.
+-- Read the members that have not started and still hold an earlier result of an execution that has
+-- succeeded again since.
 drop function if exists ff._read_stale_inputs;
 create function ff._read_stale_inputs(p_partition_key smallint, p_execution_id uuid)
 returns setof uuid

@@ -1,9 +1,9 @@
--- Count groups anew from the records of their edges, after some of these were opened again. The caller
--- holds the row locks of the members they lead to.
+-- Recount groups from their edges after some edges were reopened. The caller holds the row locks of
+-- the downstreams.
 --
--- What was satisfied stays so. What was impossible and is not any more is pending, and nobody has to be
--- cancelled for it. Of a group that stays decided, those that have ended and are to run again
--- (p_replayed_ids) are not to be cancelled any more: whoever lets them run wants that.
+-- A satisfied group stays satisfied. A group that is no longer impossible becomes pending, and has
+-- no siblings to cancel. In a group that stays decided, ended upstreams that are to be replayed
+-- (p_replayed_ids) are removed from the siblings to cancel.
 drop function if exists ff._recount_groups;
 create function ff._recount_groups(
   p_partition_key  smallint,
@@ -40,7 +40,8 @@ begin
   judged as materialized (
     select c.pk, c.downstream_id, c.group_no, c.succeeded, c.failed, c.skipped,
            case when y.state <> 'impossible' then y.state
-                -- a group of more than it has edges is decided by the first end, not before
+                -- A quorum larger than its number of edges becomes impossible at the first end, not
+                -- before.
                 when c.succeeded + c.failed + c.skipped = 0 then 'pending'
                 else ff._evaluate_group(y.policy, y.k, y.n, c.succeeded, c.failed + c.skipped)
            end as state,

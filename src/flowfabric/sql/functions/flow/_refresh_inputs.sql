@@ -1,16 +1,16 @@
--- Give the new results of members that succeeded once more to those that have not started; whoever has
--- keeps what it was promised. The caller holds the row locks of the ended.
+-- Pass the new results of members that succeeded again to the downstreams that have not started; a
+-- started one keeps the earlier result. The caller holds the row locks of the ended members.
 --
--- A result that was handed on as a payload is handed on anew. Nobody is waited for: a member that is
--- locked is told later, unless it has started by then. p_limit bounds the members. Returns how many were
--- told, and which of the ended have more to tell.
+-- A result that was copied into a payload is copied again. No lock is waited for: a locked
+-- downstream is refreshed later, unless it has started by then. p_limit bounds the downstreams.
+-- Returns how many were refreshed, and which ended members have more to pass on.
 drop function if exists ff._refresh_inputs;
 create function ff._refresh_inputs(
   p_partition_key smallint,
   p_ended_ids     uuid[],
   p_now           timestamptz,
   p_limit         integer,
-  out told        integer,
+  out handled     integer,
   out pending_ids uuid[]
 )
 returns record
@@ -27,7 +27,7 @@ declare
   v_ids     uuid[];
   v_groups  smallint[];
 begin
-  -- Claims take the same lock: whoever has not started under it reads the new result when it does.
+  -- Claims take the same lock: a member that has not started under it will read the new result.
   v_members := array(
     select l.execution_id
     from (
@@ -43,8 +43,8 @@ begin
       for no key update skip locked
     ) l
     limit p_limit);
-  told := cardinality(v_members);
-  if told > 0 then
+  handled := cardinality(v_members);
+  if handled > 0 then
     with item as materialized (
       select p_partition_key as pk, g.flow_id, g.edge_id
       from unnest(p_ended_ids) u(id)

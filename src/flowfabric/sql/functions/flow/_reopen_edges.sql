@@ -1,14 +1,13 @@
--- Open again what the end of a member had decided, before it is replayed. The caller holds the locks of
--- _lock_for_replay.
+-- Reopen the edges that the end of a member decided, before the member is replayed. The caller
+-- holds the locks of _lock_for_replay.
 --
--- The edges that lead away from it and were made impossible wait for it once more. A member that was
--- skipped and has no impossible group any more is to be replayed too, and so on from there; whoever
--- runs, or ended otherwise, is left alone. If the member itself waited in vain (it was skipped, or
--- cancelled while it waited), the edges that were against it are open again as well, each for a later
--- end of its upstream than the one it had.
+-- Impossible edges out of the member wait for it again. A skipped downstream without an impossible
+-- group left is replayed too, and so on downstream; members that run or ended otherwise are left
+-- alone. If the member itself was skipped, or cancelled while it waited, its own impossible edges
+-- are reopened as well, each for a later end of its upstream.
 --
--- Whom an end concerned is told before it is undone. Returns the members to be replayed with it, and
--- how many groups were counted anew.
+-- Ends are propagated before they are undone. Returns the members to replay with it, and how many
+-- groups were recounted.
 drop function if exists ff._reopen_edges;
 create function ff._reopen_edges(
   p_partition_key  smallint,
@@ -29,7 +28,7 @@ as $$
 declare
   v_reached uuid[];
   v_found   uuid[] := ff._read_reopened_members(p_partition_key, p_execution_id);
-  v_owing   uuid[];
+  v_pending uuid[];
   v_wakes   record;
   v_ids     uuid[];
   v_groups  smallint[];
@@ -50,17 +49,17 @@ begin
     if found then
       raise exception using errcode = '40001', message = 'a member of the flow is busy';
     end if;
-    -- Only those are owed an answer that are to run again.
-    v_owing := array(
+    -- Only the ends of members that are to be replayed must be propagated first.
+    v_pending := array(
       select u.id from unnest(v_reached) u(id)
       cross join lateral (
-        select e.wakes_pending and (e.outcome = 'skipped' or u.id = p_execution_id) as is_owing
+        select e.wakes_pending and (e.outcome = 'skipped' or u.id = p_execution_id) as is_pending
         from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = u.id
         offset 0) x
-      where x.is_owing);
-    if cardinality(v_owing) > 0 then
-      v_wakes := ff._propagate_end(p_partition_key, v_owing, p_now, 10000);
+      where x.is_pending);
+    if cardinality(v_pending) > 0 then
+      v_wakes := ff._propagate_end(p_partition_key, v_pending, p_now, 10000);
       if v_wakes.pending_ids is not null then
         raise exception using errcode = '40001',
           message = 'somebody whom the end of a member concerns is busy';

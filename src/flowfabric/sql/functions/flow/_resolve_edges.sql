@@ -1,15 +1,15 @@
--- Resolve the edges that lead away from executions that ended, and do what follows for the members they
--- lead to. The caller holds the row locks of the ended.
+-- Resolve the edges out of ended executions, with the consequences for their downstreams. The
+-- caller holds the row locks of the ended.
 --
--- An edge is resolved once: its own record says so, and telling of an end twice changes nothing. Its
--- group counts it, and is decided once. A member with an impossible group is skipped, whatever it does
--- (T5), unless its flow is cancelled, which ends it as cancelled; one whose groups are all satisfied,
--- and that waits for nothing else, is eligible (T4, quiet). In a group that cancels what it does
--- not need the other upstreams are cancelled (T23).
+-- An edge is resolved once: its row says so, and propagating an end twice changes nothing. Its
+-- group counts it and is decided once. A downstream with an impossible group is skipped in any
+-- state (T5), or cancelled if its flow is cancelled. A downstream whose groups are all satisfied,
+-- and that waits for nothing else, becomes eligible (T4, quiet). A group that cancels unneeded
+-- upstreams does so (T23).
 --
--- Nobody is waited for: a member that is locked keeps its edges open. p_limit bounds the members,
--- p_cancel_limit the siblings. Returns how many members were told and siblings cancelled, those of the
--- ended among them whose own end concerns somebody, and whether siblings are left to be cancelled.
+-- No lock is waited for: a locked downstream keeps its edges open. p_limit bounds the downstreams,
+-- p_cancel_limit the siblings. Returns how many downstreams were handled and siblings cancelled,
+-- the ended among them whose own end must be propagated, and whether siblings are left to cancel.
 drop function if exists ff._resolve_edges;
 create function ff._resolve_edges(
   p_partition_key  smallint,
@@ -17,7 +17,7 @@ create function ff._resolve_edges(
   p_now            timestamptz,
   p_limit          integer,
   p_cancel_limit   integer,
-  out told         integer,
+  out handled      integer,
   out cancelled    integer,
   out ended_ids    uuid[],
   out has_siblings boolean
@@ -47,7 +47,7 @@ declare
   v_group       record;
   v_siblings    record;
 begin
-  told := 0;
+  handled := 0;
   cancelled := 0;
   ended_ids := '{}';
   has_siblings := false;
@@ -73,7 +73,7 @@ begin
   if v_upstreams is null then
     return;
   end if;
-  -- Whatever changes about an edge changes under the lock of the member it leads to.
+  -- Edges change only under the lock of their downstream.
   v_members := array(
     select l.execution_id
     from (select distinct d.id from unnest(v_downstreams) d(id) order by d.id) a
@@ -83,8 +83,8 @@ begin
       for no key update skip locked
     ) l
     limit p_limit);
-  told := cardinality(v_members);
-  if told = 0 then
+  handled := cardinality(v_members);
+  if handled = 0 then
     return;
   end if;
 
@@ -102,7 +102,7 @@ begin
       where e.partition_key = p_partition_key and e.execution_id = p.upstream_id
       offset 0) x
     cross join lateral (
-      -- by its id: by its two ends it might be sought among all that lead to the member
+      -- By edge id: a lookup by both ends could read all edges into the downstream.
       select o.flow_id, o.edge_id, o.group_no from ff.edge o
       where o.partition_key = p_partition_key and o.flow_id = p.flow_id and o.edge_id = p.edge_id
         and case when o.resolution = 'unsatisfied'
@@ -120,7 +120,7 @@ begin
       resolution = case i.outcome when 'success' then 'satisfied'::ff.resolution
                                   else 'impossible' end,
       outcome = i.outcome,
-      -- after the moment its group was decided, if it was: what counted then never changes
+      -- After its group was decided, if it was: what counted then never changes.
       resolved_at = greatest(p_now, i.fired_at + interval '1 microsecond'),
       reopened_version = null
     from item i
@@ -180,7 +180,7 @@ begin
     return;
   end if;
 
-  -- Each says which upstream it was.
+  -- The event names the upstream that made the member impossible.
   for v_skip in
     select s.upstream_id, s.outcome, array_agg(s.downstream_id) as members
     from (

@@ -1,7 +1,8 @@
--- Take a member that has ended off the backlog of its cancelled flow; the backlog goes with the last
--- one. For whoever cancels members one by one: ff.cancel_members does it by itself.
+-- Remove an ended member from the backlog of its cancelled flow; the backlog goes with the last
+-- member. For callers that cancel members one by one: ff.cancel_members does this itself.
 --
--- A member that has not ended stays on it, or nobody would ever end it. What is not there is fine.
+-- A member that has not ended stays on the backlog, else nothing would ever end it. A member that
+-- is not on the backlog is fine.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF206 not_terminal
@@ -37,14 +38,13 @@ begin
   end if;
   outcome := 'acked';
   remaining := 0;
-  -- Two that take the last two members off come one after the other, so that one sees none left.
+  -- The lock serialises two calls for the last two members, so that one of them sees none left.
   perform 1 from ff.cancel_backlog b
   where b.partition_key = p_partition_key and b.flow_id = p_flow_id
     and case when p_namespace is null then true else exists (
           select from ff.flow f
           where f.partition_key = b.partition_key and f.flow_id = b.flow_id
             and f.namespace = p_namespace
-          -- else a plan of a small table reads the whole of it into a hash
           offset 0) end
   for update;
   if found then

@@ -1,7 +1,7 @@
--- Make an execution a member of a flow, whatever state it is in; it can be in one only.
+-- Add an execution to a flow, whatever its state. An execution can be in one flow only.
 --
--- p_node_name is what the flow calls it; whoever builds the flow keeps names apart. Returns the
--- counts after the call.
+-- p_node_name is its name in the flow; the caller keeps names distinct. Returns the counts after
+-- the call.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal · WF301 not_found

@@ -1,11 +1,11 @@
--- Make an empty flow. Members are added to it and edges staged between them, one by one; a graph that
--- is known beforehand is better stored whole, by submit_flow.
+-- Create an empty flow. Members are added and edges staged one by one. A graph that is known
+-- beforehand is better stored whole, with ff.submit_flow.
 --
--- The id is the caller's. Of a flow that is there, the kind and the tags stay as they are.
+-- The caller chooses the id. An existing flow keeps its kind and tags.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    none waited for but a flow with the same id that is being stored, up to 2 s
+-- Locks:    waits only for a concurrent call that stores the same flow id, up to 2 s
 -- Replay:   already_satisfied
 -- Rights:   app
 drop function if exists ff.create_flow;

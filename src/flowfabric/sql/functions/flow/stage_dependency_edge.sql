@@ -1,16 +1,17 @@
--- Say that one member of a flow will wait for another. It counts in its group from here on; the
--- downstream is held back when the edge is applied.
+-- Declare that one member of a flow depends on another. The edge counts in its group from here on,
+-- and blocks the downstream once it is applied.
 --
--- p_expected_graph_revision is the graph the caller saw: if it changed since, nothing is done. A circle
--- is refused with its path. A group that is decided takes no more edges: a later wait is a group of its
--- own. The answer's revision is what the next call has to expect.
+-- p_expected_graph_revision is the revision that the caller saw; if the graph has changed since,
+-- nothing happens. A cycle is refused with its path. A decided group takes no more edges: a later
+-- dependency needs a group of its own. The returned revision is the one that the next call must
+-- expect.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF003 invalid_dependency · WF409 self_referencing_edge
 --           · WF305 flow_not_found · WF215 flow_already_terminal · WF412 stale_graph_revision
 --           · WF216 not_in_flow · WF410 cycle_detected · WF411 dependency_exists
 -- Locks:    the flow, then the downstream, waiting up to 2 s for each
--- Replay:   the same edge with the same expectation gets the first answer
+-- Replay:   the same edge with the same expected revision gets the first answer
 -- Rights:   app
 drop function if exists ff.stage_dependency_edge;
 create function ff.stage_dependency_edge(

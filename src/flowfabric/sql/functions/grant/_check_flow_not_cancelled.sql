@@ -1,4 +1,4 @@
--- Refuse to lease a member of a flow whose members are being cancelled.
+-- Refuse to lease a member of a cancelled flow.
 drop function if exists ff._check_flow_not_cancelled;
 create function ff._check_flow_not_cancelled(p_partition_key smallint, p_flow_id uuid)
 returns void

@@ -1,4 +1,4 @@
--- Refuse to lease an execution whose lane is not being worked: paused, or disabled.
+-- Refuse to lease an execution whose lane is paused or disabled.
 drop function if exists ff._check_lane_open;
 create function ff._check_lane_open(p_route_id bigint, p_now timestamptz)
 returns void

@@ -1,4 +1,4 @@
--- Refuse a claim id that an earlier lease or attempt of the execution has had: it names one.
+-- Refuse a claim id that an earlier lease or attempt of the execution has used.
 drop function if exists ff._check_new_lease;
 create function ff._check_new_lease(
   p_partition_key smallint,

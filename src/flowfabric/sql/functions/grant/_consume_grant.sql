@@ -1,5 +1,5 @@
--- Use a grant up. The caller holds the execution's lock. What comes back says what it was worth:
--- good (and gone), invalid_grant, other_worker or grant_expired (and still there).
+-- Consume a grant. The caller holds the execution's lock. Returns a word: good (the grant is
+-- deleted), or invalid_grant, other_worker or grant_expired (the grant stays).
 drop function if exists ff._consume_grant;
 create function ff._consume_grant(
   p_partition_key smallint,

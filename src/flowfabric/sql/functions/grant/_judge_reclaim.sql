@@ -1,9 +1,9 @@
--- Whether an execution can be reclaimed: null, or not_reclaimable, or reclaim_cap_exceeded. The
+-- Judge whether an execution can be reclaimed: null, not_reclaimable or reclaim_cap_exceeded. The
 -- caller holds its lock.
 --
--- A lease that ran out unnoticed is marked so (T19). A member of a cancelled flow is not reclaimable.
--- Over the limit of reclaims or of crashes alone the execution ends (T22), and one that ended so before is told the same
--- again.
+-- A lease that expired unnoticed is marked (T19). A member of a cancelled flow is not reclaimable.
+-- Over the limit of reclaims, or of crashes alone, the execution ends (T22); one that ended so
+-- before gets the same answer again.
 drop function if exists ff._judge_reclaim;
 create function ff._judge_reclaim(
   p_partition_key smallint,
@@ -28,7 +28,7 @@ begin
   if ff._is_flow_cancelled(p_partition_key, p_row.flow_id) then
     return 'not_reclaimable';
   end if;
-  -- read again: a lease that ran out may have been a crash alone
+  -- Read the row again: the lease that expired may have counted as a crash alone.
   if exists (
     select from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id

@@ -1,4 +1,5 @@
--- What a route needs and a worker lacks: the tokens, sorted, with commas between; null if nothing.
+-- Return the capabilities that a route needs and a worker lacks, sorted and joined by commas; null
+-- if none.
 drop function if exists ff._missing_capabilities;
 create function ff._missing_capabilities(p_route_id bigint, p_capabilities text[])
 returns text

@@ -1,13 +1,13 @@
--- Use up a claim grant: lease its execution with a new attempt.
+-- Consume a claim grant: lease its execution with a new attempt.
 --
--- The claim id is the id of the lease and of the attempt. Whoever brings the key must be a worker of
--- the name that was granted; which of its processes does not matter.
+-- The claim id is the id of the lease and of the attempt. The caller must be a worker of the
+-- granted name; any of its processes will do.
 --
 -- Moves:    runnable -> active (T9)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable · WF208 use_claim_resumed · WF301 not_found
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Replay:   the same p_claim_id gets the same lease while it is current
 -- Rights:   app
 drop function if exists ff.claim_execution;
 create function ff.claim_execution(

@@ -1,12 +1,12 @@
--- Use up a resume grant: lease its execution and go on with the attempt it has.
+-- Consume a resume grant: lease its execution and resume its attempt.
 --
--- Index, id and the time left of the attempt are kept; the lease and its epoch are new.
+-- The attempt keeps its index, id and remaining time; the lease and its epoch are new.
 --
 -- Moves:    runnable -> active (T10)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable · WF209 not_resumed · WF301 not_found
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Replay:   the same p_claim_id gets the same lease while it is current
 -- Rights:   app
 drop function if exists ff.claim_resumed_execution;
 create function ff.claim_resumed_execution(

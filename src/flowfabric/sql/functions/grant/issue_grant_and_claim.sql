@@ -1,13 +1,13 @@
--- Grant an execution to the operator and use the grant up, all in one: nothing is left behind.
+-- Grant an execution to the operator and consume the grant in one call.
 --
--- An interrupted attempt goes on, anything else starts a new one. Capabilities and the state of the
--- lane do not matter: whoever calls this knows what it is doing. That its flow is cancelled does.
+-- An interrupted attempt is resumed; otherwise a new one starts. Capabilities and the state of the
+-- lane are not checked. A cancelled flow still refuses.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF207 not_leaseable · WF301 not_found
 --           · WF404 lease_conflict · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Replay:   the same p_claim_id gets the same lease while it is current
 -- Rights:   app
 drop function if exists ff.issue_grant_and_claim;
 create function ff.issue_grant_and_claim(
@@ -84,7 +84,7 @@ begin
   perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
-  -- One that is over goes; a live one is somebody else's.
+  -- An expired grant is deleted; a live one belongs to another worker and refuses the call.
   delete from ff.grant g
   where g.partition_key = p_partition_key and g.execution_id = p_execution_id
   returning g.* into v_grant;

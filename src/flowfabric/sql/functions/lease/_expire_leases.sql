@@ -1,10 +1,11 @@
--- Mark leases that ran out (T19). The caller holds the row locks and has checked the expiry.
+-- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
 --
--- A crash is blamed on what had started: on all that a worker held the first time, then on what it
--- said it would start, and on what a holder that says nothing held. From the third crash in a row on a
--- row waits before it may be reclaimed, longer each time. The wait is shortened by up to a half, by
--- its id and epoch, so that rows which crashed together do not come back together. The third crash
--- alone is the last: its row does not wait for its end.
+-- A crash counts against started executions: the first crash against everything the worker held,
+-- later ones against what it reported as started, and against everything held by a worker that does
+-- not report starts. From the third crash in a row on, a row waits before it may be reclaimed,
+-- longer each time. The wait is shortened by up to a half, depending on id and epoch, so that rows
+-- that crashed together do not return together. The third crash alone is the last: the row does not
+-- wait, and ends.
 drop function if exists ff._expire_leases;
 create function ff._expire_leases(
   p_partition_key smallint,

@@ -1,5 +1,6 @@
--- End executions that lost their lease too often, or three times alone in their process (T22). The caller holds the row locks. One that ended
--- with its parent, which stood before it, is left alone.
+-- Fail executions that lost their lease too often, or crashed three times alone in their process
+-- (T22). The caller holds the row locks. A child that has just ended with its parent, earlier in
+-- the list, is left alone.
 drop function if exists ff._fail_over_reclaim_limit;
 create function ff._fail_over_reclaim_limit(
   p_partition_key smallint,
@@ -18,7 +19,7 @@ as $$
 declare
   v_row record;
 begin
-  -- One by one: it is rare, and each says how often it happened.
+  -- One by one: this is rare, and each event carries its own counts.
   for v_row in
     select u.id, e.reclaim_count, e.max_reclaims, e.lone_crash_count
     from unnest(p_execution_ids) u(id)

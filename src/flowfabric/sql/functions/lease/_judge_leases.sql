@@ -1,12 +1,14 @@
--- Lock the executions of a batch of fenced calls and say what each fence is worth.
+-- Lock the executions of a batch of fenced calls and judge each fence.
 --
--- The one home of the fence, the busy answer and the repeat rule. Rows are locked in id order and
--- never waited for, unless p_wait asks to wait for a single one. Identity comes first: the current
--- lease is checked for expiry, epoch and attempt; the last lease of the row or of an ended attempt
--- gets its first answer again if it asks for the same thing (p_end); any other lease is told off.
--- Late is late: past the deadline, or past the time of the attempt, a good fence is worth nothing. The
--- execution is settled here as ff.expire_executions would have done (T24, T23), and the answer is the
--- one that a holder gets after it: not_active, with the reason and, if it is tried again, when.
+-- This is the only home of the fence, the busy answer and the repeat rule. Rows are locked in id
+-- order and never waited for, unless p_wait asks to wait for a single one. The lease id is compared
+-- first. The current lease is checked for expiry, epoch and attempt. The last lease of the row or
+-- of an ended attempt gets its first answer again if it asks for the same end (p_end). Any other
+-- lease is refused.
+--
+-- A fence is worthless past the deadline or the attempt timeout. The execution is then settled here
+-- as ff.expire_executions would do (T24, T23), and the holder gets the answer it would get
+-- afterwards: not_active, with the reason and, if a retry follows, its time.
 --
 -- Words: held (good, and the row is locked) · repeat (until_at is what the first call was told)
 --        · duplicate (a second item for the same execution) · busy · not_found · invalid
@@ -90,7 +92,6 @@ begin
                       where x.partition_key = s.pk and x.execution_id = s.id
                         and case when p_namespace is null then true
                                  else x.namespace = p_namespace end
-                      -- else a plan of a small table reads the whole of it into a hash
                       offset 0)
                  then 'busy' else 'not_found' end
              when s.lease_id = s.row_lease_id then
@@ -148,7 +149,7 @@ begin
 
   if v_over is not null or v_late is not null then
     perform ff._settle_overdue(p_partition_key, v_over, v_late, v_now);
-    -- Others of the batch may have ended with them: judge all again, their rows are ours.
+    -- Other items may have ended with them: judge all again. We hold their rows.
     return ff._judge_leases(p_partition_key, p_namespace, p_end, p_execution_ids, p_lease_ids,
                             p_epochs, p_attempt_ids, false);
   end if;

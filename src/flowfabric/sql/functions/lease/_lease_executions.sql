@@ -1,10 +1,9 @@
--- Give the caller a lease on executions it has locked and found open (T9, T10, T21).
+-- Lease executions that the caller has locked and found claimable (T9, T10, T21).
 --
--- A pending execution or a reclaimed one starts a new attempt, whose id is the claim id; the attempt
--- before it moves to the history. An interrupted execution goes on with the attempt it had. With
--- p_reports_starts the holder will say when it starts them (ff.start_executions). A reclaim after a
--- crash beside others, or before the start, does not count towards the limit of reclaims; one of a
--- suspect does.
+-- A pending or reclaimed execution starts a new attempt, whose id is the claim id; the previous
+-- attempt moves to the history. An interrupted execution resumes its attempt. With p_reports_starts
+-- the holder will report starts (ff.start_executions). A reclaim after a crash beside others, or
+-- before the start, does not count towards the limit of reclaims; the reclaim of a suspect does.
 drop function if exists ff._lease_executions;
 create function ff._lease_executions(
   p_partition_key      smallint,
@@ -53,7 +52,7 @@ declare
   v_start constant ff.lease_start := case when p_reports_starts then 'waiting' else 'unreported' end;
 begin
   if not p_has_past then
-    -- First attempts, as almost always: nothing to move, and every column of an attempt is empty.
+    -- First attempts only, the usual case: no history to move, and all attempt columns are empty.
     return query
     with item as materialized (
       select p_partition_key as pk, u.execution_id, u.n
@@ -193,7 +192,7 @@ begin
       company_count = e.company_count + case
         when e.ownership <> 'lease_expired_reclaimable' then 0
         when e.lease_start = 'waiting' then 1
-        -- that of a suspect is its own: it had two crashes before this one
+        -- The crash of a suspect counts as its own: it had two crashes before.
         when e.lease_start = 'beside' and e.crash_count <= 2 then 1
         else 0 end,
       started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),
@@ -207,7 +206,8 @@ begin
       attempt_reason = case when i.is_new then i.attempt_reason else e.attempt_reason end,
       previous_attempt_index = case when not i.is_new then e.previous_attempt_index
                                     when e.total_attempt_count > 0 then e.attempt_index end,
-      -- what crashed before may wait in its worker to be alone: its time runs from its start on
+      -- An execution that crashed before may wait in its worker to run alone, so its timeout starts
+      -- with ff.start_executions.
       attempt_deadline_at = case when v_start <> 'waiting' or e.crash_count = 0 then
         greatest(p_now, e.transitioned_at)
         + case when i.is_new then e.attempt_timeout else e.attempt_time_left end end,

@@ -1,4 +1,4 @@
--- The answer of an earlier claim, given again: what of it the caller still holds.
+-- Read what an earlier claim leased and still holds: the answer to a repeated claim.
 drop function if exists ff._read_claimed;
 create function ff._read_claimed(
   p_partition_key smallint,

@@ -1,7 +1,8 @@
--- Take the lease of a running execution away; the next claim reclaims it.
+-- Revoke the lease of a running execution; the next claim reclaims it.
 --
--- It may be aimed at one lease or one worker instance (empty: any): if another holds the execution
--- by now, nothing happens and the answer says why. The holder's process is told at once by a hint.
+-- The call may name one lease or one worker instance (empty: any). If another one holds the
+-- execution by now, nothing happens and the answer says why. The holder's process gets a hint at
+-- once.
 --
 -- Moves:    active leased -> active lease_revoked (T20)
 -- Refuses:  WF001 invalid_input · WF301 not_found

@@ -1,11 +1,11 @@
--- Bind a login to one namespace: from now on it can name no other.
+-- Bind a login to one namespace: from now on it can use no other.
 --
--- The login is a role of this server that connects (session_user); roles that it is a member of do not
--- matter. An operator cannot be bound: it works across namespaces.
+-- The login is the role that connects (session_user); the roles that it is a member of do not
+-- matter. An operator cannot be bound.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the login's row
+-- Locks:    the row of the login
 -- Replay:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.grant_namespace;

@@ -1,6 +1,6 @@
 -- Submit an execution of a schedule now, whatever its rule says; its next time stays.
 --
--- Also of one that is paused. What no worker declares any more is not run.
+-- A paused schedule can be run, an orphaned one cannot.
 --
 -- Moves:    nothing -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF302 unknown_route

@@ -1,4 +1,4 @@
--- Refuse a worker that cannot be registered as it is described.
+-- Refuse a worker with an invalid description.
 drop function if exists ff._check_worker;
 create function ff._check_worker(
   p_namespace          text,
@@ -17,7 +17,7 @@ declare
   v_field   text;
   v_problem text;
 begin
-  -- a worker is named as it is when it claims
+  -- The names follow the rules of a claim.
   perform ff._check_claim(p_worker_id, p_worker_instance_id,
                           'ffffffff-ffff-ffff-ffff-ffffffffffff', p_capabilities, 1,
                           interval '1 second');
