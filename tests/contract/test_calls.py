@@ -19,8 +19,8 @@ from .sources import PACKAGE, python_files
 STATEMENTS = {
     name: value for name, value in vars(functions).items() if isinstance(value, Function | Read)
 }
-# Names that modules give to statements.
-ALIASES = {"SUBMIT": "SUBMIT_JSON"}
+# Records that hold a statement and its arguments, or the function that makes those.
+BUILT = {"Ask", "Form"}
 # Arguments of the call itself.
 OWN = {"patience"}
 
@@ -48,6 +48,11 @@ class Sources:
 
 def defs(tree: ast.AST) -> Iterator[Def]:
     return (node for node in ast.walk(tree) if isinstance(node, Def))
+
+
+def constants(tree: ast.Module) -> ast.Module:
+    """What a module does when it is imported, but for its functions and classes."""
+    return ast.Module([line for line in tree.body if isinstance(line, ast.Assign)], [])
 
 
 @cache
@@ -108,7 +113,7 @@ def calls_in(one: ast.AST, found: Sources) -> Iterator[tuple[ast.Call, ast.expr]
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if name == "call" and node.args and is_statement(node.args[0]):
+        if name in ("call", *BUILT) and node.args and is_statement(node.args[0]):
             yield node, node.args[0]
         elif (wrapper := found.wrappers.get(name)) and len(node.args) > wrapper.place:
             yield node, node.args[wrapper.place]
@@ -117,10 +122,10 @@ def calls_in(one: ast.AST, found: Sources) -> Iterator[tuple[ast.Call, ast.expr]
 def is_statement(node: ast.expr) -> bool:
     """A constant of db.functions, or a parameter that holds one."""
     name = getattr(node, "attr", getattr(node, "id", ""))
-    return ALIASES.get(name, name) in STATEMENTS or name in ("statement", "operation", "function")
+    return name in STATEMENTS or name in ("statement", "operation", "function")
 
 
-def given_names(keywords: list[ast.keyword], one: Def, found: Sources) -> list[str]:
+def given_names(keywords: list[ast.keyword], one: ast.AST, found: Sources) -> list[str]:
     names: list[str] = []
     for keyword in keywords:
         if keyword.arg is not None:
@@ -130,8 +135,9 @@ def given_names(keywords: list[ast.keyword], one: Def, found: Sources) -> list[s
     return names
 
 
-def spread_names(value: ast.expr, one: Def, found: Sources) -> set[str]:
-    """The names in `**value`: a call that makes a TypedDict, or a variable that holds one."""
+def spread_names(value: ast.expr, one: ast.AST, found: Sources) -> set[str]:
+    """The names in `**value`: a call that makes a TypedDict, a variable that holds one, or the
+    function that makes it."""
     if isinstance(value, ast.Name):
         for node in ast.walk(one):
             if (
@@ -141,11 +147,11 @@ def spread_names(value: ast.expr, one: Def, found: Sources) -> set[str]:
             ):
                 value = node.value
                 break
-    if isinstance(value, ast.Call):
-        maker = getattr(value.func, "attr", getattr(value.func, "id", ""))
-        if maker in found.makers:
-            return found.makers[maker]
-    raise AssertionError(f"{one.name}: **{ast.unparse(value)} names no arguments")
+    function = value.func if isinstance(value, ast.Call) else value
+    maker = getattr(function, "attr", getattr(function, "id", ""))
+    if maker in found.makers:
+        return found.makers[maker]
+    raise AssertionError(f"**{ast.unparse(value)} names no arguments")
 
 
 def all_calls() -> list[tuple[str, str, list[str], Statement]]:
@@ -153,18 +159,18 @@ def all_calls() -> list[tuple[str, str, list[str], Statement]]:
     found = sources()
     calls = []
     for file, tree in found.trees.items():
-        for one in defs(tree):
+        for one in (constants(tree), *defs(tree)):
             inner = {
                 id(node) for other in defs(one) if other is not one for node in ast.walk(other)
             }
             for call, statement in calls_in(one, found):
                 name = getattr(statement, "attr", getattr(statement, "id", ""))
-                name = ALIASES.get(name, name)
                 if id(call) in inner or name not in STATEMENTS:
                     continue
                 called = getattr(call.func, "attr", getattr(call.func, "id", ""))
                 wrapper = found.wrappers.get(called, Wrapper(0, frozenset(), frozenset()))
-                names = given_names(call.keywords, one, found)
+                keywords = [ast.keyword(None, call.args[1])] if called in BUILT else call.keywords
+                names = given_names(keywords, one, found)
                 names = [name for name in names if name not in wrapper.takes - wrapper.adds]
                 names += wrapper.adds - set(names)
                 calls.append((f"{file}:{call.lineno}", name, names, STATEMENTS[name]))
@@ -186,11 +192,12 @@ def test_every_statement_is_called_somewhere():
 def test_rows_are_read_by_columns_that_a_statement_of_the_module_has():
     for file, tree in sources().trees.items():
         named = {
-            ALIASES.get(name, name)
+            name
             for node in ast.walk(tree)
             if (name := getattr(node, "attr", getattr(node, "id", "")))
         }
         columns = {column for name in named & {*STATEMENTS} for column in STATEMENTS[name].columns}
+        columns |= {"submit_flow"} if "flow_plan" in named else set()
         if not columns:
             continue
         read = {

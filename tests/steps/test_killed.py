@@ -130,7 +130,7 @@ async def test_a_handler_killed_at_every_call_ends_as_if_nothing_had_happened(
                 break
     print(f"killed at {met} points of {len(points)}; done again: {dict(repeated)}")
     assert met >= len(points) - 2
-    # The kills hit every step between its call and its record, so the rule above was put to the test.
+    # The kills hit every step between its call and its record: the rule above was put to the test.
     assert set(STEPS) <= set(repeated), repeated
 
 

@@ -92,7 +92,8 @@ begin
   if v_is_suspect or v_closed is not null or array_ndims(p_route_ids) > 1
      or array_position(p_route_ids, null) is not null
      or num_nonnulls(p_route_ids) = 0
-     or num_nonnulls(p_payload_encodings, p_delays, p_options) > 0 then
+     or num_nonnulls(p_payload_encodings, p_delays) > 0 or cardinality(p_options) > 1
+     or ff._options_problem(p_options[1]) is not null or p_options[1] ? 'with_parent' then
     v_refused := ff._judge_submits(p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads,
                                    p_payload_encodings, p_delays, p_options);
   end if;
