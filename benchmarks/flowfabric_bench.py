@@ -4,7 +4,7 @@ One difference, to our disadvantage: a peer's drain ends when the last handler h
 when the last of the N rows is terminal in the database.
 """
 
-# ruff: noqa: ASYNC110  watched the way every peer is watched
+# ruff: noqa: ASYNC110  polled in the same way as every peer
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ async def noop(i: int) -> None:
 
 
 async def all_terminal(connection: asyncpg.Connection, expected: int) -> float:
-    """When the last of the expected rows had become terminal, and that they really all are.
+    """Wait until all expected rows are terminal, and return when the last one was.
 
-    Only a running execution is due (its lease would run out), so the question that is asked often
-    reads one entry of a small index; the answer is proved by counting once.
+    Only a running execution has a due_at (the end of its lease), so each poll reads one entry of a
+    small index. A final count proves the answer.
     """
     while await connection.fetchval(
         "select exists (select from ff.execution where partition_key = 0 and due_at is not null)"

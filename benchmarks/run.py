@@ -61,7 +61,7 @@ def python_of(side: str) -> str:
 def run_once(
     side: str, python: str, url: str, size: dict[str, str], kind: str = "bench"
 ) -> Line | None:
-    """One run in a process of its own; None if the peer does not work here."""
+    """Run one side in its own process; return None if the peer does not work here."""
     script = HERE / ("" if side == "flowfabric" else "peers") / f"{side}_{kind}.py"
     found = subprocess.run(
         [python, str(script)],
@@ -96,7 +96,7 @@ async def side_by_side(
 
 
 def unsteady(lines: dict[str, list[Line]], figures: Sequence[str] = FIGURES[:3]) -> list[str]:
-    """Figures that moved by more than a half between the runs of one side: no verdict is safe."""
+    """Return the figures that varied by more than a half between runs: no verdict is safe."""
     found = []
     for side, of_side in lines.items():
         for figure in figures:
@@ -112,7 +112,7 @@ def middle(lines: list[Line], figure: str) -> float | None:
 
 
 def compare(lines: dict[str, list[Line]]) -> list[Verdict]:
-    """Print the medians, and hold ours against the bars."""
+    """Print the medians, and compare ours with the bars."""
     found = {
         side: {figure: middle(of_side, figure) for figure in (*FIGURES, *CPU_FIGURES)}
         for side, of_side in lines.items()
@@ -129,8 +129,8 @@ def compare(lines: dict[str, list[Line]]) -> list[Verdict]:
         theirs = found.get(side, {}).get(figure)
         if theirs:
             rule = Rule(f"{subject}, against {side}", bar, goal)
-            # On a machine whose load changes, neighbouring runs compare better than medians of
-            # all; the worse of the two answers counts.
+            # Under a changing load, neighbouring runs compare better than medians of all runs; the
+            # worse of the two results counts.
             pairs = [
                 mine[figure] / other[figure]
                 for mine, other in zip(lines["flowfabric"], lines[side], strict=False)

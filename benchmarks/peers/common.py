@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-# For every side alike: nobody is measured by the size of what he imports.
+# The same for every side, so that no side is measured by the size of its imports.
 gc.collect()
 gc.freeze()
 
@@ -20,7 +20,7 @@ POSTMASTER = os.environ.get("BENCH_POSTMASTER")
 N = int(os.environ.get("BENCH_N", "5000"))
 CONC = int(os.environ.get("BENCH_CONC", "50"))
 LAT = int(os.environ.get("BENCH_LAT", "100"))
-# Of the steps: so many in one execution, then so many executions of so many steps.
+# Steps of one execution; then the number of executions and the steps of each.
 STEPS = int(os.environ.get("BENCH_STEPS", "1000"))
 EXECUTIONS = int(os.environ.get("BENCH_EXECUTIONS", "100"))
 STEPS_EACH = int(os.environ.get("BENCH_STEPS_EACH", "20"))
@@ -102,7 +102,7 @@ def report(
 
 
 async def time_steps(run: Callable[[int, int], Awaitable[None]]) -> tuple[float, float]:
-    """Seconds of one execution of STEPS steps, and of EXECUTIONS of STEPS_EACH steps at once.
+    """Time one execution of STEPS steps, then EXECUTIONS of STEPS_EACH steps at once.
 
     `run` takes the number of executions and the number of steps of each, submits them, runs at most
     CONC at a time and returns when all have ended in the database.
@@ -117,7 +117,7 @@ async def time_steps(run: Callable[[int, int], Awaitable[None]]) -> tuple[float,
 
 
 def report_steps(name: str, single_s: float, many_s: float, **more: object) -> None:
-    """The one line of output of a benchmark of steps; `more` stands beside the figures."""
+    """Print the one line of output of a steps benchmark; `more` is added to the figures."""
     line = {
         "peer": name,
         "steps_single_per_s": round(STEPS / single_s),
@@ -128,7 +128,7 @@ def report_steps(name: str, single_s: float, many_s: float, **more: object) -> N
 
 
 def check_steps(executions: int, steps: int, times: int = 1) -> None:
-    """See that what `time_steps` has run is stored, each time."""
+    """Check that everything that `time_steps` ran is stored."""
     wanted = (1 + CONC + EXECUTIONS, CONC + STEPS + EXECUTIONS * STEPS_EACH)
     if (executions, steps) != (times * wanted[0], times * wanted[1]):
         raise SystemExit(f"stored: {executions} executions, {steps} steps; {times} x {wanted} run")
@@ -137,7 +137,7 @@ def check_steps(executions: int, steps: int, times: int = 1) -> None:
 async def concurrently(
     call: Callable[[Any], Awaitable[object]], items: Iterable[Any], callers: int = 16
 ) -> None:
-    """Call for every item, from so many callers at once."""
+    """Call for every item, from several callers at once."""
     rest = iter(items)
 
     async def caller() -> None:

@@ -191,9 +191,7 @@ async def test_a_run_that_takes_longer_goes_on(ff, submit):
 
     assert finished.code == 4
     assert "e6_store.sleep has not ended within 1 s, it is waiting" in finished.err
-    assert "no worker is there for e6_store.sleep; start one: flowfabric dev e6_store:app" in (
-        finished.err
-    )
+    assert "no worker runs e6_store.sleep; start one: flowfabric dev e6_store:app" in (finished.err)
     assert "flowfabric result '{fp:0}:" in finished.err
 
 
@@ -201,7 +199,7 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
     process = await submit.start("submit", "e6_store:sleep", "--wait")
     assert process.stderr is not None
     told = ""
-    while "no worker is there" not in told:
+    while "no worker runs" not in told:
         told += (await asyncio.wait_for(process.stderr.readline(), 20)).decode()
 
     process.send_signal(signal.SIGINT)
@@ -209,7 +207,7 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
 
     assert process.returncode == 130
     assert out == b""
-    assert "it goes on; later: flowfabric result" in err.decode()
+    assert "it continues; later: flowfabric result" in err.decode()
     assert "Traceback" not in err.decode()
 
 
@@ -244,8 +242,8 @@ async def test_arguments_that_do_not_fit_are_named(ff: Commands, shop, task, arg
 
 async def test_options_that_make_no_sense_are_named(ff: Commands, shop):
     for options, told in (
-        (["--unique", "window"], "--unique: goes with --key"),
-        (["--timeout", "1s"], "--timeout: goes with --wait"),
+        (["--unique", "window"], "--unique: requires --key"),
+        (["--timeout", "1s"], "--timeout: requires --wait"),
         (["--delay", "soon"], "delay"),
         (["--deadline", "2026-01-01"], "deadline"),
         (["--tag", "x"], "tag"),
@@ -295,7 +293,7 @@ async def test_a_result_that_is_not_there_yet_is_a_conflict(ff: Commands, make):
     waited = await ff("result", str(execution.id), "--wait", "--timeout", "0s")
 
     assert (finished.code, finished.out) == (4, "")
-    assert "it has not ended yet, it is waiting; --wait waits for it" in finished.err
+    assert "it has not ended yet, it is waiting; use --wait to wait for it" in finished.err
     assert waited.code == 4
 
 

@@ -167,7 +167,7 @@ async def test_no_schema_is_a_finding_and_nothing_else_is_looked_at(cluster):
         (
             "create or replace function ff._check_limit(p_limit integer) returns void "
             "language plpgsql immutable as $$begin end$$",
-            "the function ff._check_limit is not that of this release",
+            "the function ff._check_limit differs from this release",
         ),
         ("drop function ff.trim_keys", "the function ff.trim_keys is missing"),
         (
@@ -212,12 +212,12 @@ RIGHTS = [
     (
         "grant execute on function ff.trim_keys to public",
         "revoke execute on function ff.trim_keys from public",
-        "everybody may call ff.trim_keys",
+        "PUBLIC may call ff.trim_keys",
     ),
     (
         "grant select on ff.execution to public",
         "revoke select on ff.execution from public",
-        "everybody may touch ff.execution",
+        "PUBLIC may access ff.execution",
     ),
     (
         "grant insert on ff.event to flowfabric_app",

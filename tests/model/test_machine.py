@@ -173,20 +173,30 @@ def _check_coverage(bench: Bench, steps: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(2))
 def test_the_engine_does_what_the_model_says(bench, number):
+    """Always the same steps."""
+    _walk(bench, number, 1_500)
+    assert bench.steps >= 1_000
+
+
+@pytest.mark.slow(short=1)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(2))
+def test_the_engine_does_what_the_model_says_everywhere(bench, number):
     """20 000 steps in two parts, always the same ones."""
     _walk(bench, number, 10_500)
     _check_coverage(bench, 10_000)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(10))
-def test_the_engine_does_what_the_model_says_for_long(bench, part):
+def test_the_engine_does_what_the_model_says_for_long(bench, part, sized):
     """500 000 steps in ten parts, new ones every time; the variable repeats a part."""
     number = int(os.environ.get(SEED) or secrets.randbits(32))
     print(f"{SEED}={number}")
-    _walk(bench, number, 52_500)
-    _check_coverage(bench, 50_000)
+    steps = sized(50_000, short=10_000)
+    _walk(bench, number, steps + steps // 20)
+    _check_coverage(bench, steps)
 
 
 # A few ways in which the engine could be wrong, each a text in one of its functions and another in
@@ -291,7 +301,7 @@ MUTANTS = {
 @pytest.mark.parametrize(
     "mutant",
     [
-        name if n == 0 else pytest.param(name, marks=pytest.mark.slow)
+        name if n == 0 else pytest.param(name, marks=pytest.mark.slow(short=2))
         for n, name in enumerate(MUTANTS)
     ],
 )

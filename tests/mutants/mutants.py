@@ -206,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "leases are marked expired without a lock",
         "functions/lease/expire_leases.sql",
-        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[renew]",
+        "tests/races/test_pairs.py::test_two_at_once_in_every_pair[renew]",
         ("for no key update skip locked", ""),
     ),
     # Grants
@@ -272,7 +272,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a deadline waits for a row that somebody holds",
         "functions/execution/expire_executions.sql",
-        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[cancel]",
+        "tests/races/test_pairs.py::test_two_at_once_in_every_pair[cancel]",
         ("for no key update skip locked", "for no key update"),
     ),
     # Operators
@@ -341,7 +341,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "what was replayed meanwhile is trimmed",
         "functions/execution/_trim_batch.sql",
-        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[replay]",
+        "tests/races/test_pairs.py::test_two_at_once_in_every_pair[replay]",
         ("    for update skip locked);", "    );"),
     ),
     _mutant(

@@ -57,7 +57,10 @@ _HERE = Path(__file__).parent
 MUTANT = "FLOWFABRIC_TEST_MUTANT"
 # After so many tests a database is full of deleted rows.
 _USES = 200
+_SPARES = 8
 _PATIENCE = 10.0
+# The application that our connections name.
+_OURS = "ff_test"
 # What asyncpg does not reset by itself. Plans stay: they are what a used connection is good for.
 _RESET = "reset session authorization; reset role; discard temp; discard sequences"
 
@@ -104,11 +107,11 @@ class Database:
     async def open(cls, url: str, name: str) -> Database:
         keeper = await _keeper(url)
         fingerprint = await keeper.fetchval("select ff_test.fingerprint()")
-        return cls(url, name, await asyncpg.connect(url), keeper, fingerprint)
+        return cls(url, name, await _connect(url), keeper, fingerprint)
 
     async def connect(self) -> Connection:
         """One more connection, closed when the test ends."""
-        connection = self._spares.pop() if self._spares else await asyncpg.connect(self.url)
+        connection = self._spares.pop() if self._spares else await _connect(self.url)
         self._connections.append(connection)
         return connection
 
@@ -131,6 +134,15 @@ class Database:
     async def broken_invariants(self) -> list[Record]:
         return await _broken_invariants(self.conn)
 
+    async def others(self) -> int:
+        """How many connections there are that the test did not get from here."""
+        number: int = await self.conn.fetchval(
+            "select count(*) from pg_stat_activity where datname = current_database() "
+            "and backend_type = 'client backend' and application_name <> $1",
+            _OURS,
+        )
+        return number
+
     def leave_broken(self, why: str) -> None:
         """Do not check the invariants at the end: the test breaks them on purpose."""
         assert why
@@ -141,11 +153,11 @@ class Database:
 
         Returns whether the database is as new, for another test.
         """
-        self._spares = [
-            connection
-            for connection in (*self._spares, *self._connections)
-            if await _is_as_new(connection)
-        ]
+        for connection in self._connections:
+            if len(self._spares) >= _SPARES:
+                connection.terminate()
+            elif await _is_as_new(connection):
+                self._spares.append(connection)
         self._connections = []
         if self._keeper.is_closed():
             self._keeper = await _keeper(self.url)
@@ -160,7 +172,7 @@ class Database:
         if self.uses == _USES:
             return False
         if not await _is_as_new(self.conn):
-            self.conn = await asyncpg.connect(self.url)
+            self.conn = await _connect(self.url)
         ours = [each.get_server_pid() for each in (self.conn, *self._spares)]
         reset = "select ff_test.reset($1, $2)"
         return bool(await self._keeper.fetchval(reset, ours, self._fingerprint))
@@ -248,9 +260,12 @@ async def _build(cluster: Cluster, name: str) -> None:
         await disposable.create_template(administration, cluster.url, name, extras)
 
 
+async def _connect(url: str, **settings: str) -> Connection:
+    return await asyncpg.connect(url, server_settings={"application_name": _OURS, **settings})
+
+
 async def _keeper(url: str) -> Connection:
-    settings = {"session_replication_role": "replica", "application_name": "keeper"}
-    return await asyncpg.connect(url, server_settings=settings)
+    return await _connect(url, session_replication_role="replica")
 
 
 async def _broken_invariants(connection: Connection) -> list[Record]:

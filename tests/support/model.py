@@ -746,7 +746,7 @@ class Model(Flows):
         e = self.executions.get(key.execution_id)
         return e is not None and e.phase != Phase.TERMINAL
 
-    # Claim: T9, T10, T21, T22
+    # Claim: T9, T10, T21, T22, T24
 
     def claim(
         self,
@@ -786,7 +786,8 @@ class Model(Flows):
             # A call leaves at most twice as many rows locked as it may return.
             if len(leases) == limit or len(leases) + len(hopeless) >= 2 * limit:
                 break
-            (hopeless if e.is_over_the_cap else leases).append(e)
+            (hopeless if e.is_over_the_cap or self.is_over(e) else leases).append(e)
+        self._time_out_all([e for e in hopeless if self.is_over(e)], [])
         for e in hopeless:
             # it may be the child of one before it
             if e.phase != Phase.TERMINAL:

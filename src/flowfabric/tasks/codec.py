@@ -33,6 +33,7 @@ class Codec:
         self._look = plan.look
         self._is_safe = plan.is_safe
         self._is_lenient = not plan.has_hidden_any
+        self._enums = frozenset(plan.enums)
         # What validation has made, all of it, is what the hint says; Any says nothing.
         self._is_trusted = (is_call and not plan.has_objects) or schema["type"] == "any"
         self._scalar = plan.scalar
@@ -110,7 +111,7 @@ class Codec:
             if problem.startswith("Invalid JSON"):
                 raise EncodingError(_unreadable(problem)) from None
             raise EncodingError(f"could not be read again: {problem}", at) from None
-        comparison = Comparison(is_lenient=self._is_lenient)
+        comparison = Comparison(is_lenient=self._is_lenient, enums=self._enums)
         if (unfit := comparison.difference(value, again)) is not None:
             raise unfit
         if comparison.saw_opaque and self._forced(again) != stored:

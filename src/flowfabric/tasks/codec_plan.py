@@ -11,7 +11,7 @@ read again and compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from flowfabric.tasks.encoding_error import EncodingError, kind_of, wrong_class
@@ -59,6 +59,8 @@ class Plan:
         self.is_for_itself = False
         # Whether there are objects, which validation takes as they are.
         self.has_objects = False
+        # The enumerations where the look does not come: their members come back as such.
+        self.enums: set[type] = set()
         # The class of the values, if it is one of the plain ones.
         self.scalar = _SCALAR_TYPES.get(schema["type"])
         self._definitions: dict[str, Schema] = {}
@@ -85,7 +87,7 @@ class Plan:
         kind = schema["type"]
         if "serialization" not in schema:
             if kind in _SCALARS and schema.keys() <= _NEUTRAL:
-                return None
+                return _look_float if kind == "float" else None
             if (make := self._kinds.get(kind)) is not None:
                 return make(schema)
         self._doubt(schema)
@@ -96,6 +98,8 @@ class Plan:
         for node in nodes(schema, self._definitions):
             self.has_hidden_any |= node.get("type") == "any"
             self.is_for_itself |= node.get("type") == "json"
+            if node.get("type") == "enum":
+                self.enums.add(node["cls"])
 
     def _allow(self, schema: Schema, known: frozenset[str]) -> None:
         """Doubt what says more than is known here: constraints, most of all."""
@@ -163,10 +167,13 @@ class Plan:
             if keys["type"] != "str":
                 self.is_safe = False
         look_value = self._of(schema.get("values_schema", _ANY))
-        if look_key is None and look_value is None:
-            return _exact(dict, None)
+        is_text = keys["type"] == "str"
 
         def look(value: Any) -> EncodingError | None:
+            if is_text and None in value:
+                return EncodingError("has None among its keys, which would come back as text")
+            if look_key is None and (look_value is None or _are_floats(look_value, value.values())):
+                return None
             for key, item in value.items():
                 if look_key is not None and (unfit := look_key(key)) is not None:
                     return unfit
@@ -187,13 +194,15 @@ class Plan:
             self._doubt(schema)
         looks = self._fields(schema["fields"])
         known = schema["fields"].keys()
+        required = [name for name, one in schema["fields"].items() if one.get("required", True)]
+        needed = dict.fromkeys(required).keys()
         is_open = schema.get("extra_behavior") == "allow"
 
         def look(value: Any) -> EncodingError | None:
             if not is_open and not value.keys() <= known:
                 lost = next(key for key in value if key not in known)
                 return EncodingError("is no key of this TypedDict and would be lost").under(lost)
-            return _among(looks, value)
+            return _missing(needed, value) or _among(looks, value)
 
         return _exact(dict, look)
 
@@ -214,8 +223,12 @@ class Plan:
         if fields.get("computed_fields"):
             self.is_safe = False
             self.is_for_itself |= extra != "ignore"
-        looks = self._fields(fields["fields"])
-        return _exact(cls, (lambda value: _among(looks, value.__dict__)) if looks else None)
+        looks, needed = self._fields(fields["fields"]), fields["fields"].keys()
+
+        def look(value: Any) -> EncodingError | None:
+            return _missing(needed, value.__dict__) or _among(looks, value.__dict__)
+
+        return _exact(cls, look)
 
     def _dataclass(self, schema: Schema) -> Look:
         self.has_objects = True
@@ -261,11 +274,36 @@ def _among(looks: Mapping[str, Look], values: Mapping[str, Any]) -> EncodingErro
     return None
 
 
+def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | None:
+    if values.keys() >= needed:
+        return None
+    return EncodingError("is missing").under(next(name for name in needed if name not in values))
+
+
+def _are_floats(look: Look, values: Iterable[Any]) -> bool:
+    """Whether a look for floats is spared: most lists of them hold nothing else."""
+    return look is _look_float and set(map(type, values)) <= {float}
+
+
 def _among_items(look: Look, values: Iterable[Any]) -> EncodingError | None:
+    if _are_floats(look, values):
+        return None
     for index, value in enumerate(values):
         if (unfit := look(value)) is not None:
             return unfit.under(index)
     return None
+
+
+def _look_float(value: Any) -> EncodingError | None:
+    """Whatever can be made a float is written as one: it has to equal it."""
+    if type(value) is float or value is None:
+        return None
+    try:
+        if float(value) == value or value != value:
+            return None
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return EncodingError(f"is {kind_of(value)} that no float equals: make it one")
 
 
 def _look_open(value: Any) -> EncodingError | None:

@@ -22,11 +22,13 @@ _CHANGED = "would come back with another value"
 class Comparison:
     """Compares values and types, all the way down. NaN is NaN.
 
-    `is_lenient`: where a hint names a number or text, an equal value comes back as what it names.
+    `is_lenient`: where a hint names a number or text, an equal value comes back as what it names,
+    unless it is of one of the `enums`, which the hint names as well.
     """
 
-    def __init__(self, *, is_lenient: bool) -> None:
+    def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:
         self._is_lenient = is_lenient
+        self._enums = enums
         # Whether there was something that cannot tell whether it equals another.
         self.saw_opaque = False
 
@@ -56,7 +58,8 @@ class Comparison:
 
     def _other_type(self, value: Any, again: Any) -> EncodingError | None:
         wanted = type(again)
-        if self._is_lenient and wanted in (int, float, str, bytes, Decimal):
+        is_lenient = self._is_lenient and type(value) not in self._enums
+        if is_lenient and wanted in (int, float, str, bytes, Decimal):
             is_wider = wanted in (float, Decimal) and isinstance(value, int)
             if (is_wider or isinstance(value, wanted)) and self._is_same(value, again):
                 return None

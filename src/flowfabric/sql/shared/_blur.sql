@@ -1,5 +1,5 @@
--- An id next to another one, for the position of a list: it tells when that one was made, and leaves
--- the 64 bits out that nobody can guess.
+-- Return an id next to the given one, for the position of a list. It keeps the time of creation and
+-- hides the 64 random bits, so that a position names no execution of another namespace.
 drop function if exists ff._blur;
 create function ff._blur(p_id uuid, p_is_above boolean)
 returns uuid

@@ -2,8 +2,8 @@
 --
 -- Locks as many rows as needed and skips rows that others hold. A row is locked in vain if another
 -- transaction took it and committed since it was read, or if its flow is cancelled. Executions over
--- the limit of reclaims or of crashes alone are returned as capped, not picked. The returned
--- position is that of the last row tried.
+-- the limit of reclaims or of crashes alone, or past their deadline, are returned as capped, not
+-- picked. The returned position is that of the last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,
@@ -61,7 +61,8 @@ begin
                    select f.cancel_policy = 'flow_only' from ff.flow f
                    where f.partition_key = c.pk and f.flow_id = e.flow_id), true) end as is_open,
              e.phase = 'active' and (e.reclaim_count - e.company_count >= e.max_reclaims
-                                     or e.lone_crash_count >= 3) as is_over,
+                                     or e.lone_crash_count >= 3)
+             or coalesce(e.deadline_at <= p_now, false) as is_over,
              e.total_attempt_count > 0 as has_past
       from ff.execution e
       where e.partition_key = c.pk and e.execution_id = c.execution_id

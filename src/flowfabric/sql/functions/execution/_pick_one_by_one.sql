@@ -69,10 +69,10 @@ begin
                        and e.reclaim_at is null)
               then true else false end);
     if vain < p_most_vain then
-      v_row := ff._lock_candidate(p_partition_key, v_candidate.execution_id);
+      v_row := ff._lock_candidate(p_partition_key, v_candidate.execution_id, p_now);
     else
       begin
-        v_row := ff._lock_candidate(p_partition_key, v_candidate.execution_id);
+        v_row := ff._lock_candidate(p_partition_key, v_candidate.execution_id, p_now);
         if not v_row.is_open then
           raise no_data_found;
         end if;

@@ -6,13 +6,15 @@
 -- goes first, so a worker of several lanes can rotate them. The floor lets a worker that drains a
 -- backlog start where its last full batch ended, instead of scanning dead index entries.
 --
--- Executions granted to another worker are skipped; a claimed execution loses its grant.
+-- Executions granted to another worker are skipped; a claimed execution loses its grant. An
+-- execution past its deadline is ended as by ff.expire_executions, and not leased.
 -- crash_count is the number of workers in a row that vanished with the execution; from 2 on, the
 -- worker must run it alone. If p_reports_starts is set, the worker calls ff.start_executions before
 -- it runs a handler, and a crash counts only against executions it has started.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
---           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone);
+--           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone),
+--           unfinished -> terminal expired (T24 past its deadline);
 --           propagation: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
 --           or skipped (T5)
 -- Refuses:  WF001 invalid_input
@@ -195,8 +197,15 @@ begin
   end loop;
 
   if cardinality(v_capped) > 0 then
+    perform ff._settle_overdue(p_partition_key, array(
+      select u.id from unnest(v_capped) u(id)
+      cross join lateral (
+        select e.deadline_at from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = u.id
+        offset 0) x
+      where x.deadline_at <= v_now), null, v_now);
     perform ff._fail_over_reclaim_limit(p_partition_key, v_capped, v_now);
-    -- Children of the failed ones may be among the picked, and have ended with them.
+    -- Children of the ended ones may be among the picked, and have ended with them.
     v_picked := array(
       select u.id from unnest(v_picked) with ordinality u(id, n)
       cross join lateral (

@@ -51,7 +51,7 @@ begin
     v_ids := v_ids[1 : p_limit];
     v_last := v_ids[p_limit];
   elsif p_namespace is not null and v_seen = 10000 then
-    -- The last one may be another's: go on a little before it.
+    -- The last id may belong to another namespace: the next page starts slightly before it.
     if ff._blur(v_last, false) > v_after then
       v_last := ff._blur(v_last, false);
       v_ids := array(select u.id from unnest(v_ids) u(id) where u.id <= v_last order by u.id);

@@ -81,7 +81,7 @@ begin
       limit case when p_namespace is null then p_limit else 10000 end) s;
   end if;
   if p_namespace is not null and v_seen = 10000 then
-    -- The last one may be another's: go on a little before it.
+    -- The last id may belong to another namespace: the next page starts slightly before it.
     if (p_newest and ff._blur(v_last, true) < v_after)
        or (not p_newest and ff._blur(v_last, false) > v_after) then
       v_last := ff._blur(v_last, p_newest);

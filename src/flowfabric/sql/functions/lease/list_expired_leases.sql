@@ -42,7 +42,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now   constant timestamptz := ff.now();
-  v_as_of constant timestamptz := coalesce(p_as_of, v_now);
+  -- no lease is that long, and a moment near the end of time cannot be added to
+  v_as_of constant timestamptz := least(coalesce(p_as_of, v_now), v_now + interval '100 years');
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
