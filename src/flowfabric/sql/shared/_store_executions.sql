@@ -43,14 +43,17 @@ declare
   v_tag_key  text;
   v_id       uuid;
 begin
+  created := '{}';
+  seconds := '{}';
+  if cardinality(p_skip) = cardinality(p_execution_ids) then
+    return;
+  end if;
   v_has_body := p_node_names is not null or exists (
     select from unnest(p_payloads) u(payload) where octet_length(u.payload) > 256);
   if p_options is not null then
     v_has_body := v_has_body or exists (select from unnest(p_options) u(o) where u.o ?| v_body);
     select m.value into v_tag_key from ff.meta m where m.name = 'instance_tag_key';
   end if;
-  created := '{}';
-  seconds := '{}';
 
   for v_id in
     with stored as (
