@@ -122,12 +122,13 @@ async def test_conflicts_are_tried_again_and_refusals_are_not(db, client):
           end if;
           return v_call;
         end $$""")
-    moody = Read("moody", "moody", "select ff_test.moody($1, $2)")
+    text = "select ff_test.moody($1, $2)"
+    moody = Read("moody", ("state", "times"), ("moody",), text, "moody")
 
     async def ask(state, times):
         await db.execute("alter sequence ff_test.calls restart")
         try:
-            return (await client.database.call(moody, state, times))[0][0]
+            return (await client.database.call(moody, state=state, times=times))[0][0]
         except Exception as error:
             calls = await db.fetchval("select last_value from ff_test.calls")
             return type(error), calls

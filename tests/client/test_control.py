@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.client import FlowFabric
+from flowfabric.client.addresses import address
 from flowfabric.core.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -104,14 +105,18 @@ async def test_an_operation_goes_on_when_somebody_else_was_faster(client, monkey
     real = client.database.call
     moved = 0
 
-    async def call(statement, *args, **options):
+    async def call(statement, **arguments):
         nonlocal moved
-        rows = await real(statement, *args, **options)
+        rows = await real(statement, **arguments)
         if statement is functions.READ_VERSION and moved < 2:
             moved += 1
             kind = "waiting_for_budget" if moved == 1 else "waiting_for_quota"
             await real(
-                functions.BLOCK_EXECUTION_FOR_ADMISSION, 0, "default", id.uuid, kind, None, "bob"
+                functions.BLOCK_EXECUTION_FOR_ADMISSION,
+                **address(id, "default"),
+                blocking_reason=kind,
+                detail=None,
+                actor="bob",
             )
         return rows
 
@@ -126,10 +131,10 @@ async def test_a_call_whose_answer_was_lost_is_not_made_twice(client, monkeypatc
     await client.executions.complete(one)
     real = client.database.call
 
-    async def twice(statement, *args, **options):
+    async def twice(statement, **arguments):
         if statement is functions.REPLAY_EXECUTION:
-            await real(statement, *args, **options)
-        return await real(statement, *args, **options)
+            await real(statement, **arguments)
+        return await real(statement, **arguments)
 
     monkeypatch.setattr(client.database, "call", twice)
     answer = await client.executions.replay(one.id)

@@ -257,8 +257,8 @@ async def _take_key(connection: Any, key: str) -> None:
     await connection.execute(
         "select * from ff.submit_executions(p_partition_key => 0::smallint, p_namespace => "
         "'default', p_execution_ids => array[gen_random_uuid()], p_route_ids => array[$1::bigint],"
-        " p_payloads => array['x'::bytea], p_keys => array[$2], "
-        "p_key_fingerprints => array['g'::bytea])",
+        " p_payloads => array['x'::bytea], p_options => array[jsonb_build_object("
+        "'key', $2::text, 'key_fingerprint', '67')])",
         route,
         key,
     )

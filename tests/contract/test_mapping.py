@@ -106,9 +106,9 @@ def spy(client: FlowFabric, methods: list[str], monkeypatch: pytest.MonkeyPatch)
     called: set[str] = set()
     call = client.database.call
 
-    async def noted(statement: Any, *args: Any, **options: Any) -> Any:
+    async def noted(statement: Any, **arguments: Any) -> Any:
         called.add(statement.name if isinstance(statement, Function) else statement.function)
-        return await call(statement, *args, **options)
+        return await call(statement, **arguments)
 
     monkeypatch.setattr(client.database, "call", noted)
     for path in methods:

@@ -329,7 +329,7 @@ async def test_a_server_that_is_gone_makes_reading_unavailable(servers):
         cursor = await client.events.open()
         server.kill()
         reading = client.database.call
-        client.database.call = lambda *args: reading(*args, patience=0.1)
+        client.database.call = lambda *args, **named: reading(*args, **named, patience=0.1)
         with pytest.raises(Unavailable):
             await client.events.read(cursor)
     finally:

@@ -62,7 +62,8 @@ async def test_the_client_notices_the_pooler_and_prepares_nothing(
     assert client.database.is_pooled
     await client.lanes.list()
     # A prepared statement would stay behind on a server connection that the next client gets.
-    prepared = Read("prepared", "", "select count(*) from pg_prepared_statements where name <> ''")
+    text = "select count(*) from pg_prepared_statements where name <> ''"
+    prepared = Read("prepared", (), ("count",), text, "")
     assert (await client.database.call(prepared))[0][0] == 0
     async with FlowFabric(db.url) as direct:
         assert not direct.database.is_pooled

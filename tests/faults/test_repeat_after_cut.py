@@ -17,7 +17,7 @@ import pytest
 
 from flowfabric.client import FlowFabric
 from flowfabric.client.schedules import Declaration
-from flowfabric.client.transactional import read_answer
+from flowfabric.client.submissions import json_arguments, read_json
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed, Failure, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, Graph, Node, Policy
@@ -228,8 +228,10 @@ async def _submit_keyed(stage: Stage) -> Any:
 async def _submit_json(stage: Stage) -> Any:
     submission = stage.submission(tags={"team.name": "x"})
     place = await stage.client.transactional.place([submission])
-    rows = await stage.client.database.call(functions.SUBMIT_JSON, *place.arguments([submission]))
-    (answer,) = read_answer(rows[0][0], [submission])
+    rows = await stage.client.database.call(
+        functions.SUBMIT_JSON, **json_arguments(place, [submission])
+    )
+    (answer,) = read_json(rows[0]["submit_json"], [submission])
     assert isinstance(answer, Submitted)
     assert answer.id == submission.id
     return answer.is_duplicate
@@ -665,7 +667,9 @@ async def _trim_keys(stage: Stage) -> Any:
 
 def _declaration(stage: Stage) -> Declaration:
     return Declaration(
-        name=f"tick-{stage.number}", route=stage.route, rule=every_rule(timedelta(hours=1))
+        name=f"tick-{stage.number}",
+        submission=stage.submission(),
+        rule=every_rule(timedelta(hours=1)),
     )
 
 

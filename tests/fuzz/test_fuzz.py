@@ -216,13 +216,16 @@ async def stage(db, engine, make) -> Stage:
     def key(value: bytes) -> str:
         return rf"'\x{value.hex()}'"
 
+    options = {
+        "delayed_until": None, "deadline_ms": 5000, "deadline_at": None, "policy": policy,
+        "max_reclaims": 3, "tags": {"a.b": "c"}, "creator": "me", "key": "k",
+        "key_fingerprint": "00", "key_scope": "window", "key_window_ms": 1000,
+        "parent_id": str(lease.execution_id), "with_parent": True, "trace_context": "{}",
+        "task_version": "1",
+    }  # fmt: skip
     item = {
         "execution_id": str(new_id()), "route_id": route, "payload": {"a": 1},
-        "payload_encoding": "json", "priority": 3, "delay_ms": 5, "delayed_until": None,
-        "deadline_ms": 5000, "deadline_at": None, "policy": policy, "max_reclaims": 3,
-        "tags": {"a.b": "c"}, "creator": "me", "key": "k", "key_fingerprint": "00",
-        "key_scope": "window", "key_window_ms": 1000, "parent_id": str(lease.execution_id),
-        "with_parent": True, "trace_context": "{}", "task_version": "1",
+        "payload_encoding": "json", "priority": 3, "delay_ms": 5, **options,
     }  # fmt: skip
     node = {"execution_id": str(new_id()), "name": "n", "route_id": route, "payload": {"a": 1},
             "priority": 3, "policy": policy, "tags": {"a.b": "c"}}  # fmt: skip
@@ -324,11 +327,8 @@ async def stage(db, engine, make) -> Stage:
         "list_steps": {"p_execution_ids": f"array['{states['asleep']}']"},
         "read_inputs": {"p_execution_ids": f"array['{flow['b']}']"},
         "submit_executions": {
-            "p_execution_ids": f"array['{new_id()}']", "p_tags": "null",
-            "p_policies": """array['{"retry_policy": {}}']""", "p_keys": "'{k}'",
-            "p_key_fingerprints": r"array['\x31'::bytea]", "p_key_scopes": "'{window}'",
-            "p_key_windows": "array['1 h'::interval]", "p_trace_contexts": "'{t}'",
-            "p_parent_ids": f"array['{lease.execution_id}']", "p_with_parents": "'{true}'",
+            "p_execution_ids": f"array['{new_id()}']",
+            "p_options": f"array[{literal(json.dumps(options))}::jsonb]",
         },
         "create_flow": {"p_flow_id": literal(new_id())},
         "list_executions": {"p_cursor": "null", "p_states": "'{active}'"},
@@ -344,7 +344,8 @@ async def stage(db, engine, make) -> Stage:
         "declare_schedules": {
             "p_version": "'{2}'", "p_names": "'{tick}'", "p_schedule_ids": f"array['{uuid4()}']",
             "p_crons": "'{* * * * *}'", "p_time_zones": "'{UTC}'", "p_misfires": "'{once}'",
-            "p_next_ats": "array[now()]", "p_tags": "null",
+            "p_next_ats": "array[now()]",
+            "p_options": """array['{"creator": "ada", "tags": {"a.b": "c"}}'::jsonb]""",
         },
         "fire_schedule": {
             "p_rule_no": "0",
@@ -365,7 +366,12 @@ async def stage(db, engine, make) -> Stage:
         "ack_cancel_member": {"p_execution_id": literal(flow["b"])},
     }  # fmt: skip
     await db.execute(TRIED)
-    return Stage(usual, own, {"p_items": list(documents([item])), "p_flow": list(documents(graph))})
+    more = {
+        "p_items": list(documents([item])),
+        "p_flow": list(documents(graph)),
+        "p_options": [f"array[{document}]" for document in documents(options)],
+    }
+    return Stage(usual, own, more)
 
 
 @dataclass(frozen=True)

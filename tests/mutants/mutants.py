@@ -344,6 +344,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/races/test_pairs.py::test_two_at_once_in_every_pair[replay]",
         ("    for update skip locked);", "    );"),
     ),
+    _mutant(
+        "options that all items share are stored unseen",
+        "functions/execution/submit_executions.sql",
+        "tests/sql/execution/test_submit_executions.py::"
+        "test_a_bad_value_that_is_shared_refuses_every_item",
+        ("or ff._options_problem(p_options[1]) is not null ", ""),
+    ),
+    _mutant(
+        "an item lends its body to another with its id",
+        "shared/_store_executions.sql",
+        "tests/sql/execution/test_submit_executions.py",
+        (" and i.n <> all (seconds)", ""),
+    ),
     # Keys
     _mutant(
         "a key is taken without asking who is busy with it",

@@ -4,6 +4,7 @@ run them."""
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -390,11 +391,14 @@ BAD = [
     ({"p_next_ats": [None]}, "next_at"),
     ({"p_payloads": [b"x" * 1_048_577]}, "payload"),
     ({"p_payload_encodings": ["x" * 65]}, "payload_encoding"),
-    ({"p_deadlines": [timedelta(days=40000)]}, "deadline"),
-    ({"p_max_reclaims": [-1]}, "max_reclaims"),
-    ({"p_policies": ["{"]}, "policy"),
-    ({"p_tags": ["[]"]}, "tags"),
-    ({"p_task_versions": [""]}, "task_version"),
+    ({"p_options": ["[]"]}, "options"),
+    ({"p_options": ['{"deadline_ms": 3456000000000}']}, "deadline"),
+    ({"p_options": ['{"max_reclaims": -1}']}, "max_reclaims"),
+    ({"p_options": ['{"policy": "{"}']}, "policy"),
+    ({"p_options": ['{"tags": []}']}, "tags"),
+    ({"p_options": [json.dumps({"tags": {f"shop.n{n}": "x" for n in range(63)}})]}, "tags"),
+    ({"p_options": ['{"task_version": ""}']}, "task_version"),
+    ({"p_options": ['{"key": "k"}']}, "options"),
 ]
 
 

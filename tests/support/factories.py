@@ -295,39 +295,18 @@ class Engine:
             "select item, outcome, execution_id, detail from ff.submit_executions("
             "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
             "p_route_ids => $4::bigint[], p_payloads => $5::bytea[], "
-            "p_priorities => $6::integer[], p_payload_encodings => $7::text[], "
-            "p_delays => $8::interval[], p_delayed_untils => $9::timestamptz[], "
-            "p_deadlines => $10::interval[], p_deadline_ats => $11::timestamptz[], "
-            "p_policies => $12::text[], p_max_reclaims => $13::integer[], p_tags => $14::text[], "
-            "p_creators => $15::text[], p_keys => $16::text[], "
-            "p_key_fingerprints => $17::bytea[], p_key_scopes => $18::text[], "
-            "p_key_windows => $19::interval[], p_hint => $20, p_parent_ids => $21::uuid[], "
-            "p_with_parents => $22::boolean[], p_trace_contexts => $23::text[], "
-            "p_task_versions => $24::text[])",
+            "p_payload_encodings => $6::text[], p_priorities => $7::integer[], "
+            "p_delays => $8::interval[], p_options => $9::jsonb[], p_hint => $10)",
             self.partition_key,
             self.namespace,
             ids,
             [item.route for item in items],
             [item.payload for item in items],
-            _column(items, "priority"),
             _column(items, "encoding"),
+            _column(items, "priority"),
             _column(items, "delay"),
-            _column(items, "delayed_until"),
-            _column(items, "deadline"),
-            _column(items, "deadline_at"),
-            _column(items, "policy"),
-            _column(items, "max_reclaims"),
-            _column(items, "tags"),
-            _column(items, "creator"),
-            _column(items, "key"),
-            _column(items, "fingerprint"),
-            _column(items, "scope"),
-            _column(items, "window"),
+            _options(items),
             hint,
-            _column(items, "parent"),
-            _column(items, "with_parent"),
-            _column(items, "trace"),
-            _column(items, "version"),
         )
         answers = [Submitted(word="created", id=id_) for id_ in ids]
         for row in rows:
@@ -1045,9 +1024,39 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _column(items: Sequence[Item], name: str) -> list[Any] | None:
     values = [getattr(item, name) for item in items]
-    if all(value is None for value in values):
-        return None
-    return [json.dumps(value) if isinstance(value, Mapping) else value for value in values]
+    return None if all(value is None for value in values) else values
+
+
+def _options(items: Sequence[Item]) -> list[str | None] | None:
+    """The rare fields, one object an item, as the client writes them."""
+    options = [options_of(item) for item in items]
+    return [json.dumps(one) if one else None for one in options] if any(options) else None
+
+
+def options_of(item: Item) -> dict[str, Any]:
+    """What an item has of the options of submit_executions."""
+    found = {
+        "delayed_until": item.delayed_until and item.delayed_until.isoformat(),
+        "deadline_ms": _milliseconds(item.deadline),
+        "deadline_at": item.deadline_at and item.deadline_at.isoformat(),
+        "policy": item.policy,
+        "max_reclaims": item.max_reclaims,
+        "tags": item.tags,
+        "creator": item.creator,
+        "key": item.key,
+        "key_fingerprint": None if item.fingerprint is None else item.fingerprint.hex(),
+        "key_scope": item.scope,
+        "key_window_ms": _milliseconds(item.window),
+        "parent_id": item.parent and str(item.parent),
+        "with_parent": item.with_parent,
+        "trace_context": item.trace,
+        "task_version": item.version,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _milliseconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration / timedelta(milliseconds=1)
 
 
 def _outcomes(rows: Sequence[Record], size: int, silent: str) -> list[Outcome]:

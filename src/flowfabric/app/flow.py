@@ -47,7 +47,7 @@ from flowfabric.tasks.inputs import ENCODING, Placeholder, Woven, leaves, weave
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.transactional import Place
+    from flowfabric.client.submissions import Place
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -625,9 +625,9 @@ class Flow:
 
     async def _place(self, graph: Graph, anew: bool) -> Place:
         client = await self._app.client()
-        if anew:
-            client.transactional.forget()
-        return await client.transactional.place([node.submission for node in graph.nodes])
+        return await client.transactional.place(
+            [node.submission for node in graph.nodes], anew=anew
+        )
 
     def _stored(self, graph: Graph, answer: FlowSubmitted) -> FlowRun:
         if self._context is None and (context := running.get()) is not None:

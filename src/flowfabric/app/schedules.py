@@ -76,18 +76,7 @@ class Schedule:
                     field=option, problem=f"is not for {self.name}: a schedule has times of its own"
                 )
         return Declaration(
-            name=self.name,
-            route=submission.route,
-            rule=self.rule,
-            misfire=self.misfire,
-            payload=submission.payload,
-            payload_encoding=submission.payload_encoding,
-            priority=submission.priority,
-            deadline=submission.deadline,
-            max_reclaims=submission.max_reclaims,
-            policy=submission.policy,
-            tags=submission.tags,
-            task_version=submission.task_version,
+            name=self.name, submission=submission, rule=self.rule, misfire=self.misfire
         )
 
 

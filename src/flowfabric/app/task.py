@@ -29,7 +29,7 @@ from flowfabric.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.transactional import Place
+    from flowfabric.client.submissions import Place
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function returns: for `async def`, a coroutine
@@ -330,9 +330,7 @@ class Task(Generic[P, R, T]):
 
     async def _place(self, submissions: list[Submission], anew: bool) -> Place:
         client = await self._app.client()
-        if anew:
-            client.transactional.forget()
-        return await client.transactional.place(submissions)
+        return await client.transactional.place(submissions, anew=anew)
 
     def _check_has_no_parent(self) -> None:
         if self._options.with_parent:

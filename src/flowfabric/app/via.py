@@ -8,36 +8,35 @@ refused: what it was given for could not be kept.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar, TypeVar
 
 from flowfabric.client import FlowFabric
-from flowfabric.client.batching import MAX_BATCH, Busy, busy_pauses
-from flowfabric.client.transactional import (
-    SUBMIT,
-    SUBMIT_FLOW,
+from flowfabric.client.submissions import (
+    JSON,
+    Ask,
     Place,
-    read_answer,
-    read_flow_answer,
+    Plan,
+    carry_out,
+    carry_out_sync,
+    flow_plan,
+    submit_all_plan,
 )
 from flowfabric.core.errors import (
     FlowFabricError,
     InvalidInput,
-    RetryExhausted,
     SchemaMismatch,
     UnknownRoute,
 )
 from flowfabric.core.execution import Submission, Submitted
 from flowfabric.core.flow import FlowSubmitted, Graph
+from flowfabric.db import functions
 from flowfabric.db.functions import Function
 
 T = TypeVar("T")
@@ -54,24 +53,25 @@ _NO_RIGHT = "42501"
 class Operation:
     """A call of the engine, in the words of each driver."""
 
-    name: str
-    numbered: str
+    function: Function
     by_place: str
     named: str
 
     @classmethod
     def of(cls, function: Function) -> Operation:
         text = function.text
-        return cls(
-            function.name,
-            text,
-            re.sub(r"\$\d+", "%s", text),
-            re.sub(r"\$(\d+)", r":p\1", text),
-        )
+        return cls(function, re.sub(r"\$\d+", "%s", text), re.sub(r"\$(\d+)", r":p\1", text))
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def numbered(self) -> str:
+        return self.function.text
 
 
-_SUBMIT = Operation.of(SUBMIT)
-_SUBMIT_FLOW = Operation.of(SUBMIT_FLOW)
+_OPERATIONS = {one: Operation.of(one) for one in (functions.SUBMIT_JSON, functions.SUBMIT_FLOW)}
 
 
 class Joined(ABC):
@@ -97,7 +97,7 @@ class SyncJoined(Joined):
     is_async = False
 
     @abstractmethod
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         """Submit inside the caller's transaction."""
 
 
@@ -107,12 +107,12 @@ class AsyncJoined(Joined):
     is_async = True
 
     @abstractmethod
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         """Submit inside the caller's transaction."""
 
 
 class Asyncpg(AsyncJoined):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         connection = self._connection
         self._in_transaction(
             connection.is_in_transaction(), "open one with `async with connection.transaction():`"
@@ -124,7 +124,7 @@ _PSYCOPG_IDLE = 0
 
 
 class Psycopg(SyncJoined):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         self._in_transaction(
             _begins(self._connection), "open one with `with connection.transaction():`"
         )
@@ -135,7 +135,7 @@ class Psycopg(SyncJoined):
 
 
 class PsycopgAsync(AsyncJoined):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         self._in_transaction(
             _begins(self._connection), "open one with `async with connection.transaction():`"
         )
@@ -152,10 +152,10 @@ def _begins(connection: Any) -> bool:
 
 
 class SqlAlchemy(SyncJoined):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return self._ask(self._connection, operation, args)
 
-    def _ask(self, connection: Any, operation: Operation, args: tuple[Any, ...]) -> str:
+    def _ask(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
         if connection.dialect.name != "postgresql":
             raise InvalidInput(
                 field="via", problem=f"is a connection to {connection.dialect.name}, not PostgreSQL"
@@ -171,27 +171,27 @@ class SqlAlchemy(SyncJoined):
 
 
 class SqlAlchemySession(SqlAlchemy):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return self._ask(self._connection.connection(), operation, args)
 
 
 class SqlAlchemyAsync(AsyncJoined):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return await self._ask(self._connection, operation, args)
 
-    async def _ask(self, connection: Any, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def _ask(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
         # Below it is the synchronous one, called so that its waiting is ours.
         found: str = await connection.run_sync(lambda inner: SqlAlchemy(inner).ask(operation, args))
         return found
 
 
 class SqlAlchemyAsyncSession(SqlAlchemyAsync):
-    async def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         return await self._ask(await self._connection.connection(), operation, args)
 
 
 class Django(SyncJoined):
-    def ask(self, operation: Operation, args: tuple[Any, ...]) -> str:
+    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
         connection = self._connection
         if connection.vendor != "postgresql":
             raise InvalidInput(
@@ -232,85 +232,6 @@ def recognise(via: Any) -> SyncJoined | AsyncJoined:
     raise InvalidInput(field="via", problem=f"must be {ACCEPTED}, not {shown}")
 
 
-# What to do next is decided here once, and done by those who know how to wait: for both worlds.
-
-
-@dataclass(frozen=True, slots=True)
-class _Find:
-    """Find the place again: it was made anew, or never known."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    operation: Operation
-    args: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pause:
-    seconds: float
-
-
-_Plan = Generator[_Find | _Ask | _Pause, Any, T]
-
-
-def _plan(submissions: Sequence[Submission], place: Place) -> _Plan[list[Submitted]]:
-    found: dict[int, Submitted] = {}
-    order = sorted(range(len(submissions)), key=lambda index: _group(submissions[index]))
-    for _, group in groupby(order, key=lambda index: _group(submissions[index])):
-        indexes = list(group)
-        for start in range(0, len(indexes), MAX_BATCH):
-            left = indexes[start : start + MAX_BATCH]
-            pauses = busy_pauses()
-            has_looked = False
-            while left:
-                asked = [submissions[index] for index in left]
-                answers = read_answer((yield _Ask(_SUBMIT, place.arguments(asked))), asked)
-                if not has_looked and any(isinstance(one, UnknownRoute) for one in answers):
-                    has_looked = True
-                    place = yield _Find()
-                    if all(isinstance(one, UnknownRoute) for one in answers):
-                        continue
-                busy = []
-                for index, answer in zip(left, answers, strict=True):
-                    if isinstance(answer, Submitted):
-                        found[index] = answer
-                    elif isinstance(answer, Busy):
-                        busy.append(index)
-                    else:
-                        raise _unknown(answer) if isinstance(answer, UnknownRoute) else answer
-                left = busy
-                if left:
-                    pause = next(pauses, None)
-                    if pause is None:
-                        raise RetryExhausted(
-                            f"The key {submissions[left[0]].key!r} is held by another "
-                            "transaction; try again later.",
-                            field="key",
-                        )
-                    yield _Pause(pause)
-    return [found[index] for index in range(len(submissions))]
-
-
-def _flow_plan(graph: Graph, place: Place) -> _Plan[FlowSubmitted]:
-    has_looked = False
-    while True:
-        told = yield _Ask(_SUBMIT_FLOW, place.flow_arguments(graph))
-        answer = read_flow_answer(told, graph)
-        if isinstance(answer, FlowSubmitted):
-            return answer
-        if not isinstance(answer, UnknownRoute):
-            raise answer
-        if has_looked:
-            raise _unknown(answer)
-        has_looked = True
-        place = yield _Find()
-
-
-def _group(submission: Submission) -> tuple[int, str]:
-    return (submission.id.partition_key, submission.route.namespace)
-
-
 def _unknown(answer: UnknownRoute) -> UnknownRoute:
     return UnknownRoute(
         "This transaction does not see the route of the task, which was registered after it began "
@@ -324,8 +245,8 @@ async def submit_joined(
 ) -> list[Submitted]:
     """Submit on a caller's asynchronous connection."""
     joined = _asynchronous(via, f"use {instead}(..., via=...)")
-    plan = _plan(submissions, await client.transactional.place(submissions))
-    return await _carry_out(plan, joined, client, submissions)
+    place = await client.transactional.place(submissions)
+    return await _carry_out(submit_all_plan(JSON, submissions, place), joined, client)
 
 
 def submit_joined_sync(
@@ -334,23 +255,22 @@ def submit_joined_sync(
     """Submit on a caller's synchronous connection, in the caller's thread. `find` asks our own
     connection for the place; with True, anew."""
     joined = _synchronous(via, f"use await {instead}(..., via=...)")
-    return _carry_out_sync(_plan(submissions, find(False)), joined, find)
+    return _carry_out_sync(submit_all_plan(JSON, submissions, find(False)), joined, find)
 
 
 async def submit_flow_joined(client: FlowFabric, via: Any, graph: Graph) -> FlowSubmitted:
     """Store a flow on a caller's asynchronous connection."""
     joined = _asynchronous(via, "use `with app.flow(..., via=...)`, without async,")
     graph.check()
-    submissions = [node.submission for node in graph.nodes]
-    plan = _flow_plan(graph, await client.transactional.place(submissions))
-    return await _carry_out(plan, joined, client, submissions)
+    place = await client.transactional.place([node.submission for node in graph.nodes])
+    return await _carry_out(flow_plan(graph, place), joined, client)
 
 
 def submit_flow_joined_sync(find: Callable[[bool], Place], via: Any, graph: Graph) -> FlowSubmitted:
     """Store a flow on a caller's synchronous connection, in the caller's thread."""
     joined = _synchronous(via, "use `async with app.flow(..., via=...)`")
     graph.check()
-    return _carry_out_sync(_flow_plan(graph, find(False)), joined, find)
+    return _carry_out_sync(flow_plan(graph, find(False)), joined, find)
 
 
 def _asynchronous(via: Any, instead: str) -> AsyncJoined:
@@ -374,43 +294,31 @@ def _synchronous(via: Any, instead: str) -> SyncJoined:
     return joined
 
 
-async def _carry_out(
-    plan: _Plan[T], joined: AsyncJoined, client: FlowFabric, submissions: Sequence[Submission]
-) -> T:
-    answer: Any = None
+async def _carry_out(plan: Plan[T], joined: AsyncJoined, client: FlowFabric) -> T:
+    async def ask(one: Ask) -> str:
+        operation = _OPERATIONS[one.function]
+        with _explaining(operation):
+            return await joined.ask(operation, one.function.bind(one.arguments))
+
+    async def find(submissions: Sequence[Submission]) -> Place:
+        return await client.transactional.place(submissions, anew=True)
+
     try:
-        while True:
-            match plan.send(answer):
-                case _Ask(operation, args):
-                    with _explaining(operation):
-                        answer = await joined.ask(operation, args)
-                case _Pause(seconds):
-                    await asyncio.sleep(seconds)
-                    answer = None
-                case _Find():
-                    client.transactional.forget()
-                    answer = await client.transactional.place(submissions)
-    except StopIteration as end:
-        stored: T = end.value
-        return stored
+        return await carry_out(plan, ask, find)
+    except UnknownRoute as error:
+        raise _unknown(error) from error
 
 
-def _carry_out_sync(plan: _Plan[T], joined: SyncJoined, find: Callable[[bool], Place]) -> T:
-    answer: Any = None
+def _carry_out_sync(plan: Plan[T], joined: SyncJoined, find: Callable[[bool], Place]) -> T:
+    def ask(one: Ask) -> str:
+        operation = _OPERATIONS[one.function]
+        with _explaining(operation):
+            return joined.ask(operation, one.function.bind(one.arguments))
+
     try:
-        while True:
-            match plan.send(answer):
-                case _Ask(operation, args):
-                    with _explaining(operation):
-                        answer = joined.ask(operation, args)
-                case _Pause(seconds):
-                    time.sleep(seconds)
-                    answer = None
-                case _Find():
-                    answer = find(True)
-    except StopIteration as end:
-        stored: T = end.value
-        return stored
+        return carry_out_sync(plan, ask, lambda _: find(True))
+    except UnknownRoute as error:
+        raise _unknown(error) from error
 
 
 @contextmanager

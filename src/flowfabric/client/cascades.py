@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import timedelta
 
+from flowfabric.client.outcomes import handle_batch
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -56,14 +57,16 @@ class Cascades:
             ENGINE_LOGGER.debug("wakes left to the reconciler: %s", error)
 
     async def resolve_once(self, partition: int, limit: int = 100) -> tuple[int, timedelta | None]:
-        row = (await self._database.call(functions.RESOLVE_WAKES, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.RESOLVE_WAKES, partition_key=partition, limit=limit
+        )
 
     async def cancel_siblings_once(
         self, partition: int, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        row = (await self._database.call(functions.CANCEL_SIBLINGS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.CANCEL_SIBLINGS, partition_key=partition, limit=limit
+        )
 
     async def _run(self) -> None:
         try:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from flowfabric.client.addresses import Scoped
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import EventKind, Outcome
 from flowfabric.db import functions
-from flowfabric.db.session import Database, Session
+from flowfabric.db.functions import Statement
+from flowfabric.db.records import optional, reader
+from flowfabric.db.session import Session
 from flowfabric.telemetry import ENGINE_LOGGER
 
 READY_CHANNEL = "ff_ready"
@@ -46,17 +56,38 @@ _COMPLETION = (
 _OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANCEL_REQUESTED)
 
 
-class Events:
-    """The event log, as one subscriber reads it."""
+def reads_events(statement: Statement, *, unread: str = "") -> Callable[[Any, int], Event]:
+    """What makes events of the rows of a statement, given their partition."""
+    read = reader(
+        Event,
+        statement,
+        given="id flow_id",
+        unread=f"event_id execution_id flow_id {unread}",
+        default="cursor",
+        kind=EventKind,
+        outcome=optional(Outcome),
+        detail=optional(json.loads),
+    )
 
-    def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
+    def event(row: Any, partition: int) -> Event:
+        flow_id = row["flow_id"] and FlowId.of(partition, row["flow_id"])
+        return read(row, ExecutionId.of(partition, row["execution_id"]), flow_id)
+
+    return event
+
+
+_event = reads_events(functions.READ_EVENTS, unread="next_cursor has_more")
+
+
+class Events(Scoped):
+    """The event log, as one subscriber reads it."""
 
     async def open(self, since: datetime | None = None, *, partition: int = 0) -> str:
         """A cursor behind all events of now, or before the first one of `since` or later."""
-        rows = await self._database.call(functions.OPEN_CURSOR, partition, since)
-        return str(rows[0][0])
+        rows = await self._database.call(
+            functions.OPEN_CURSOR, partition_key=partition, since=since
+        )
+        return str(rows[0]["open_cursor"])
 
     async def read(
         self,
@@ -77,21 +108,21 @@ class Events:
         partition, feed = _partition_of(cursor), _feed(feed)
         rows = await self._database.call(
             functions.READ_EVENTS,
-            partition,
-            self._namespace,
-            cursor,
-            limit,
-            _kinds(kinds, feed),
-            _texts("lanes", lanes),
-            _texts("tasks", tasks),
-            None if executions is None else [id.uuid for id in executions],
-            _texts("instance_tags", instance_tags),
+            partition_key=partition,
+            namespace=self._namespace,
+            cursor=cursor,
+            limit=limit,
+            kinds=_kinds(kinds, feed),
+            lanes=_texts("lanes", lanes),
+            tasks=_texts("tasks", tasks),
+            execution_ids=None if executions is None else [id.uuid for id in executions],
+            instance_tags=_texts("instance_tags", instance_tags),
         )
-        end = rows[-1]
-        events = [event_of(row, partition) for row in rows[:-1]]
+        *found, last = rows
+        events = [_event(row, partition) for row in found]
         if feed == Feed.LEASE:
             events = [event for event in events if event.lease_id is not None]
-        return EventPage(events, end["next_cursor"], end["has_more"])
+        return EventPage(events, last["next_cursor"], last["has_more"])
 
     async def follow(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
@@ -158,22 +189,6 @@ async def _listen(session: Session, hinted: asyncio.Event) -> None:
             await session.listen(channel, lambda _: hinted.set())
         except Exception as error:
             ENGINE_LOGGER.debug("cannot listen, polling instead: %s", error)
-
-
-def event_of(row: Any, partition: int) -> Event:
-    """An event from a row of the feed or of an execution's history."""
-    return Event(
-        *(
-            ExecutionId.of(partition, row["execution_id"]),
-            row["version"],
-            EventKind(row["kind"]),
-            *row[4:9],
-            None if row["outcome"] is None else Outcome(row["outcome"]),
-            FlowId.of(partition, row["flow_id"]) if row["flow_id"] else None,
-            *row[11:16],
-            json.loads(row["detail"]) if row["detail"] else None,
-        )
-    )
 
 
 def _partition_of(cursor: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
@@ -12,15 +11,26 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric import tracing
-from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
-from flowfabric.client.cascades import Cascades, is_pending
+from flowfabric.client.addresses import lease_addresses
+from flowfabric.client.batching import BUSY, Batcher, Busy, busy_pauses
+from flowfabric.client.cascades import is_pending
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
 from flowfabric.client.operations import ExecutionOperations
-from flowfabric.client.outcomes import answers, refusal
+from flowfabric.client.outcomes import answers, handle_batch, refusal
 from flowfabric.client.reads import ExecutionReads
-from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
+from flowfabric.client.submissions import (
+    ARRAYS,
+    Answer,
+    Ask,
+    Place,
+    carry_out,
+    group_of,
+    submit_all_plan,
+    submit_plan,
+)
+from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
 from flowfabric.core.execution import (
     Claimed,
     FailAnswer,
@@ -28,16 +38,15 @@ from flowfabric.core.execution import (
     Submission,
     Submitted,
 )
-from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.ids import uuid7
 from flowfabric.db import functions
+from flowfabric.db.call import Rows
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
 # A handler that has done its work waits this long for a database that went away to hear of it.
 SETTLE_PATIENCE_SECONDS = 60.0
-
-# No route has a negative id: an item that lost its route is told so by the engine.
-NO_ROUTE = -1
 
 # How often a claim that waits looks without a hint.
 _WAIT_POLL_SECONDS = 0.5
@@ -45,18 +54,22 @@ _WAIT_POLL_SECONDS = 0.5
 Floor = tuple[int, datetime, UUID]
 
 
+_claimed = reader(Claimed, functions.CLAIM_EXECUTIONS, given="partition_key lease_id")
+
+
 class Executions(ExecutionReads, ExecutionOperations):
-    """What can be done with executions: run here, read in `reads`, steered in `control`."""
+    """What can be done with executions: submitted, claimed and settled here, read in `reads`,
+    operated on in `operations`."""
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
         self._lanes = lanes
+        self._place = Place(lanes.known)
         self._submits: dict[tuple[int, str, bool], Batcher[Submission, Submitted]] = {}
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
         self._starts: dict[int, Batcher[tuple[Claimed, bool], None]] = {}
         self._ended_hint = EndedHint(database)
-        self._cascades = Cascades(database)
 
     async def close(self) -> None:
         for submits in list(self._submits.values()):
@@ -91,25 +104,8 @@ class Executions(ExecutionReads, ExecutionOperations):
         for route in {submission.route for submission in submissions}:
             await self._lanes.register(route)
         with tracing.send_span(submissions):
-            return await self._submit_many(submissions)
-
-    async def _submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        found: list[Submitted | None] = [None] * len(submissions)
-        groups: dict[tuple[int, str, bool], list[int]] = {}
-        for index, submission in enumerate(submissions):
-            groups.setdefault(_submit_group(submission), []).append(index)
-        for group in groups.values():
-            for start in range(0, len(group), MAX_BATCH):
-                chunk = group[start : start + MAX_BATCH]
-                outcomes = await self._flush_submits([submissions[index] for index in chunk])
-                for index, outcome in zip(chunk, outcomes, strict=True):
-                    if isinstance(outcome, Submitted):
-                        found[index] = outcome
-                    elif isinstance(outcome, Busy):
-                        found[index] = await self._submit_alone(submissions[index])
-                    else:
-                        raise outcome
-        return [answer for answer in found if answer is not None]
+            plan = submit_all_plan(ARRAYS, submissions, self._place)
+            return await carry_out(plan, self._ask, self._find)
 
     async def claim(
         self,
@@ -157,21 +153,21 @@ class Executions(ExecutionReads, ExecutionOperations):
         rank, at, last = floor or (None, None, None)
         rows = await (caller or self._database).call(
             functions.CLAIM_EXECUTIONS,
-            partition,
-            self._namespace,
-            worker_id,
-            worker_instance_id,
-            claim_id,
-            None if lanes is None else list(lanes),
-            None if tasks is None else list(tasks),
-            list(capabilities),
-            limit,
-            lease_ttl,
-            first_lane,
-            rank,
-            at,
-            last,
-            reports_starts,
+            partition_key=partition,
+            namespace=self._namespace,
+            worker_id=worker_id,
+            worker_instance_id=worker_instance_id,
+            claim_id=claim_id,
+            lanes=None if lanes is None else list(lanes),
+            tasks=None if tasks is None else list(tasks),
+            capabilities=list(capabilities),
+            limit=limit,
+            lease_ttl=lease_ttl,
+            first_lane=first_lane,
+            floor_rank=rank,
+            floor_at=at,
+            floor_id=last,
+            reports_starts=reports_starts,
             patience=patience,
         )
         return [_claimed(row, partition, claim_id) for row in rows]
@@ -239,112 +235,53 @@ class Executions(ExecutionReads, ExecutionOperations):
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Make due executions eligible; returns how many, and how long until the next timer."""
-        row = (await self._database.call(functions.PROMOTE_DELAYED, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.PROMOTE_DELAYED, partition_key=partition, limit=limit
+        )
 
     async def unblock_all(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Let go what is blocked for want of a capable worker, once there is one."""
-        row = (await self._database.call(functions.UNBLOCK_EXECUTIONS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.UNBLOCK_EXECUTIONS, partition_key=partition, limit=limit
+        )
 
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
-        group = _submit_group(submission)
+        group = group_of(submission)
         batcher = self._submits.get(group)
         if batcher is None:
             batcher = self._submits[group] = Batcher(self._flush_submits, self._submit_alone)
         return batcher
 
-    async def _flush_submits(self, batch: list[Submission]) -> list[Submitted | Exception | Busy]:
-        found = await self._send_submits(batch)
-        unknown = [index for index, answer in enumerate(found) if isinstance(answer, UnknownRoute)]
-        if unknown:
-            # The database was made anew under a client that remembers the old one's routes.
-            self._lanes.forget()
-            again = [batch[index] for index in unknown]
-            for route in {submission.route for submission in again}:
-                await self._lanes.register(route)
-            for index, answer in zip(unknown, await self._send_submits(again), strict=True):
-                found[index] = answer
-        return found
-
-    async def _send_submits(self, batch: list[Submission]) -> list[Submitted | Exception | Busy]:
-        first, known = batch[0], self._lanes.known
-        keyed = first.key is not None
-        rows = await self._database.call(
-            functions.SUBMIT_EXECUTIONS,
-            first.id.partition_key,
-            first.route.namespace,
-            [item.id.uuid for item in batch],
-            [known.get(item.route, NO_ROUTE) for item in batch],
-            [item.payload for item in batch],
-            _column([item.priority for item in batch], 0),
-            _column([item.payload_encoding for item in batch]),
-            _column([item.delay for item in batch]),
-            _column([item.delayed_until for item in batch]),
-            _column([item.deadline for item in batch]),
-            _column([item.deadline_at for item in batch]),
-            _column([item.policy for item in batch]),
-            _column([item.max_reclaims for item in batch]),
-            _column([json.dumps(dict(item.tags)) if item.tags else None for item in batch]),
-            _column([item.creator for item in batch]),
-            [item.key for item in batch] if keyed else None,
-            [item.key_fingerprint for item in batch] if keyed else None,
-            [item.key_scope.value for item in batch] if keyed else None,
-            [item.key_window for item in batch] if keyed else None,
-            True,
-            _column([item.parent_id and item.parent_id.uuid for item in batch]),
-            _column([item.with_parent for item in batch], False),
-            _column([item.trace_context for item in batch]),
-            _column([item.task_version for item in batch]),
-        )
-        found: list[Submitted | Exception | Busy] = [Submitted(item.id) for item in batch]
-        for position, outcome, execution_id, detail in rows:
-            item = batch[position - 1]
-            if outcome == "busy":
-                found[position - 1] = BUSY
-            elif outcome == "duplicate":
-                first_id = ExecutionId.of(item.id.partition_key, execution_id)
-                found[position - 1] = Submitted(first_id, is_duplicate=first_id != item.id)
-            else:
-                found[position - 1] = refusal(outcome, detail)
-        return found
+    async def _flush_submits(self, batch: list[Submission]) -> list[Answer]:
+        plan = submit_plan(ARRAYS, batch, self._place, waits=False)
+        return await carry_out(plan, self._ask, self._find)
 
     async def _submit_alone(self, submission: Submission) -> Submitted:
-        for pause in busy_pauses():
-            await asyncio.sleep(pause)
-            answer = (await self._flush_submits([submission]))[0]
-            if isinstance(answer, Exception):
-                raise answer
-            if not isinstance(answer, Busy):
-                return answer
-        if submission.with_parent and submission.key is None:
-            raise RetryExhausted(
-                f"The parent {submission.parent_id} is held by another transaction; try again "
-                "later.",
-                field="parent_id",
-            )
-        raise RetryExhausted(
-            f"The key {submission.key!r} is held by another transaction; try again later.",
-            field="key",
-        )
+        await asyncio.sleep(next(busy_pauses()))
+        plan = submit_all_plan(ARRAYS, [submission], self._place)
+        return (await carry_out(plan, self._ask, self._find))[0]
+
+    async def _ask(self, one: Ask) -> Rows:
+        return await self._database.call(one.function, **one.arguments)
+
+    async def _find(self, submissions: Sequence[Submission]) -> Place:
+        self._lanes.forget()
+        for route in {submission.route for submission in submissions}:
+            await self._lanes.register(route)
+        return self._place
 
     async def _flush_starts(
         self, batch: list[tuple[Claimed, bool]], wait: bool = False
     ) -> list[Exception | Busy | None]:
         rows = await self._database.call(
             functions.START_EXECUTIONS,
-            batch[0][0].partition_key,
-            self._namespace,
-            [claimed.execution_id for claimed, _ in batch],
-            [claimed.lease_id for claimed, _ in batch],
-            [claimed.epoch for claimed, _ in batch],
-            [claimed.attempt_id for claimed, _ in batch],
-            [alone for _, alone in batch],
-            wait,
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
+            alones=[alone for _, alone in batch],
+            wait=wait,
         )
-        return answers(len(batch), None, [tuple(row) for row in rows], same="started")
+        return answers(len(batch), None, rows, same="started")
 
     async def _start_alone(self, item: tuple[Claimed, bool]) -> None:
         answer = (await self._flush_starts([item], wait=True))[0]
@@ -358,22 +295,17 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Exception | Busy | None]:
         rows = await self._database.call(
             functions.COMPLETE_EXECUTIONS,
-            batch[0][0].partition_key,
-            self._namespace,
-            [claimed.execution_id for claimed, _ in batch],
-            [claimed.lease_id for claimed, _ in batch],
-            [claimed.epoch for claimed, _ in batch],
-            [claimed.attempt_id for claimed, _ in batch],
-            [result for _, result in batch],
-            None,
-            wait,
-            False,
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
+            results=[result for _, result in batch],
+            result_encodings=None,
+            wait=wait,
+            hint=False,
             patience=SETTLE_PATIENCE_SECONDS,
         )
         self._ended_hint.send(batch[0][0].partition_key)
-        if rows and any(outcome == "completed" and is_pending(told) for _, outcome, told in rows):
+        if any(row["outcome"] == "completed" and is_pending(row["detail"]) for row in rows):
             self._cascades.send(batch[0][0].partition_key)
-        return answers(len(batch), None, [tuple(row) for row in rows], same="completed")
+        return answers(len(batch), None, rows, same="completed")
 
     async def _complete_alone(self, item: tuple[Claimed, bytes | None]) -> None:
         answer = (await self._flush_completes([item], wait=True))[0]
@@ -387,31 +319,27 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[FailAnswer | Exception | Busy]:
         rows = await self._database.call(
             functions.FAIL_EXECUTIONS,
-            batch[0][0].partition_key,
-            self._namespace,
-            [claimed.execution_id for claimed, _ in batch],
-            [claimed.lease_id for claimed, _ in batch],
-            [claimed.epoch for claimed, _ in batch],
-            [claimed.attempt_id for claimed, _ in batch],
-            [failure.kind.value for _, failure in batch],
-            [failure.reason for _, failure in batch],
-            [failure.category for _, failure in batch],
-            [failure.detail for _, failure in batch],
-            wait,
-            False,
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
+            classes=[failure.kind.value for _, failure in batch],
+            reasons=[failure.reason for _, failure in batch],
+            categories=[failure.category for _, failure in batch],
+            details=[failure.detail for _, failure in batch],
+            wait=wait,
+            hint=False,
             patience=SETTLE_PATIENCE_SECONDS,
         )
         self._ended_hint.send(batch[0][0].partition_key)
         found: list[FailAnswer | Exception | Busy] = [BUSY] * len(batch)
-        for item, outcome, delayed_until, next_index, detail in rows:
+        for row in rows:
+            index, outcome = row["item"] - 1, row["outcome"]
             if outcome == "retry_scheduled":
-                found[item - 1] = FailAnswer(delayed_until, next_index)
+                found[index] = FailAnswer(row["delayed_until"], row["next_attempt_index"])
             elif outcome == "failed":
-                found[item - 1] = FailAnswer()
-                if is_pending(detail):
+                found[index] = FailAnswer()
+                if is_pending(row["detail"]):
                     self._cascades.send(batch[0][0].partition_key)
             elif outcome not in ("busy", "duplicate"):
-                found[item - 1] = refusal(outcome, detail)
+                found[index] = refusal(outcome, row["detail"])
         return found
 
     async def _fail_alone(self, item: tuple[Claimed, Failure]) -> FailAnswer:
@@ -453,27 +381,10 @@ class EndedHint:
                 self._last = monotonic()
                 for partition in partitions:
                     await self._database.call(
-                        functions.HINT, ENDED_CHANNEL, str(partition), patience=0.0
+                        functions.HINT, channel=ENDED_CHANNEL, payload=str(partition), patience=0.0
                     )
         except FlowFabricError as error:
             # Only a hint: whoever waits polls as well.
             ENGINE_LOGGER.debug("hint not sent: %s", error)
         finally:
             self._task = None
-
-
-def _claimed(row: Any, partition: int, claim_id: UUID) -> Claimed:
-    return Claimed(*(*row, partition, claim_id))
-
-
-def _submit_group(submission: Submission) -> tuple[int, str, bool]:
-    return (
-        submission.id.partition_key,
-        submission.route.namespace,
-        submission.key is not None,
-    )
-
-
-def _column(values: list[Any], nothing: Any = None) -> list[Any] | None:
-    """The array for one argument, or null when no item needs it."""
-    return None if values.count(nothing) == len(values) else values

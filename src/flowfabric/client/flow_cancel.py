@@ -9,8 +9,9 @@ from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4
 
+from flowfabric.client.addresses import Scoped, address, flow_address
 from flowfabric.client.cascades import Cascades
-from flowfabric.client.versioned_calls import check_words
+from flowfabric.client.outcomes import handle_batch
 from flowfabric.core.errors import (
     FlowAlreadyTerminal,
     FlowCancelTimeout,
@@ -20,6 +21,7 @@ from flowfabric.core.errors import (
     Refused,
     RetryExhausted,
 )
+from flowfabric.core.execution import check_words
 from flowfabric.core.flow import (
     FlowCancellation,
     FlowCancelOutcome,
@@ -45,12 +47,11 @@ _PAUSE = 0.1
 _HELD_SECONDS = 2.0
 
 
-class FlowCancelling:
+class FlowCancelling(Scoped):
     """What ends flows before their time, and lets what failed in them run again."""
 
     def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
+        super().__init__(database, namespace)
         self._cascades = Cascades(database)
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -98,23 +99,29 @@ class FlowCancelling:
     ) -> FlowRetried:
         """Replay every member that failed or expired; whoever was skipped because of one is
         replayed with it. In a cancelled flow nothing is replayed."""
-        partition, uuid = flow_place(id)
+        where = flow_address(id, self._namespace)
         check_words(reason=reason, actor=actor)
-        if not await self._database.call(functions.DESCRIBE_FLOW, partition, self._namespace, uuid):
+        if not await self._database.call(functions.DESCRIBE_FLOW, **where):
             raise FlowNotFound(id=str(id))
         told = FlowRetried([], {})
         after: UUID | None = None
-        while page := await self._database.call(
-            *(functions.LIST_FLOW_MEMBERS, partition, self._namespace, uuid, after, _PAGE),
-            [PublicState.FAILED, PublicState.EXPIRED],
+        states = [PublicState.FAILED, PublicState.EXPIRED]
+        while rows := await self._database.call(
+            functions.LIST_FLOW_MEMBERS, **where, after=after, limit=_PAGE, states=states
         ):
-            for row in page:
-                member = ExecutionId.of(partition, row["execution_id"])
+            for row in rows:
+                member = ExecutionId.of(id.partition_key, row["execution_id"])
                 try:
                     # If it has moved since it was read, somebody else let it run.
                     await self._database.call(
-                        *(functions.REPLAY_EXECUTION, partition, self._namespace, member.uuid),
-                        *(reason, actor, None, 0, False, row["version"]),
+                        functions.REPLAY_EXECUTION,
+                        **address(member, self._namespace),
+                        reason=reason,
+                        actor=actor,
+                        from_step=None,
+                        from_occurrence=0,
+                        fresh=False,
+                        if_version=row["version"],
                     )
                 except FlowAlreadyTerminal:
                     raise
@@ -122,7 +129,7 @@ class FlowCancelling:
                     told.refused[member] = error
                 else:
                     told.replayed.append(member)
-            after = page[-1]["execution_id"]
+            after = rows[-1]["execution_id"]
         return told
 
     async def cancel_header(
@@ -142,29 +149,30 @@ class FlowCancelling:
 
     async def cancel_members(self, id: FlowId, *, limit: int = 100) -> MembersCancelled:
         """End the next members of a cancelled flow."""
-        partition, uuid = flow_place(id)
         row = (
             await self._database.call(
-                functions.CANCEL_MEMBERS, partition, self._namespace, uuid, limit
+                functions.CANCEL_MEMBERS,
+                **flow_address(id, self._namespace),
+                limit=limit,
             )
         )[0]
         if row["wakes_pending"]:
-            await self._cascades.resolve(partition)
+            await self._cascades.resolve(id.partition_key)
         return MembersCancelled(
             row["handled"],
             row["remaining"],
             row["draining"],
-            [ExecutionId.of(partition, one) for one in row["remaining_ids"]],
+            [ExecutionId.of(id.partition_key, one) for one in row["remaining_ids"]],
         )
 
     async def ack_cancel_member(self, id: FlowId, member: ExecutionId) -> int:
         """Take a member that has ended off the backlog of its flow; returns how many are left."""
-        partition, uuid = flow_place(id)
-        if not isinstance(member, ExecutionId) or member.partition_key != partition:
+        where = flow_address(id, self._namespace)
+        if not isinstance(member, ExecutionId) or member.partition_key != id.partition_key:
             raise InvalidInput(field="member", problem=f"{member!r} is not a member of {id}")
         row = (
             await self._database.call(
-                functions.ACK_CANCEL_MEMBER, partition, self._namespace, uuid, member.uuid
+                functions.ACK_CANCEL_MEMBER, **where, execution_id=member.uuid
             )
         )[0]
         remaining: int = row["remaining"]
@@ -175,8 +183,9 @@ class FlowCancelling:
     ) -> tuple[int, timedelta | None]:
         """End the members of flows whose canceller has not; returns how many, and how long until
         the next ones are due."""
-        row = (await self._database.call(functions.CANCEL_BACKLOG, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.CANCEL_BACKLOG, partition_key=partition, limit=limit
+        )
 
     async def _header(
         self,
@@ -186,21 +195,18 @@ class FlowCancelling:
         actor: str | None,
         grace: timedelta,
     ) -> FlowCancellation:
-        partition, uuid = flow_place(id)
         check_words(reason=reason, actor=actor)
         if not isinstance(grace, timedelta):
             raise InvalidInput(field="grace", problem="must be a timedelta")
         row = (
             await self._database.call(
                 functions.CANCEL_FLOW_HEADER,
-                partition,
-                self._namespace,
-                uuid,
-                str(policy),
-                reason,
-                actor,
-                grace,
-                uuid4(),
+                **flow_address(id, self._namespace),
+                policy=str(policy),
+                reason=reason,
+                actor=actor,
+                grace=grace,
+                call_id=uuid4(),
             )
         )[0]
         return _read(id, row)
@@ -243,16 +249,6 @@ class FlowCancelling:
         except FlowFabricError as error:
             # The flow is cancelled; a reconciler does the rest.
             ENGINE_LOGGER.debug("members of %s left to the reconciler: %s", id, error)
-
-
-def flow_place(id: FlowId) -> tuple[int, UUID]:
-    """Where a flow is; whatever else was given is told what an id is."""
-    if not isinstance(id, FlowId):
-        raise InvalidInput(
-            field="id",
-            problem=f"must be a FlowId, not {type(id).__name__}; FlowId.parse(text) makes one",
-        )
-    return id.partition_key, id.uuid
 
 
 def _read(id: FlowId, row: Any) -> FlowCancellation:

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from flowfabric.client.flow_cancel import flow_place
-from flowfabric.client.versioned_calls import address, place
+from flowfabric.client.addresses import Scoped, address, flow_address, flow_place, place
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_tags
 from flowfabric.core.flow import (
@@ -37,50 +36,83 @@ from flowfabric.core.states import (
     Resolution,
 )
 from flowfabric.db import functions
-from flowfabric.db.session import Database
+from flowfabric.db.records import optional, reader
 
 MAX_PAGE = 1000
 _AT_ONCE = 5000
 _INPUTS_AT_ONCE = 1000
 
 
-def flow_address(id: FlowId, namespace: str | None) -> tuple[object, ...]:
-    """The first arguments of every operation on one flow."""
-    partition, uuid = flow_place(id)
-    return partition, namespace, uuid
+def _counts(text: str) -> dict[PublicState, int]:
+    told: dict[str, int] = json.loads(text)
+    return {state: told[state] for state in PublicState if state in told}
 
 
-class FlowReads:
+_info = reader(
+    FlowInfo,
+    functions.DESCRIBE_FLOW,
+    given="id groups",
+    unread="flow_id edge_groups",
+    state=FlowState,
+    tags=json.loads,
+    cancel_policy=optional(FlowCancelPolicy),
+)
+_summary = reader(
+    FlowSummary, functions.SUMMARISE_FLOW, given="id", state=FlowState, counts=_counts
+)
+_listed = reader(
+    FlowListed,
+    functions.LIST_FLOWS,
+    given="id",
+    unread="flow_id next_after",
+    state=FlowState,
+    counts=_counts,
+)
+# Edges are listed and described with the same columns.
+_edge = reader(
+    EdgeInfo,
+    functions.LIST_EDGES,
+    given="flow_id upstream_id downstream_id",
+    unread="upstream_id downstream_id",
+    kind=DependencyKind,
+    resolution=optional(Resolution),
+    outcome=optional(Outcome),
+)
+_member = reader(
+    FlowMember,
+    functions.LIST_FLOW_MEMBERS,
+    given="id name",
+    unread="execution_id node_name",
+    public_state=PublicState,
+)
+_input = reader(
+    FlowInput,
+    functions.READ_INPUTS,
+    given="execution_id upstream_id",
+    unread="execution_id upstream_id",
+)
+
+
+class FlowReads(Scoped):
     """What can be asked about flows."""
-
-    def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
 
     async def describe(self, id: FlowId) -> FlowInfo | None:
         """One flow with its groups; None if there is no such flow."""
         rows = await self._database.call(
-            functions.DESCRIBE_FLOW, *flow_address(id, self._namespace)
+            functions.DESCRIBE_FLOW, **flow_address(id, self._namespace)
         )
         if not rows:
             return None
-        row = dict(rows[0])
-        row.pop("flow_id")
-        row["state"] = FlowState(row["state"])
-        row["tags"] = json.loads(row["tags"])
-        if row["cancel_policy"] is not None:
-            row["cancel_policy"] = FlowCancelPolicy(row["cancel_policy"])
-        groups = [_group(told, id.partition_key) for told in json.loads(row.pop("edge_groups"))]
-        return FlowInfo(id=id, groups=groups, **row)
+        row = rows[0]
+        groups = [_group(told, id.partition_key) for told in json.loads(row["edge_groups"])]
+        return _info(row, id, groups)
 
     async def summary(self, id: FlowId) -> FlowSummary | None:
         """How far a flow is, counted from its members now; None if there is no such flow."""
         rows = await self._database.call(
-            functions.SUMMARISE_FLOW, *flow_address(id, self._namespace)
+            functions.SUMMARISE_FLOW, **flow_address(id, self._namespace)
         )
-        for state, total, counts in rows:
-            return FlowSummary(id, FlowState(state), total, _counts(counts))
-        return None
+        return _summary(rows[0], id) if rows else None
 
     async def edges(
         self,
@@ -95,22 +127,22 @@ class FlowReads:
         while True:
             rows = await self._database.call(
                 functions.LIST_EDGES,
-                *flow_address(id, self._namespace),
-                place(upstream)[1] if upstream is not None else None,
-                place(downstream)[1] if downstream is not None else None,
-                found[-1].edge_id if found else None,
-                _AT_ONCE,
+                **flow_address(id, self._namespace),
+                upstream_id=place(upstream)[1] if upstream is not None else None,
+                downstream_id=place(downstream)[1] if downstream is not None else None,
+                after=found[-1].edge_id if found else None,
+                limit=_AT_ONCE,
             )
-            found += [_edge(row, id) for row in rows]
+            found += [_edge_info(row, id) for row in rows]
             if len(rows) < _AT_ONCE:
                 return found
 
     async def describe_edge(self, id: FlowId, edge_id: UUID) -> EdgeInfo | None:
         """One edge; None if there is none with this id in this flow."""
         rows = await self._database.call(
-            functions.DESCRIBE_EDGE, *flow_address(id, self._namespace), edge_id
+            functions.DESCRIBE_EDGE, **flow_address(id, self._namespace), edge_id=edge_id
         )
-        return _edge(rows[0], id) if rows else None
+        return _edge_info(rows[0], id) if rows else None
 
     async def members(
         self, id: FlowId, *, states: Collection[PublicState | str] | None = None
@@ -122,21 +154,26 @@ class FlowReads:
         while True:
             rows = await self._database.call(
                 functions.LIST_FLOW_MEMBERS,
-                *flow_address(id, self._namespace),
-                found[-1].id.uuid if found else None,
-                _AT_ONCE,
-                words,
+                **flow_address(id, self._namespace),
+                after=found[-1].id.uuid if found else None,
+                limit=_AT_ONCE,
+                states=words,
             )
-            found += [_member(row, id.partition_key) for row in rows]
+            found += [
+                _member(
+                    row, ExecutionId.of(id.partition_key, row["execution_id"]), row["node_name"]
+                )
+                for row in rows
+            ]
             if len(rows) < _AT_ONCE:
                 return found
 
     async def eligibility(self, id: ExecutionId) -> FlowEligibility:
         """Whether an execution could be claimed as far as its dependencies go."""
         rows = await self._database.call(
-            functions.EVALUATE_FLOW_ELIGIBILITY, *address(id, self._namespace)
+            functions.EVALUATE_FLOW_ELIGIBILITY, **address(id, self._namespace)
         )
-        return FlowEligibility(rows[0][0])
+        return FlowEligibility(rows[0]["eligibility"])
 
     async def inputs(self, ids: Sequence[ExecutionId]) -> list[FlowInput]:
         """What the upstreams of executions have for them, by execution, in the order in which they
@@ -150,11 +187,18 @@ class FlowReads:
             for start in range(0, len(uuids), _INPUTS_AT_ONCE):
                 rows = await self._database.call(
                     functions.READ_INPUTS,
-                    partition,
-                    self._namespace,
-                    uuids[start : start + _INPUTS_AT_ONCE],
+                    partition_key=partition,
+                    namespace=self._namespace,
+                    execution_ids=uuids[start : start + _INPUTS_AT_ONCE],
                 )
-                found += [_input(row, partition) for row in rows]
+                found += [
+                    _input(
+                        row,
+                        ExecutionId.of(partition, row["execution_id"]),
+                        ExecutionId.of(partition, row["upstream_id"]),
+                    )
+                    for row in rows
+                ]
         return found
 
     async def tags(self, id: FlowId) -> dict[str, str]:
@@ -187,22 +231,17 @@ class FlowReads:
             return FlowPage([], None)
         *rows, last = await self._database.call(
             functions.LIST_FLOWS,
-            partition,
-            self._namespace,
-            after.uuid if after else None,
-            limit,
-            bool(newest),
+            partition_key=partition,
+            namespace=self._namespace,
+            after=after.uuid if after else None,
+            limit=limit,
+            newest=bool(newest),
         )
         cursor = last["next_after"]
         return FlowPage(
-            [_listed(row, partition) for row in rows],
+            [_listed(row, FlowId.of(partition, row["flow_id"])) for row in rows],
             FlowId.of(partition, cursor) if cursor else None,
         )
-
-
-def _counts(text: str) -> dict[PublicState, int]:
-    told: dict[str, int] = json.loads(text)
-    return {state: told[state] for state in PublicState if state in told}
 
 
 def _group(told: Mapping[str, Any], partition: int) -> GroupInfo:
@@ -221,43 +260,10 @@ def _group(told: Mapping[str, Any], partition: int) -> GroupInfo:
     )
 
 
-def _listed(row: Any, partition: int) -> FlowListed:
-    facts = dict(row)
-    facts.pop("next_after")
-    return FlowListed(
-        id=FlowId.of(partition, facts.pop("flow_id")),
-        state=FlowState(facts.pop("state")),
-        counts=_counts(facts.pop("counts")),
-        **facts,
-    )
-
-
-def _edge(row: Any, id: FlowId) -> EdgeInfo:
-    facts = dict(row)
-    outcome, resolution = facts.pop("outcome"), facts.pop("resolution")
-    return EdgeInfo(
-        flow_id=id,
-        upstream_id=ExecutionId.of(id.partition_key, facts.pop("upstream_id")),
-        downstream_id=ExecutionId.of(id.partition_key, facts.pop("downstream_id")),
-        kind=DependencyKind(facts.pop("kind")),
-        resolution=Resolution(resolution) if resolution else None,
-        outcome=Outcome(outcome) if outcome else None,
-        **facts,
-    )
-
-
-def _member(row: Any, partition: int) -> FlowMember:
-    facts = dict(row)
-    return FlowMember(
-        id=ExecutionId.of(partition, facts.pop("execution_id")),
-        name=facts.pop("node_name"),
-        public_state=PublicState(facts.pop("public_state")),
-        **facts,
-    )
-
-
-def _input(row: Any, partition: int) -> FlowInput:
-    execution_id, upstream_id, *rest = row
-    return FlowInput(
-        ExecutionId.of(partition, execution_id), ExecutionId.of(partition, upstream_id), *rest
+def _edge_info(row: Any, id: FlowId) -> EdgeInfo:
+    return _edge(
+        row,
+        id,
+        ExecutionId.of(id.partition_key, row["upstream_id"]),
+        ExecutionId.of(id.partition_key, row["downstream_id"]),
     )

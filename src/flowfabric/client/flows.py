@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from flowfabric.client.addresses import flow_address, place
 from flowfabric.client.cascades import is_pending
 from flowfabric.client.flow_cancel import FlowCancelling
-from flowfabric.client.flow_reads import FlowReads, flow_address
+from flowfabric.client.flow_reads import FlowReads
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.transactional import SUBMIT_FLOW, Transactional, read_flow_answer
-from flowfabric.client.versioned_calls import place
-from flowfabric.core.errors import InvalidInput, UnknownRoute
+from flowfabric.client.submissions import Ask, Place, carry_out, flow_plan
+from flowfabric.client.transactional import Transactional
+from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_NAMESPACE,
     MAX_NAME_BYTES,
     Claimed,
+    Submission,
     check_tags,
     check_text,
 )
@@ -40,26 +42,25 @@ class Flows(FlowReads, FlowCancelling):
     """What can be done with flows: stored and built here, read in `flow_reads`, ended in
     `flow_cancel`."""
 
-    def __init__(self, database: Database, joining: Transactional, namespace: str | None) -> None:
-        FlowReads.__init__(self, database, namespace)
-        FlowCancelling.__init__(self, database, namespace)
-        self._transactional = joining
+    def __init__(
+        self, database: Database, transactional: Transactional, namespace: str | None
+    ) -> None:
+        super().__init__(database, namespace)
+        self._transactional = transactional
 
     async def submit(self, graph: Graph) -> FlowSubmitted:
         """Store a whole flow: all of it or nothing. The same graph again is a duplicate."""
         graph.check()
         submissions = [node.submission for node in graph.nodes]
-        for is_last in (False, True):
-            where = await self._transactional.place(submissions)
-            rows = await self._database.call(SUBMIT_FLOW, *where.flow_arguments(graph))
-            answer = read_flow_answer(str(rows[0][0]), graph)
-            if isinstance(answer, FlowSubmitted):
-                return answer
-            if is_last or not isinstance(answer, UnknownRoute):
-                raise answer
-            # The database was made anew under a client that remembers the old one's routes.
-            self._transactional.forget()
-        raise AssertionError("unreachable")
+        place = await self._transactional.place(submissions)
+        return await carry_out(flow_plan(graph, place), self._ask, self._find)
+
+    async def _ask(self, one: Ask) -> str:
+        rows = await self._database.call(one.function, **one.arguments)
+        return str(rows[0]["submit_flow"])
+
+    async def _find(self, submissions: Sequence[Submission]) -> Place:
+        return await self._transactional.place(submissions, anew=True)
 
     async def create(
         self,
@@ -78,10 +79,10 @@ class Flows(FlowReads, FlowCancelling):
         id = mint_flow() if id is None else id
         rows = await self._database.call(
             functions.CREATE_FLOW,
-            *flow_address(id, namespace or self._namespace or DEFAULT_NAMESPACE),
-            flow_kind,
-            json.dumps(dict(tags)) if tags else None,
-            creator,
+            **flow_address(id, namespace or self._namespace or DEFAULT_NAMESPACE),
+            flow_kind=flow_kind,
+            tags=json.dumps(dict(tags)) if tags else None,
+            creator=creator,
         )
         return FlowCreated(id, is_new=rows[0]["outcome"] == "created")
 
@@ -94,9 +95,9 @@ class Flows(FlowReads, FlowCancelling):
         row = (
             await self._database.call(
                 functions.ADD_EXECUTION_TO_FLOW,
-                *flow_address(id, self._namespace),
-                _inside(id, "execution_id", execution),
-                name,
+                **flow_address(id, self._namespace),
+                execution_id=_inside(id, "execution_id", execution),
+                node_name=name,
             )
         )[0]
         return MemberAdded(
@@ -120,15 +121,15 @@ class Flows(FlowReads, FlowCancelling):
         row = (
             await self._database.call(
                 functions.STAGE_DEPENDENCY_EDGE,
-                *flow_address(id, self._namespace),
-                uuid7() if edge_id is None else edge_id,
-                _inside(id, "upstream", upstream),
-                _inside(id, "downstream", downstream),
-                expected_graph_revision,
-                str(kind),
-                data_passing_ref,
-                group,
-                "engine",
+                **flow_address(id, self._namespace),
+                edge_id=uuid7() if edge_id is None else edge_id,
+                upstream_id=_inside(id, "upstream", upstream),
+                downstream_id=_inside(id, "downstream", downstream),
+                expected_graph_revision=expected_graph_revision,
+                kind=str(kind),
+                data_passing_ref=data_passing_ref,
+                group_no=group,
+                created_by="engine",
             )
         )[0]
         return EdgeStaged(row["edge_id"], row["graph_revision"])
@@ -147,13 +148,13 @@ class Flows(FlowReads, FlowCancelling):
         row = (
             await self._database.call(
                 functions.APPLY_DEPENDENCY_TO_CHILD,
-                *flow_address(id, self._namespace),
-                edge_id,
-                _inside(id, "upstream", upstream),
-                _inside(id, "downstream", downstream),
-                held.lease_id if held else None,
-                held.epoch if held else None,
-                held.attempt_id if held else None,
+                **flow_address(id, self._namespace),
+                edge_id=edge_id,
+                upstream_id=_inside(id, "upstream", upstream),
+                downstream_id=_inside(id, "downstream", downstream),
+                lease_id=held.lease_id if held else None,
+                epoch=held.epoch if held else None,
+                attempt_id=held.attempt_id if held else None,
             )
         )[0]
         if row["outcome"] not in ("applied", "already_applied"):
@@ -171,12 +172,12 @@ class Flows(FlowReads, FlowCancelling):
         whether it is new; False if it was so already."""
         rows = await self._database.call(
             functions.SET_EDGE_GROUP_POLICY,
-            *flow_address(id, self._namespace),
-            _inside(id, "downstream", downstream),
-            policy.kind.value,
-            policy.k,
-            policy.on_satisfied.value if policy.on_satisfied else None,
-            group,
+            **flow_address(id, self._namespace),
+            downstream_id=_inside(id, "downstream", downstream),
+            policy=policy.kind.value,
+            k=policy.k,
+            on_satisfied=policy.on_satisfied.value if policy.on_satisfied else None,
+            group_no=group,
         )
         return bool(rows[0]["outcome"] == "set")
 
@@ -186,7 +187,9 @@ class Flows(FlowReads, FlowCancelling):
         if not tags:
             raise InvalidInput(field="tags", problem="must not be empty")
         rows = await self._database.call(
-            functions.SET_FLOW_TAGS, *flow_address(id, self._namespace), json.dumps(dict(tags))
+            functions.SET_FLOW_TAGS,
+            **flow_address(id, self._namespace),
+            tags=json.dumps(dict(tags)),
         )
         found: dict[str, str] = json.loads(rows[0]["tags"])
         return found

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from flowfabric.client.outcomes import refusal
+from flowfabric.client.addresses import Scoped, address
+from flowfabric.client.outcomes import handle_batch, refusal
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, check_name
 from flowfabric.core.grant import KEY_BYTES, Grant, check_key
@@ -17,22 +18,30 @@ from flowfabric.core.policy import capability_set
 from flowfabric.core.states import GrantKind
 from flowfabric.db import functions
 from flowfabric.db.functions import Function
-from flowfabric.db.session import Database
+from flowfabric.db.records import reader
 
 DEFAULT_GRANT_TTL = timedelta(seconds=10)
 DEFAULT_LEASE_TTL = timedelta(seconds=30)
 
 
-class Grants:
+# The columns of each call, read into one record.
+_READERS = {
+    statement: reader(Claimed, statement, given="partition_key lease_id", unread=unread)
+    for statement, unread in (
+        (functions.CLAIM_EXECUTION, ""),
+        (functions.CLAIM_RESUMED_EXECUTION, ""),
+        (functions.RECLAIM_EXECUTION, "outcome detail"),
+        (functions.ISSUE_GRANT_AND_CLAIM, ""),
+    )
+}
+
+
+class Grants(Scoped):
     """What a scheduler hands out, and what a worker does with it.
 
     A grant is used once. Asking again with the same `key`, or claiming again with the same
     `claim_id`, gives the first answer.
     """
-
-    def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
 
     async def issue_claim_grant(
         self,
@@ -94,7 +103,7 @@ class Grants:
             worker_instance_id,
             claim_id,
             lease_ttl,
-            expected_attempt_index,
+            expected_attempt_index=expected_attempt_index,
         )
 
     async def claim_from_resume_grant(
@@ -115,7 +124,7 @@ class Grants:
             worker_instance_id,
             claim_id,
             lease_ttl,
-            expected_attempt_index,
+            expected_attempt_index=expected_attempt_index,
         )
 
     claim_resumed_execution = claim_from_resume_grant
@@ -149,20 +158,19 @@ class Grants:
         claim_id = claim_id or uuid7()
         rows = await self._database.call(
             functions.ISSUE_GRANT_AND_CLAIM,
-            id.partition_key,
-            self._namespace,
-            id.uuid,
-            claim_id,
-            lease_ttl,
-            worker_id,
-            worker_instance_id,
+            **address(id, self._namespace),
+            claim_id=claim_id,
+            lease_ttl=lease_ttl,
+            worker_id=worker_id,
+            worker_instance_id=worker_instance_id,
         )
-        return _claimed(rows[0], id, claim_id)
+        return _READERS[functions.ISSUE_GRANT_AND_CLAIM](rows[0], id.partition_key, claim_id)
 
     async def reap(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
         """Delete grants that are over; returns how many, and how long until the next one is."""
-        row = (await self._database.call(functions.REAP_GRANTS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.REAP_GRANTS, partition_key=partition, limit=limit
+        )
 
     async def _issue(
         self,
@@ -180,14 +188,12 @@ class Grants:
         check_key(key)
         rows = await self._database.call(
             function,
-            id.partition_key,
-            self._namespace,
-            id.uuid,
-            key,
-            worker_id,
-            worker_instance_id,
-            sorted(capability_set(capabilities, "capabilities")),
-            ttl,
+            **address(id, self._namespace),
+            key=key,
+            worker_id=worker_id,
+            worker_instance_id=worker_instance_id,
+            capabilities=sorted(capability_set(capabilities, "capabilities")),
+            grant_ttl=ttl,
         )
         row = rows[0]
         if row["outcome"] != "granted":
@@ -208,7 +214,7 @@ class Grants:
         worker_instance_id: str,
         claim_id: UUID | None,
         lease_ttl: timedelta,
-        *more: int | None,
+        **more: Any,
     ) -> Claimed:
         worker_id = grant.worker_id if worker_id is None else worker_id
         _check_worker(worker_id, worker_instance_id)
@@ -216,20 +222,18 @@ class Grants:
         claim_id = claim_id or uuid7()
         rows = await self._database.call(
             function,
-            grant.id.partition_key,
-            self._namespace,
-            grant.id.uuid,
-            grant.key,
-            worker_id,
-            worker_instance_id,
-            claim_id,
-            lease_ttl,
-            *more,
+            **address(grant.id, self._namespace),
+            key=grant.key,
+            worker_id=worker_id,
+            worker_instance_id=worker_instance_id,
+            claim_id=claim_id,
+            lease_ttl=lease_ttl,
+            **more,
         )
         row = rows[0]
         if row.get("outcome", "reclaimed") != "reclaimed":
             raise refusal(row["outcome"], row["detail"], id=str(grant.id))
-        return _claimed(row, grant.id, claim_id)
+        return _READERS[function](row, grant.id.partition_key, claim_id)
 
 
 def _check_span(name: str, span: timedelta) -> None:
@@ -240,7 +244,3 @@ def _check_span(name: str, span: timedelta) -> None:
 def _check_worker(worker_id: str, worker_instance_id: str) -> None:
     check_name("worker_id", worker_id)
     check_name("worker_instance_id", worker_instance_id)
-
-
-def _claimed(row: Any, id: ExecutionId, claim_id: UUID) -> Claimed:
-    return Claimed(*(*row[:20], id.partition_key, claim_id))

@@ -6,20 +6,24 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from flowfabric.client.addresses import Scoped
 from flowfabric.client.outcomes import refusal
 from flowfabric.core.errors import InvalidInput, LaneNotFound
 from flowfabric.core.execution import LaneInfo, Route, check_lane
 from flowfabric.core.lane import LaneTraffic
 from flowfabric.db import functions
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 
+_info = reader(LaneInfo, functions.LIST_LANES)
+_traffic = reader(LaneTraffic, functions.READ_TRAFFIC)
 
-class Lanes:
+
+class Lanes(Scoped):
     """What can be asked and said about lanes."""
 
     def __init__(self, database: Database, namespace: str | None = None) -> None:
-        self._database = database
-        self._namespace = namespace
+        super().__init__(database, namespace)
         # The ids of the routes this client has registered.
         self.known: dict[Route, int] = {}
         self._registering: dict[Route, asyncio.Future[int]] = {}
@@ -47,9 +51,14 @@ class Lanes:
         if limit is not None and limit < 0:
             raise InvalidInput(field="limit", problem=f"is {limit}; must be from 0 on")
         rows = await self._database.call(
-            functions.LIST_LANES, self._namespace, None, after, None, limit
+            functions.LIST_LANES,
+            namespace=self._namespace,
+            lane=None,
+            after=after,
+            after_namespace=None,
+            limit=limit,
         )
-        return [LaneInfo(**dict(row)) for row in rows]
+        return [_info(row) for row in rows]
 
     async def get(self, lane: str) -> LaneInfo:
         """One lane; LaneNotFound if nothing was ever submitted to it.
@@ -58,7 +67,12 @@ class Lanes:
         """
         check_lane(lane)
         rows = await self._database.call(
-            functions.LIST_LANES, self._namespace, lane, None, None, None
+            functions.LIST_LANES,
+            namespace=self._namespace,
+            lane=lane,
+            after=None,
+            after_namespace=None,
+            limit=None,
         )
         if not rows:
             raise LaneNotFound.explained({"lane": lane})
@@ -67,16 +81,20 @@ class Lanes:
             raise InvalidInput(
                 field="namespace", problem=f"several have a lane {lane}: {names}; say which"
             )
-        return LaneInfo(**dict(rows[0]))
+        return _info(rows[0])
 
     async def traffic(
         self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000, partition: int = 0
     ) -> Sequence[LaneTraffic]:
         """How busy the lanes are. Looks at a bounded number of rows; may be asked every second."""
         rows = await self._database.call(
-            functions.READ_TRAFFIC, partition, self._namespace, window, limit
+            functions.READ_TRAFFIC,
+            partition_key=partition,
+            namespace=self._namespace,
+            window=window,
+            limit=limit,
         )
-        return [LaneTraffic(*row) for row in rows]
+        return [_traffic(row) for row in rows]
 
     async def pause(
         self,
@@ -130,14 +148,14 @@ class Lanes:
         namespace = self._namespace or (await self.get(lane)).namespace
         await self._database.call(
             functions.SET_LANE,
-            namespace,
-            lane,
-            state,
-            resumes_at,
-            retention,
-            clear_retention,
-            reason,
-            actor,
+            namespace=namespace,
+            lane=lane,
+            state=state,
+            resumes_at=resumes_at,
+            retention=retention,
+            clear_retention=clear_retention,
+            reason=reason,
+            actor=actor,
         )
         return await self.get(lane)
 
@@ -145,14 +163,15 @@ class Lanes:
         route.check()
         rows = await self._database.call(
             functions.REGISTER_ROUTES,
-            [route.namespace],
-            [route.lane],
-            [route.task],
-            [",".join(sorted(route.capabilities))],
-            "submit_executions",
+            namespaces=[route.namespace],
+            lanes=[route.lane],
+            tasks=[route.task],
+            capabilities=[",".join(sorted(route.capabilities))],
+            registered_by="submit_executions",
         )
-        _, route_id, outcome, detail = rows[0]
-        if outcome != "registered":
-            raise refusal(outcome, detail)
-        self.known[route] = int(route_id)
-        return int(route_id)
+        row = rows[0]
+        if row["outcome"] != "registered":
+            raise refusal(row["outcome"], row["detail"])
+        route_id: int = row["route_id"]
+        self.known[route] = route_id
+        return route_id

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
+from flowfabric.client.addresses import Scoped, lease_addresses
 from flowfabric.client.batching import Busy
-from flowfabric.client.outcomes import answers, refusal
-from flowfabric.client.versioned_calls import steer
+from flowfabric.client.operations import apply_once
+from flowfabric.client.outcomes import answers, handle_batch, refusal
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed, Steered
 from flowfabric.core.ids import ExecutionId
@@ -17,7 +18,6 @@ from flowfabric.core.states import EventKind
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
 from flowfabric.db.functions import Statement
-from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
@@ -26,15 +26,13 @@ BATCH = 1000
 class Caller(Protocol):
     """A pool or a session: whatever can call the engine."""
 
-    async def call(self, statement: Statement, *args: object, patience: float = ...) -> Rows: ...
+    async def call(
+        self, statement: Statement, *, patience: float = ..., **arguments: Any
+    ) -> Rows: ...
 
 
-class Leases:
+class Leases(Scoped):
     """What the holder of leases can say about them."""
-
-    def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
 
     async def renew(
         self, held: Sequence[Claimed], ttl: timedelta, *, caller: Caller | None = None
@@ -42,25 +40,22 @@ class Leases:
         """Extend leases; returns those that are lost and those whose rows were busy."""
         lost: list[Claimed] = []
         busy: list[Claimed] = []
-        for partition, group in _by_partition(held):
+        for group in _by_partition(held):
             rows = await (caller or self._database).call(
                 functions.RENEW_LEASES,
-                partition,
-                self._namespace,
-                *_fences(group),
-                ttl,
+                **lease_addresses(group, self._namespace),
+                lease_ttl=ttl,
                 patience=2.0,
             )
-            for item, outcome, detail in rows:
+            for row in rows:
+                claimed, outcome = group[row["item"] - 1], row["outcome"]
                 # A second lease for one execution is judged in the next beat, without the first.
                 late = outcome in ("busy", "duplicate")
-                (busy if late else lost).append(group[item - 1])
+                (busy if late else lost).append(claimed)
                 if not late:
-                    told = refusal(outcome, detail)
+                    told = refusal(outcome, row["detail"])
                     ENGINE_LOGGER.info(
-                        "lease not renewed: %s, %s",
-                        group[item - 1].id,
-                        told.facts.get("reason", outcome),
+                        "lease not renewed: %s, %s", claimed.id, told.facts.get("reason", outcome)
                     )
         return lost, busy
 
@@ -69,11 +64,14 @@ class Leases:
     ) -> dict[Claimed, Exception]:
         """Give leases back unfinished; returns what could not be given back, and why."""
         refused: dict[Claimed, Exception] = {}
-        for partition, group in _by_partition(held):
+        for group in _by_partition(held):
             rows = await self._database.call(
-                functions.RELEASE_LEASES, partition, self._namespace, *_fences(group), cause, False
+                functions.RELEASE_LEASES,
+                **lease_addresses(group, self._namespace),
+                cause=cause,
+                wait=False,
             )
-            found = answers(len(group), None, [tuple(row) for row in rows], same="released")
+            found = answers(len(group), None, rows, same="released")
             for claimed, answer in zip(group, found, strict=True):
                 if isinstance(answer, Busy):
                     answer = await self._release_alone(claimed, cause)
@@ -95,57 +93,46 @@ class Leases:
 
         Aimed at one lease or one worker instance, it leaves any other alone and says so.
         """
-        return await steer(
+        return await apply_once(
             self._database,
             self._namespace,
             functions.REVOKE_LEASE,
             id,
             (EventKind.LEASE_REVOKED,),
-            lease_id,
-            worker_instance_id,
-            reason,
-            actor,
             if_version=if_version,
-            wrote={"reason": reason},
             actor=actor,
+            wrote={"reason": reason},
+            expected_lease_id=lease_id,
+            worker_instance_id=worker_instance_id,
+            reason=reason,
         )
 
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
         """Mark leases that ran out; returns how many, and how long until the next timer."""
-        row = (await self._database.call(functions.EXPIRE_LEASES, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.EXPIRE_LEASES, partition_key=partition, limit=limit
+        )
 
     async def _release_alone(self, claimed: Claimed, cause: str) -> Exception | None:
         try:
             rows = await self._database.call(
                 functions.RELEASE_LEASES,
-                claimed.partition_key,
-                self._namespace,
-                *_fences([claimed]),
-                cause,
-                True,
+                **lease_addresses([claimed], self._namespace),
+                cause=cause,
+                wait=True,
             )
         except RetryExhausted as error:
             return error
-        answer = answers(1, None, [tuple(row) for row in rows], same="released")[0]
+        answer = answers(1, None, rows, same="released")[0]
         return answer if isinstance(answer, Exception) else None
 
 
-def _fences(group: Sequence[Claimed]) -> tuple[list[object], ...]:
-    return (
-        [claimed.execution_id for claimed in group],
-        [claimed.lease_id for claimed in group],
-        [claimed.epoch for claimed in group],
-        [claimed.attempt_id for claimed in group],
-    )
-
-
-def _by_partition(held: Sequence[Claimed]) -> list[tuple[int, list[Claimed]]]:
+def _by_partition(held: Sequence[Claimed]) -> list[list[Claimed]]:
     groups: dict[int, list[Claimed]] = {}
     for claimed in held:
         groups.setdefault(claimed.partition_key, []).append(claimed)
     return [
-        (partition, group[start : start + BATCH])
-        for partition, group in groups.items()
+        group[start : start + BATCH]
+        for group in groups.values()
         for start in range(0, len(group), BATCH)
     ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from flowfabric.core.execution import check_name
 from flowfabric.core.namespace import NamespaceGrant
 from flowfabric.db import functions
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
+
+_grant = reader(NamespaceGrant, functions.LIST_NAMESPACE_GRANTS)
 
 
 class Namespaces:
@@ -18,16 +21,18 @@ class Namespaces:
         """Bind a login to one namespace: it can name no other. False if it was so already."""
         check_name("login", login)
         check_name("namespace", namespace)
-        rows = await self._database.call(functions.GRANT_NAMESPACE, login, namespace, actor)
+        rows = await self._database.call(
+            functions.GRANT_NAMESPACE, login=login, namespace=namespace, actor=actor
+        )
         return bool(rows[0]["outcome"] == "granted")
 
     async def revoke(self, login: str) -> bool:
         """Let a login name any namespace again. False if it was not bound."""
         check_name("login", login)
-        rows = await self._database.call(functions.REVOKE_NAMESPACE, login)
+        rows = await self._database.call(functions.REVOKE_NAMESPACE, login=login)
         return bool(rows[0]["outcome"] == "revoked")
 
     async def list(self) -> list[NamespaceGrant]:
         """The logins that are bound, by name."""
         rows = await self._database.call(functions.LIST_NAMESPACE_GRANTS)
-        return [NamespaceGrant(**dict(row)) for row in rows]
+        return [_grant(row) for row in rows]

@@ -1,26 +1,42 @@
-"""Steering executions: what an operator, or the holder of a lease, does to one of them."""
+"""What an operator, or the holder of a lease, does to one execution."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from flowfabric.client.addresses import Scoped, address, lease_address, place
 from flowfabric.client.cascades import Cascades
-from flowfabric.client.outcomes import refusal
-from flowfabric.client.versioned_calls import address, check_words, place, steer, steered
-from flowfabric.core.errors import InvalidInput
-from flowfabric.core.execution import CancelSource, Claimed, Steered
+from flowfabric.client.outcomes import handle_batch, refusal
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
+from flowfabric.core.execution import CancelSource, Claimed, Steered, check_words
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.states import BlockingReason, EventKind
+from flowfabric.core.states import BlockingReason, EventKind, PublicState
 from flowfabric.core.step import check_step_name
 from flowfabric.db import functions
 from flowfabric.db.functions import Function
 from flowfabric.db.session import Database
 
+# How often an operation is tried on an execution that others move at the same time.
+_TRIES = 5
 
-class ExecutionOperations:
+_ANSWERS = {
+    "cancelled",
+    "changed",
+    "replayed",
+    "promoted",
+    "unblocked",
+    "blocked",
+    "revoked",
+    "already_satisfied",
+    "already_applied",
+}
+
+
+class ExecutionOperations(Scoped):
     """What can be done to one execution, whatever state it is in.
 
     Every operation may be repeated. Those that could act twice carry the version they were meant
@@ -28,8 +44,7 @@ class ExecutionOperations:
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
+        super().__init__(database, namespace)
         self._cascades = Cascades(database)
 
     async def cancel(
@@ -50,16 +65,16 @@ class ExecutionOperations:
         check_words(reason=reason, actor=actor)
         rows = await self._database.call(
             functions.CANCEL_EXECUTION,
-            *address(id, self._namespace),
-            reason,
-            str(source),
-            actor,
-            held.lease_id if held else None,
-            held.epoch if held else None,
-            held.attempt_id if held else None,
-            if_version,
+            **address(id, self._namespace),
+            reason=reason,
+            source=str(source),
+            actor=actor,
+            lease_id=held.lease_id if held else None,
+            epoch=held.epoch if held else None,
+            attempt_id=held.attempt_id if held else None,
+            if_version=if_version,
         )
-        answer = steered(id, rows[0])
+        answer = read_answer(id, rows[0])
         if answer.detail.get("wakes_pending"):
             await self._cascades.resolve(id.partition_key)
             answer = replace(answer, detail={})
@@ -78,16 +93,18 @@ class ExecutionOperations:
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise InvalidInput(field="priority", problem="must be a whole number")
         check_words(reason=reason, actor=actor)
-        return await self._steer(
+        priority = min(max(priority, 0), 9000)
+        return await apply_once(
+            self._database,
+            self._namespace,
             functions.CHANGE_PRIORITY,
             id,
             (EventKind.PRIORITY_CHANGED,),
-            min(max(priority, 0), 9000),
-            reason,
-            actor,
             if_version=if_version,
-            wrote={"new_priority": min(max(priority, 0), 9000), "reason": reason},
             actor=actor,
+            wrote={"new_priority": priority, "reason": reason},
+            priority=priority,
+            reason=reason,
         )
 
     async def replay(
@@ -111,23 +128,24 @@ class ExecutionOperations:
         check_words(reason=reason, actor=actor)
         if isinstance(from_occurrence, bool) or not isinstance(from_occurrence, int):
             raise InvalidInput(field="from_occurrence", problem="must be a whole number from 0 on")
-        return await self._steer(
+        return await apply_once(
+            self._database,
+            self._namespace,
             functions.REPLAY_EXECUTION,
             id,
             (EventKind.REPLAYED, EventKind.UNBLOCKED),
-            reason,
-            actor,
-            from_step,
-            from_occurrence,
-            bool(fresh),
             if_version=if_version,
+            actor=actor,
             wrote={
                 "reason": reason,
                 "from_step": from_step,
                 "from_occurrence": None if from_step is None else from_occurrence,
                 "fresh": True if fresh else None,
             },
-            actor=actor,
+            reason=reason,
+            from_step=from_step,
+            from_occurrence=from_occurrence,
+            fresh=bool(fresh),
         )
 
     async def retry(
@@ -140,15 +158,16 @@ class ExecutionOperations:
     ) -> Steered:
         """Let it go on now: replayed if it ended, due if it was delayed, unblocked if held."""
         check_words(reason=reason, actor=actor)
-        return await self._steer(
+        return await apply_once(
+            self._database,
+            self._namespace,
             functions.RETRY_EXECUTION,
             id,
             (EventKind.REPLAYED, EventKind.PROMOTED, EventKind.UNBLOCKED),
-            reason,
-            actor,
             if_version=if_version,
-            wrote={"reason": reason},
             actor=actor,
+            wrote={"reason": reason},
+            reason=reason,
         )
 
     async def block_for_admission(
@@ -163,12 +182,12 @@ class ExecutionOperations:
         check_words(detail=detail, actor=actor)
         rows = await self._database.call(
             functions.BLOCK_EXECUTION_FOR_ADMISSION,
-            *address(id, self._namespace),
-            str(blocking_reason),
-            detail,
-            actor,
+            **address(id, self._namespace),
+            blocking_reason=str(blocking_reason),
+            detail=detail,
+            actor=actor,
         )
-        return steered(id, rows[0])
+        return read_answer(id, rows[0])
 
     async def unblock(
         self,
@@ -185,31 +204,32 @@ class ExecutionOperations:
             # Quiet: no event and no version to count by. A second one finds nothing to unblock.
             rows = await self._database.call(
                 functions.UNBLOCK_EXECUTION,
-                *address(id, self._namespace),
-                None if expected_reason is None else str(expected_reason),
-                reason,
-                None,
-                if_version,
+                **address(id, self._namespace),
+                expected_reason=None if expected_reason is None else str(expected_reason),
+                reason=reason,
+                actor=None,
+                if_version=if_version,
             )
-            return steered(id, rows[0])
-        return await self._steer(
+            return read_answer(id, rows[0])
+        return await apply_once(
+            self._database,
+            self._namespace,
             functions.UNBLOCK_EXECUTION,
             id,
             (EventKind.UNBLOCKED,),
-            None if expected_reason is None else str(expected_reason),
-            reason,
-            actor,
             if_version=if_version,
-            wrote={"reason": reason},
             actor=actor,
+            wrote={"reason": reason},
+            expected_reason=None if expected_reason is None else str(expected_reason),
+            reason=reason,
         )
 
     async def promote_blocked_to_eligible(self, id: ExecutionId) -> Steered:
         """Let a member of a flow be claimed that is blocked though no dependency of it is open."""
         rows = await self._database.call(
-            functions.PROMOTE_BLOCKED_TO_ELIGIBLE, *address(id, self._namespace)
+            functions.PROMOTE_BLOCKED_TO_ELIGIBLE, **address(id, self._namespace)
         )
-        return steered(id, rows[0])
+        return read_answer(id, rows[0])
 
     async def report_progress(
         self, held: Claimed, percent: int | None = None, message: str | None = None
@@ -219,7 +239,9 @@ class ExecutionOperations:
             raise InvalidInput(field="percent", problem="must be a whole number from 0 to 100")
         if percent is not None and not 0 <= percent <= 100:
             raise InvalidInput(field="percent", problem=f"is {percent}; must be from 0 to 100")
-        await self._fenced(functions.REPORT_PROGRESS, held, percent, message, done="reported")
+        await self._fenced(
+            functions.REPORT_PROGRESS, held, done="reported", percent=percent, message=message
+        )
 
     async def delay(
         self,
@@ -231,7 +253,9 @@ class ExecutionOperations:
         """Put a running execution off; the same attempt goes on then. Returns until when."""
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
-        row = await self._fenced(functions.DELAY_EXECUTION, held, delay, until, done="delayed")
+        row = await self._fenced(
+            functions.DELAY_EXECUTION, held, done="delayed", delay=delay, delayed_until=until
+        )
         found: datetime | None = row["delayed_until"]
         return found
 
@@ -254,19 +278,20 @@ class ExecutionOperations:
                     field="targets", problem=f"{target} is in another partition than {held.id}"
                 )
             uuids.append(uuid)
-        row = await self._fenced(functions.WAIT_FOR_RUNS, held, uuids, k, done="waiting")
+        row = await self._fenced(functions.WAIT_FOR_RUNS, held, done="waiting", targets=uuids, k=k)
         found: int = row["open"]
         return found
 
     async def hold(self, held: Claimed, reason: str, *, step: str | None = None) -> None:
         """Stop a running execution until an operator has looked; `retry` lets it go on."""
-        await self._fenced(functions.HOLD_EXECUTION, held, reason, step, done="held")
+        await self._fenced(functions.HOLD_EXECUTION, held, done="held", reason=reason, step=step)
 
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
         """End what is past its deadline and time out attempts; returns how many, and how long
         until the next timer."""
-        row = (await self._database.call(functions.EXPIRE_EXECUTIONS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.EXPIRE_EXECUTIONS, partition_key=partition, limit=limit
+        )
 
     async def resolve_wakes(
         self, *, partition: int = 0, limit: int = 100
@@ -286,44 +311,83 @@ class ExecutionOperations:
         self, *, partition: int = 0, limit: int = 50
     ) -> tuple[int, timedelta | None]:
         """Forget siblings to cancel where all of them have ended; returns of how many groups."""
-        row = (await self._database.call(functions.RECONCILE_SIBLINGS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.RECONCILE_SIBLINGS, partition_key=partition, limit=limit
+        )
 
-    async def _fenced(self, operation: Function, held: Claimed, *args: object, done: str) -> Any:
-        row = (
-            await self._database.call(
-                operation,
-                held.partition_key,
-                self._namespace,
-                held.execution_id,
-                held.lease_id,
-                held.epoch,
-                held.attempt_id,
-                *args,
-            )
-        )[0]
+    async def _fenced(
+        self, operation: Function, held: Claimed, *, done: str, **arguments: Any
+    ) -> Any:
+        where = lease_address(held, self._namespace)
+        row = (await self._database.call(operation, **where, **arguments))[0]
         if row["outcome"] != done:
             raise refusal(row["outcome"], row["detail"], id=str(held.id))
         return row
 
-    async def _steer(
-        self,
-        operation: Function,
-        id: ExecutionId,
-        kinds: tuple[EventKind, ...],
-        *args: object,
-        if_version: int | None,
-        wrote: Mapping[str, object],
-        actor: str | None,
-    ) -> Steered:
-        return await steer(
-            self._database,
-            self._namespace,
-            operation,
-            id,
-            kinds,
-            *args,
-            if_version=if_version,
-            wrote=wrote,
-            actor=actor,
-        )
+
+async def apply_once(
+    database: Database,
+    namespace: str | None,
+    operation: Function,
+    id: ExecutionId,
+    kinds: tuple[EventKind, ...],
+    *,
+    if_version: int | None,
+    actor: str | None,
+    wrote: Mapping[str, object],
+    **arguments: Any,
+) -> Steered:
+    """Do an operation once, however often it is sent: it is meant for one version of the execution,
+    the caller's or the present one.
+
+    Without a version of the caller's, an execution that somebody else moved meanwhile is tried
+    again as it is now, unless the event that moved it is the one this operation writes (one of
+    `kinds`, with this `actor` and what it `wrote`): then it is ours, and its answer was lost.
+    """
+    where = address(id, namespace)
+
+    async def send(version: int) -> Steered:
+        rows = await database.call(operation, **where, **arguments, actor=actor, if_version=version)
+        return read_answer(id, rows[0])
+
+    if if_version is not None:
+        return await send(if_version)
+    for _ in range(_TRIES):
+        rows = await database.call(functions.READ_VERSION, **where)
+        if not rows:
+            raise ExecutionNotFound(id=str(id))
+        version: int = rows[0]["version"]
+        answer = await send(version)
+        if answer.outcome != "already_applied":
+            return answer
+        rows = await database.call(functions.READ_EVENT, **where, version=version + 1)
+        if rows and _is_ours(rows[0], kinds, actor, wrote):
+            return answer
+    raise RetryExhausted(
+        f"{id} was moved by others {_TRIES} times in a row; nothing was changed, try again later.",
+        operation=operation.name,
+    )
+
+
+def read_answer(id: ExecutionId, row: Any) -> Steered:
+    """The answer of an operation on one execution; a refusal is raised."""
+    if row["outcome"] not in _ANSWERS:
+        raise refusal(row["outcome"], row["detail"], id=str(id))
+    return Steered(
+        id=id,
+        outcome=row["outcome"],
+        public_state=PublicState(row["public_state"]),
+        version=row["version"],
+        detail=json.loads(row["detail"]) if row["detail"] else {},
+    )
+
+
+def _is_ours(
+    row: Any, kinds: tuple[EventKind, ...], actor: str | None, wrote: Mapping[str, object]
+) -> bool:
+    detail = json.loads(row["detail"]) if row["detail"] else {}
+    return (
+        row["kind"] in kinds
+        and row["actor"] == actor
+        and all(detail.get(name) == value for name, value in wrote.items())
+    )

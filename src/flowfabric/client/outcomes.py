@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from flowfabric.client.batching import BUSY, Busy
 from flowfabric.core.errors import FlowFabricError
+from flowfabric.db.functions import Function
+from flowfabric.db.session import Database
 
 Answer = TypeVar("Answer")
+
+
+async def handle_batch(
+    database: Database, statement: Function, **arguments: Any
+) -> tuple[int, timedelta | None]:
+    """Let a reconciler do one batch; how many it handled, and how soon the next one is due."""
+    row = (await database.call(statement, **arguments))[0]
+    return row["handled"], row["due_in"]
 
 
 def refusal(outcome: str, detail: str | None, **facts: Any) -> FlowFabricError:
@@ -19,17 +30,17 @@ def refusal(outcome: str, detail: str | None, **facts: Any) -> FlowFabricError:
 
 
 def answers(
-    size: int, plain: Answer, rows: Iterable[Sequence[Any]], *, same: str
+    size: int, plain: Answer, rows: Iterable[Any], *, same: str
 ) -> list[Answer | Exception | Busy]:
     """One answer per item: `plain`, unless a row (item, outcome, detail) says something else.
 
     `same` is the word for a repeat that got its first answer again.
     """
     found: list[Answer | Exception | Busy] = [plain] * size
-    for item, outcome, detail in rows:
-        if outcome in ("busy", "duplicate"):
+    for row in rows:
+        if row["outcome"] in ("busy", "duplicate"):
             # A second item for one execution in one batch: alone, it is told what the first was.
-            found[item - 1] = BUSY
-        elif outcome != same:
-            found[item - 1] = refusal(outcome, detail)
+            found[row["item"] - 1] = BUSY
+        elif row["outcome"] != same:
+            found[row["item"] - 1] = refusal(row["outcome"], row["detail"])
     return found

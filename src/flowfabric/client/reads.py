@@ -6,14 +6,15 @@ Tags are set here as well; what sets them raises ExecutionNotFound for a missing
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
-from flowfabric.client.events import event_of
+from flowfabric.client.addresses import Scoped, address, place
+from flowfabric.client.events import reads_events
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.versioned_calls import address, place
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     AttemptInfo,
@@ -46,7 +47,7 @@ from flowfabric.core.states import (
 )
 from flowfabric.core.why import Dimension, Why
 from flowfabric.db import functions
-from flowfabric.db.session import Database
+from flowfabric.db.records import optional, reader
 
 MAX_PAGE = 1000
 MAX_LEASES = 10_000
@@ -55,30 +56,95 @@ COUNT_LIMIT = 10_000
 _TAGGED_AT_ONCE = 1000
 _MAX_PARTITION = 32_767
 
-_ENUMS = {
-    "public_state": PublicState,
-    "phase": Phase,
-    "ownership": Ownership,
-    "eligibility": Eligibility,
-    "blocking_reason": BlockingReason,
-    "outcome": Outcome,
-    "attempt_state": AttemptState,
-    "attempt_type": AttemptType,
-    "failure_class": FailureClass,
-}
+
+def _tags(text: str | None) -> dict[str, str]:
+    found: dict[str, str] = json.loads(text) if text else {}
+    return dict(sorted(found.items()))
 
 
-class ExecutionReads:
+_ending = reader(
+    Ending, functions.READ_RESULTS, public_state=PublicState, failure_class=optional(FailureClass)
+)
+_state_info = reader(
+    StateInfo,
+    functions.READ_EXECUTION_INFO,
+    given="id flow_id",
+    unread="execution_id flow_id",
+    phase=Phase,
+    ownership=Ownership,
+    eligibility=Eligibility,
+    blocking_reason=BlockingReason,
+    outcome=Outcome,
+    attempt_state=AttemptState,
+    public_state=PublicState,
+)
+_context = reader(
+    ExecutionContext, functions.READ_CONTEXT, payload=lambda payload: payload or b"", tags=_tags
+)
+_info = reader(
+    ExecutionInfo,
+    functions.DESCRIBE_EXECUTION,
+    given="id flow_id parent_id",
+    unread="execution_id flow_id parent_id",
+    capabilities=frozenset,
+    public_state=PublicState,
+    phase=Phase,
+    ownership=Ownership,
+    eligibility=Eligibility,
+    blocking_reason=BlockingReason,
+    outcome=Outcome,
+    attempt_state=AttemptState,
+    attempt_type=optional(AttemptType),
+    failure_class=optional(FailureClass),
+    tags=_tags,
+    policy=optional(json.loads),
+)
+_attempt = reader(
+    AttemptInfo,
+    functions.LIST_ATTEMPTS,
+    attempt_type=AttemptType,
+    lifecycle=AttemptLifecycle,
+    failure_class=optional(FailureClass),
+)
+_event = reads_events(functions.LIST_EVENTS)
+_expired_lease = reader(
+    ExpiredLease, functions.LIST_EXPIRED_LEASES, given="id", unread="execution_id"
+)
+_summary = reader(
+    ExecutionSummary,
+    functions.LIST_EXECUTIONS,
+    given="id",
+    unread="execution_id next_cursor",
+    public_state=PublicState,
+    blocking_reason=BlockingReason,
+)
+
+
+class _Filter(TypedDict):
+    """The arguments of LIST_EXECUTIONS and COUNT_EXECUTIONS but for the page."""
+
+    partition_key: int
+    namespace: str | None
+    states: list[str] | None
+    lanes: list[str] | None
+    tasks: list[str] | None
+    tags: str | None
+    created_after: datetime | None
+    created_before: datetime | None
+    ended_after: datetime | None
+    worker_instance_id: str | None
+
+
+class ExecutionReads(Scoped):
     """What can be asked about executions."""
-
-    def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
 
     async def read_results(self, partition: int, ids: Sequence[UUID]) -> list[Ending]:
         """How those of the asked executions ended that have."""
         rows = await self._database.call(
-            functions.READ_RESULTS, partition, self._namespace, list(ids)
+            functions.READ_RESULTS,
+            partition_key=partition,
+            namespace=self._namespace,
+            execution_ids=list(ids),
         )
         return [_ending(row) for row in rows]
 
@@ -118,67 +184,72 @@ class ExecutionReads:
     async def info(self, id: ExecutionId) -> StateInfo | None:
         """The execution's whole state, without what it carries; None if there is none."""
         rows = await self._database.call(
-            functions.READ_EXECUTION_INFO, *address(id, self._namespace)
+            functions.READ_EXECUTION_INFO, **address(id, self._namespace)
         )
         if not rows:
             return None
-        row = _typed(rows[0])
-        del row["execution_id"]
-        row["flow_id"] = _flow(id, row["flow_id"])
-        return StateInfo(id=id, **row)
+        return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
 
     async def context(self, id: ExecutionId) -> ExecutionContext | None:
         """What a worker needs to run an execution; None if there is no such execution."""
-        rows = await self._database.call(functions.READ_CONTEXT, *address(id, self._namespace))
-        if not rows:
-            return None
-        task, encoding, payload, tags = rows[0]
-        return ExecutionContext(task, encoding, payload or b"", _tags(tags))
+        rows = await self._database.call(functions.READ_CONTEXT, **address(id, self._namespace))
+        return _context(rows[0]) if rows else None
 
     async def describe(self, id: ExecutionId) -> ExecutionInfo | None:
         """Everything about an execution; None if there is no such execution."""
         rows = await self._database.call(
-            functions.DESCRIBE_EXECUTION, *address(id, self._namespace)
+            functions.DESCRIBE_EXECUTION, **address(id, self._namespace)
         )
         if not rows:
             return None
-        row = _typed(rows[0])
-        del row["execution_id"]
-        row["capabilities"] = frozenset(row["capabilities"])
-        row["tags"] = _tags(row["tags"])
-        row["policy"] = json.loads(row["policy"]) if row["policy"] else None
-        if row["parent_id"] is not None:
-            row["parent_id"] = ExecutionId.of(id.partition_key, row["parent_id"])
-        row["flow_id"] = _flow(id, row["flow_id"])
-        return ExecutionInfo(id=id, **row)
+        row = rows[0]
+        parent = row["parent_id"] and ExecutionId.of(id.partition_key, row["parent_id"])
+        return _info(row, id, _flow(id, row["flow_id"]), parent)
 
     async def progress(self, id: ExecutionId) -> Progress | None:
         """How far the handler said it is; None if there is no such execution."""
-        rows = await self._database.call(functions.READ_PROGRESS, *address(id, self._namespace))
-        return Progress(*rows[0]) if rows else None
+        rows = await self._database.call(functions.READ_PROGRESS, **address(id, self._namespace))
+        for row in rows:
+            return Progress(
+                percent=row["progress_percent"],
+                message=row["progress_message"],
+                at=row["progressed_at"],
+            )
+        return None
 
     async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
         """The attempts of an execution, first to latest."""
-        rows = await self._database.call(functions.LIST_ATTEMPTS, *address(id, self._namespace))
+        rows = await self._database.call(functions.LIST_ATTEMPTS, **address(id, self._namespace))
         return [_attempt(row) for row in rows]
 
     async def events(self, id: ExecutionId) -> list[Event]:
         """What happened to an execution, in order."""
-        rows = await self._database.call(functions.LIST_EVENTS, *address(id, self._namespace), None)
-        return [event_of(row, id.partition_key) for row in rows]
+        rows = await self._database.call(
+            functions.LIST_EVENTS, **address(id, self._namespace), version=None
+        )
+        return [_event(row, id.partition_key) for row in rows]
 
     async def why(self, id: ExecutionId) -> Why:
         """Why an execution is not running, or that it is; ExecutionNotFound if it is not there."""
-        rows = await self._database.call(functions.EXPLAIN_EXECUTION, *address(id, self._namespace))
-        first, *others = (
-            Why(id, Dimension(dimension), code, json.loads(evidence), changes_at)
-            for dimension, code, evidence, changes_at in rows
+        rows = await self._database.call(
+            functions.EXPLAIN_EXECUTION, **address(id, self._namespace)
         )
-        return Why(id, first.dimension, first.code, first.evidence, first.changes_at, tuple(others))
+        first, *others = (
+            Why(
+                id,
+                dimension=Dimension(row["dimension"]),
+                code=row["code"],
+                evidence=json.loads(row["evidence"]),
+                changes_at=row["changes_at"],
+            )
+            for row in rows
+        )
+        return replace(first, others=tuple(others))
 
     async def server_time(self) -> datetime:
         """What time it is by the clock that all timers go by."""
-        now: datetime = (await self._database.call(functions.SERVER_TIME))[0][0]
+        rows = await self._database.call(functions.SERVER_TIME)
+        now: datetime = rows[0]["server_time"]
         return now
 
     async def tags(self, id: ExecutionId) -> dict[str, str]:
@@ -231,10 +302,10 @@ class ExecutionReads:
             return IdPage([], None)
         *rows, last = await self._database.call(
             functions.LIST_EXECUTION_IDS,
-            partition,
-            self._namespace,
-            after.uuid if after else None,
-            limit,
+            partition_key=partition,
+            namespace=self._namespace,
+            after=after.uuid if after else None,
+            limit=limit,
         )
         cursor = last["next_after"]
         return IdPage(
@@ -261,14 +332,14 @@ class ExecutionReads:
         after_at, after_id = after or (None, None)
         rows = await self._database.call(
             functions.LIST_EXPIRED_LEASES,
-            partition,
-            self._namespace,
-            as_of,
-            after_at,
-            after_id.uuid if after_id else None,
-            limit,
+            partition_key=partition,
+            namespace=self._namespace,
+            as_of=as_of,
+            after_at=after_at,
+            after_id=after_id.uuid if after_id else None,
+            limit=limit,
         )
-        return [ExpiredLease(ExecutionId.of(partition, row[0]), *row[1:]) for row in rows]
+        return [_expired_lease(row, ExecutionId.of(partition, row["execution_id"])) for row in rows]
 
     async def list(
         self,
@@ -287,8 +358,11 @@ class ExecutionReads:
         limit = _page_size(limit, MAX_PAGE)
         if not limit:
             return ExecutionPage([], None)
-        *rows, last = await self._database.call(functions.LIST_EXECUTIONS, *asked, cursor, limit)
-        return ExecutionPage([_summary(row, partition) for row in rows], last["next_cursor"])
+        *rows, last = await self._database.call(
+            functions.LIST_EXECUTIONS, **asked, cursor=cursor, limit=limit
+        )
+        found = [_summary(row, ExecutionId.of(partition, row["execution_id"])) for row in rows]
+        return ExecutionPage(found, last["next_cursor"])
 
     async def count(
         self, filter: ExecutionFilter | None = None, *, partition: int = 0
@@ -297,15 +371,15 @@ class ExecutionReads:
         asked = self._asked(filter, partition)
         counted, cursor = 0, None
         while counted <= COUNT_LIMIT:
-            rows = await self._database.call(functions.COUNT_EXECUTIONS, *asked, cursor)
-            found, cursor = rows[0]
-            counted += found
+            rows = await self._database.call(functions.COUNT_EXECUTIONS, **asked, cursor=cursor)
+            counted += rows[0]["counted"]
+            cursor = rows[0]["next_cursor"]
             if cursor is None:
                 break
         return ExecutionCount(min(counted, COUNT_LIMIT), is_more=counted > COUNT_LIMIT)
 
     async def _head(self, id: ExecutionId) -> Any:
-        rows = await self._database.call(functions.READ_STATE, *address(id, self._namespace))
+        rows = await self._database.call(functions.READ_STATE, **address(id, self._namespace))
         return rows[0] if rows else None
 
     async def _set_tags(
@@ -313,38 +387,41 @@ class ExecutionReads:
     ) -> dict[ExecutionId, Exception]:
         rows = await self._database.call(
             functions.SET_TAGS,
-            ids[0].partition_key,
-            self._namespace,
-            [id.uuid for id in ids],
-            text,
-            wait,
+            partition_key=ids[0].partition_key,
+            namespace=self._namespace,
+            execution_ids=[id.uuid for id in ids],
+            tags=text,
+            wait=wait,
         )
         refused: dict[ExecutionId, Exception] = {}
-        for item, outcome, detail in rows:
-            id = ids[item - 1]
-            if outcome == "busy":
+        for row in rows:
+            id = ids[row["item"] - 1]
+            if row["outcome"] == "busy":
                 refused |= await self._set_tags([id], text, wait=True)
             else:
-                refused[id] = refusal(outcome, detail)
+                refused[id] = refusal(row["outcome"], row["detail"])
         return refused
 
-    def _asked(self, filter: ExecutionFilter | None, partition: int) -> tuple[Any, ...]:
+    def _asked(self, filter: ExecutionFilter | None, partition: int) -> _Filter:
         _check_partition(partition)
         asked = filter or ExecutionFilter()
         asked.check()
-        return (
-            partition,
-            self._namespace,
-            *(
-                None if values is None else [str(value) for value in values]
-                for values in (asked.states, asked.lanes, asked.tasks)
-            ),
-            json.dumps(dict(asked.tags)) if asked.tags else None,
-            asked.created_after,
-            asked.created_before,
-            asked.ended_after,
-            asked.worker_instance_id,
+        return _Filter(
+            partition_key=partition,
+            namespace=self._namespace,
+            states=_words(asked.states),
+            lanes=_words(asked.lanes),
+            tasks=_words(asked.tasks),
+            tags=json.dumps(dict(asked.tags)) if asked.tags else None,
+            created_after=asked.created_after,
+            created_before=asked.created_before,
+            ended_after=asked.ended_after,
+            worker_instance_id=asked.worker_instance_id,
         )
+
+
+def _words(values: Collection[str] | None) -> list[str] | None:
+    return None if values is None else [str(value) for value in values]
 
 
 def _flow(id: ExecutionId, flow_id: UUID | None) -> FlowId | None:
@@ -363,53 +440,3 @@ def _page_size(limit: int, most: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidInput(field="limit", problem="must be a whole number, 0 or more")
     return min(limit, most)
-
-
-def _typed(record: Any) -> dict[str, Any]:
-    """A row with our words in place of texts; a word we do not know raises."""
-    row: dict[str, Any] = dict(record)
-    for name, kind in _ENUMS.items():
-        if name in row:
-            row[name] = _maybe(kind, row[name])
-    return row
-
-
-def _tags(text: str | None) -> dict[str, str]:
-    found: dict[str, str] = json.loads(text) if text else {}
-    return dict(sorted(found.items()))
-
-
-def _summary(record: Any, partition: int) -> ExecutionSummary:
-    row = _typed(record)
-    del row["next_cursor"]
-    return ExecutionSummary(ExecutionId.of(partition, row.pop("execution_id")), **row)
-
-
-def _ending(row: Any) -> Ending:
-    return Ending(
-        *(
-            row["execution_id"],
-            PublicState(row["public_state"]),
-            *row[2:6],
-            _maybe(FailureClass, row["failure_class"]),
-            *row[7:],
-        )
-    )
-
-
-def _attempt(row: Any) -> AttemptInfo:
-    return AttemptInfo(
-        *(
-            row["attempt_index"],
-            row["attempt_id"],
-            AttemptType(row["attempt_type"]),
-            AttemptLifecycle(row["lifecycle"]),
-            *row[4:11],
-            _maybe(FailureClass, row["failure_class"]),
-            *row[12:],
-        )
-    )
-
-
-def _maybe(kind: Any, value: str | None) -> Any:
-    return None if value is None else kind(value)

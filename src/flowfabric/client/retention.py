@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
+from flowfabric.client.outcomes import handle_batch
 from flowfabric.core.execution import check_lane, check_tags
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -26,8 +27,9 @@ class Retention:
     ) -> tuple[int, timedelta | None]:
         """Delete executions that ended longer ago than their policy or their lane says, else 30
         days. Their events stay 24 hours after their end."""
-        row = (await self._database.call(functions.TRIM_EXECUTIONS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.TRIM_EXECUTIONS, partition_key=partition, limit=limit
+        )
 
     async def trim(
         self,
@@ -51,12 +53,18 @@ class Retention:
         handled = 0
         after: UUID | None = None
         while True:
-            row = (
-                await self._database.call(
-                    functions.TRIM_RETENTION, partition, limit - handled, retention, event_floor,
-                    namespace, lane, found, after,
-                )
-            )[0]  # fmt: skip
+            rows = await self._database.call(
+                functions.TRIM_RETENTION,
+                partition_key=partition,
+                limit=limit - handled,
+                retention=retention,
+                event_floor=event_floor,
+                namespace=namespace,
+                lane=lane,
+                tags=found,
+                after=after,
+            )
+            row = rows[0]
             handled += row["handled"]
             after = row["next_after"]
             # Without a filter the engine knows where to go on.
@@ -69,12 +77,14 @@ class Retention:
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Delete the events that were kept when their executions were deleted."""
-        row = (await self._database.call(functions.TRIM_EVENTS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.TRIM_EVENTS, partition_key=partition, limit=limit
+        )
 
     async def trim_keys(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Delete idempotency keys that are over."""
-        row = (await self._database.call(functions.TRIM_KEYS, partition, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(
+            self._database, functions.TRIM_KEYS, partition_key=partition, limit=limit
+        )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from flowfabric.client.lanes import Lanes
-from flowfabric.client.versioned_calls import check_words
+from flowfabric.client.submissions import options
 from flowfabric.core.errors import InvalidInput, RetryExhausted, ScheduleNotFound
-from flowfabric.core.execution import Route, check_name, check_tags
+from flowfabric.core.execution import Submission, check_name, check_tags, check_words
 from flowfabric.core.ids import ExecutionId, firing_id, mint_for_schedule, uuid7
 from flowfabric.core.schedule import (
     DueSchedule,
@@ -25,6 +24,7 @@ from flowfabric.core.schedule import (
 )
 from flowfabric.core.states import Misfire, ScheduleState
 from flowfabric.db import functions
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 
 # How often a resume is tried while an app changes the rule at the same time.
@@ -34,20 +34,13 @@ MAX_NEXT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One schedule as an app declares it; an anchor in the rule is one that the app fixed."""
+    """One schedule as an app declares it; an anchor in the rule is one that the app fixed. What it
+    submits is the submission, each time under an id of its own."""
 
     name: str
-    route: Route
+    submission: Submission
     rule: Rule
     misfire: Misfire = Misfire.ONCE
-    payload: bytes = field(default=b"{}", repr=False)
-    payload_encoding: str | None = None
-    priority: int = 0
-    deadline: timedelta | None = None
-    max_reclaims: int | None = None
-    policy: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    task_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +68,19 @@ class Fired:
     outcome: str
     count: int
     next_at: datetime | None
+
+
+_info = reader(
+    ScheduleInfo,
+    functions.LIST_SCHEDULES,
+    given="last_id",
+    unread="last_id",
+    state=ScheduleState,
+    version=lambda numbers: ".".join(map(str, numbers)),
+    misfire=Misfire,
+)
+_declared = reader(Declared, functions.DECLARE_SCHEDULES, version=tuple, orphaned=tuple)
+_fired = reader(Fired, functions.FIRE_SCHEDULE, given="count", unread="fired")
 
 
 class Schedules:
@@ -163,12 +169,12 @@ class Schedules:
         id = mint_for_schedule(found.schedule_id)
         await self._database.call(
             functions.RUN_SCHEDULE,
-            id.partition_key,
-            found.namespace,
-            found.app,
-            found.name,
-            id.uuid,
-            actor,
+            partition_key=id.partition_key,
+            namespace=found.namespace,
+            app=found.app,
+            name=found.name,
+            execution_id=id.uuid,
+            actor=actor,
         )
         return id
 
@@ -193,7 +199,9 @@ class Schedules:
     ) -> None:
         """Remove an orphaned schedule; what it submitted stays."""
         found = await self.get(name, app=app, namespace=namespace)
-        await self._database.call(functions.FORGET_SCHEDULE, found.namespace, found.app, found.name)
+        await self._database.call(
+            functions.FORGET_SCHEDULE, namespace=found.namespace, app=found.app, name=found.name
+        )
 
     # Workers
 
@@ -211,8 +219,8 @@ class Schedules:
         space = self._own(namespace)
         check_name("app", app)
         for one in declarations:
-            check_tags(one.tags)
-        routes = [await self._lanes.register(one.route) for one in declarations]
+            check_tags(one.submission.tags)
+        routes = [await self._lanes.register(one.submission.route) for one in declarations]
         now = (await self._now()).replace(microsecond=0)
         anchors = await self._anchors(space, app, declarations, now)
         next_ats = [
@@ -221,31 +229,26 @@ class Schedules:
         ]
         rows = await self._database.call(
             functions.DECLARE_SCHEDULES,
-            space,
-            app,
-            list(version),
-            generation,
-            [one.name for one in declarations],
-            [uuid7() for _ in declarations],
-            routes,
-            [one.rule.cron for one in declarations],
-            [one.rule.every for one in declarations],
-            [one.rule.time_zone for one in declarations],
-            anchors,
-            [one.rule.anchor is not None for one in declarations],
-            [one.misfire.value for one in declarations],
-            next_ats,
-            [one.payload for one in declarations],
-            [one.payload_encoding for one in declarations],
-            [one.priority for one in declarations],
-            [one.deadline for one in declarations],
-            [one.max_reclaims for one in declarations],
-            [one.policy for one in declarations],
-            [json.dumps(dict(one.tags)) if one.tags else None for one in declarations],
-            [one.task_version for one in declarations],
+            namespace=space,
+            app=app,
+            version=list(version),
+            generation=generation,
+            names=[one.name for one in declarations],
+            schedule_ids=[uuid7() for _ in declarations],
+            route_ids=routes,
+            crons=[one.rule.cron for one in declarations],
+            everys=[one.rule.every for one in declarations],
+            time_zones=[one.rule.time_zone for one in declarations],
+            anchor_ats=anchors,
+            are_anchored=[one.rule.anchor is not None for one in declarations],
+            misfires=[one.misfire.value for one in declarations],
+            next_ats=next_ats,
+            payloads=[one.submission.payload for one in declarations],
+            payload_encodings=[one.submission.payload_encoding for one in declarations],
+            priorities=[one.submission.priority for one in declarations],
+            options=options([one.submission for one in declarations]),
         )
-        outcome, known, stored, orphaned = rows[0]
-        return Declared(outcome, known, tuple(stored), tuple(orphaned))
+        return _declared(rows[0])
 
     async def due(
         self, app: str, names: Sequence[str] | None = None, *, namespace: str | None = None
@@ -253,10 +256,10 @@ class Schedules:
         """What is due, the time that was judged by, and how long until the next is due."""
         *rows, last = await self._database.call(
             functions.DUE_SCHEDULES,
-            self._own(namespace),
-            app,
-            None if names is None else list(names),
-            1000,
+            namespace=self._own(namespace),
+            app=app,
+            names=None if names is None else list(names),
+            limit=1000,
         )
         return [_due(row) for row in rows], last["read_at"], last["due_in"]
 
@@ -280,18 +283,18 @@ class Schedules:
         ids = [firing_id(due.schedule_id, at) for at in todo.fire_ats]
         rows = await self._database.call(
             functions.FIRE_SCHEDULE,
-            firing_id(due.schedule_id, due.next_at).partition_key,
-            namespace,
-            app,
-            due.name,
-            call_id,
-            due.rule_no,
-            due.next_at,
-            todo.fire_ats,
-            todo.next_at,
-            [id.uuid for id in ids],
+            partition_key=firing_id(due.schedule_id, due.next_at).partition_key,
+            namespace=namespace,
+            app=app,
+            name=due.name,
+            call_id=call_id,
+            rule_no=due.rule_no,
+            expected_next_at=due.next_at,
+            fire_ats=todo.fire_ats,
+            next_at=todo.next_at,
+            execution_ids=[id.uuid for id in ids],
         )
-        return Fired(*rows[0])
+        return _fired(rows[0], rows[0]["fired"])
 
     async def _anchors(
         self,
@@ -329,23 +332,26 @@ class Schedules:
     ) -> str:
         rows = await self._database.call(
             functions.SET_SCHEDULE,
-            found.namespace,
-            found.app,
-            found.name,
-            is_paused,
-            next_at,
-            found.rule_no,
-            reason,
-            actor,
+            namespace=found.namespace,
+            app=found.app,
+            name=found.name,
+            is_paused=is_paused,
+            next_at=next_at,
+            rule_no=found.rule_no,
+            reason=reason,
+            actor=actor,
         )
         return str(rows[0]["outcome"])
 
     async def _read(self, app: str | None, name: str | None) -> list[ScheduleInfo]:
-        rows = await self._database.call(functions.LIST_SCHEDULES, self._namespace, app, name)
-        return [_info(row) for row in rows]
+        rows = await self._database.call(
+            functions.LIST_SCHEDULES, namespace=self._namespace, app=app, name=name
+        )
+        return [_info(row, _last_id(row)) for row in rows]
 
     async def _now(self) -> datetime:
-        now: datetime = (await self._database.call(functions.SERVER_TIME))[0][0]
+        rows = await self._database.call(functions.SERVER_TIME)
+        now: datetime = rows[0]["server_time"]
         return now
 
     def _own(self, namespace: str | None) -> str:
@@ -364,15 +370,11 @@ class Schedules:
         return await self._read(app, None)
 
 
-def _info(record: Any) -> ScheduleInfo:
-    row = dict(record)
-    if row["last_id"] is not None:
-        place = firing_id(row["schedule_id"], row["last_at"])
-        row["last_id"] = ExecutionId.of(place.partition_key, row["last_id"])
-    row["version"] = ".".join(map(str, row["version"]))
-    row["state"] = ScheduleState(row["state"])
-    row["misfire"] = Misfire(row["misfire"])
-    return ScheduleInfo(**row)
+def _last_id(row: Any) -> ExecutionId | None:
+    if row["last_id"] is None:
+        return None
+    place = firing_id(row["schedule_id"], row["last_at"])
+    return ExecutionId.of(place.partition_key, row["last_id"])
 
 
 def _due(row: Any) -> DueSchedule:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
+from flowfabric.client.addresses import Scoped, lease_addresses, place
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.versioned_calls import place
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import Step, StepRecord
 from flowfabric.db import functions
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 
 # Named here, because `Steps.list` takes the name of the type inside the class.
@@ -30,12 +30,14 @@ Journals: TypeAlias = list[list[StepRecord] | Exception | Busy]
 MAX_JOURNALS = 50
 
 
-class Steps:
+_record = reader(StepRecord, functions.LIST_STEPS, unread="execution_id", kind=StepKind)
+
+
+class Steps(Scoped):
     """What the holder of a lease has done so far."""
 
     def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
+        super().__init__(database, namespace)
         self._records: dict[int, Batcher[Item, StepRecord]] = {}
         self._journals: dict[int, Batcher[Claimed, Records]] = {}
 
@@ -67,21 +69,24 @@ class Steps:
         """The journal of an execution, in the order its steps were started."""
         partition, execution_id = place(id)
         rows = await self._database.call(
-            functions.LIST_STEPS, partition, self._namespace, [execution_id]
+            functions.LIST_STEPS,
+            partition_key=partition,
+            namespace=self._namespace,
+            execution_ids=[execution_id],
         )
-        return [_record(*facts) for _, *facts in rows]
+        return [_record(row) for row in rows]
 
     async def _read_journals(self, batch: Holders) -> Journals:
         found: dict[UUID, Records] = {held.execution_id: [] for held in batch}
         rows = await self._database.call(
             functions.LIST_STEPS,
-            batch[0].partition_key,
-            self._namespace,
-            [*found],
+            partition_key=batch[0].partition_key,
+            namespace=self._namespace,
+            execution_ids=[*found],
             patience=SETTLE_PATIENCE_SECONDS,
         )
-        for execution_id, *facts in rows:
-            found[execution_id].append(_record(*facts))
+        for row in rows:
+            found[row["execution_id"]].append(_record(row))
         return [found[held.execution_id] for held in batch]
 
     async def _journal_alone(self, held: Claimed) -> Records:
@@ -91,44 +96,40 @@ class Steps:
     async def _flush(self, batch: Items, wait: bool = False) -> Answers:
         rows = await self._database.call(
             functions.RECORD_STEPS,
-            batch[0][0].partition_key,
-            self._namespace,
-            [held.execution_id for held, _ in batch],
-            [held.lease_id for held, _ in batch],
-            [held.epoch for held, _ in batch],
-            [held.attempt_id for held, _ in batch],
-            [step.name for _, step in batch],
-            [step.occurrence for _, step in batch],
-            [step.position for _, step in batch],
-            [step.is_sequential for _, step in batch],
-            [step.kind.value for _, step in batch],
-            [step.value for _, step in batch],
-            [step.encoding for _, step in batch],
-            [step.delay for _, step in batch],
-            [step.until for _, step in batch],
-            wait,
-            [step.follows for _, step in batch],
+            **lease_addresses([held for held, _ in batch], self._namespace),
+            names=[step.name for _, step in batch],
+            occurrences=[step.occurrence for _, step in batch],
+            positions=[step.position for _, step in batch],
+            sequentials=[step.is_sequential for _, step in batch],
+            kinds=[step.kind.value for _, step in batch],
+            values=[step.value for _, step in batch],
+            encodings=[step.encoding for _, step in batch],
+            delays=[step.delay for _, step in batch],
+            untils=[step.until for _, step in batch],
+            wait=wait,
+            follows=[step.follows for _, step in batch],
             patience=SETTLE_PATIENCE_SECONDS,
         )
         found: Answers = [BUSY] * len(batch)
-        for item, outcome, recorded_at, until_at, value, encoding, attempt_index, detail in rows:
-            held, step = batch[item - 1]
+        for row in rows:
+            held, step = batch[row["item"] - 1]
+            outcome = row["outcome"]
             if outcome in ("recorded", "exists"):
                 is_new = outcome == "recorded"
-                found[item - 1] = StepRecord(
+                found[row["item"] - 1] = StepRecord(
                     name=step.name,
                     occurrence=step.occurrence,
                     position=step.position,
                     is_sequential=step.is_sequential,
                     kind=step.kind,
-                    value=step.value if is_new else value,
-                    encoding=step.encoding if is_new else encoding,
-                    recorded_at=recorded_at,
-                    until_at=until_at,
-                    attempt_index=attempt_index,
+                    value=step.value if is_new else row["value"],
+                    encoding=step.encoding if is_new else row["encoding"],
+                    recorded_at=row["recorded_at"],
+                    until_at=row["until_at"],
+                    attempt_index=row["attempt_index"],
                 )
             elif outcome != "busy":
-                found[item - 1] = refusal(outcome, detail, id=str(held.id))
+                found[row["item"] - 1] = refusal(outcome, row["detail"], id=str(held.id))
         return found
 
     async def _alone(self, item: Item) -> StepRecord:
@@ -138,29 +139,3 @@ class Steps:
         if isinstance(answer, Busy):
             raise RetryExhausted(operation="record_steps")
         return answer
-
-
-def _record(
-    name: str,
-    occurrence: int,
-    position: int,
-    is_sequential: bool,
-    kind: str,
-    value: bytes | None,
-    encoding: str | None,
-    recorded_at: datetime,
-    until_at: datetime | None,
-    attempt_index: int,
-) -> StepRecord:
-    return StepRecord(
-        name=name,
-        occurrence=occurrence,
-        position=position,
-        is_sequential=is_sequential,
-        kind=StepKind(kind),
-        value=value,
-        encoding=encoding,
-        recorded_at=recorded_at,
-        until_at=until_at,
-        attempt_index=attempt_index,
-    )

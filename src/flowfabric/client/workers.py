@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
+from flowfabric.client.addresses import Scoped
 from flowfabric.client.leases import Caller
+from flowfabric.client.outcomes import handle_batch
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_text
 from flowfabric.core.worker import WorkerInfo
 from flowfabric.db import functions
-from flowfabric.db.session import Database
+from flowfabric.db.records import reader
 
 BATCH = 1000
 # The namespace of a worker that works for all of them.
 EVERY_NAMESPACE = ""
 
 
-class Workers:
-    """The registry of workers. It informs; nothing is claimed or refused because of it."""
+_info = reader(WorkerInfo, functions.LIST_WORKERS)
 
-    def __init__(self, database: Database, namespace: str | None) -> None:
-        self._database = database
-        self._namespace = namespace
+
+class Workers(Scoped):
+    """The registry of workers. It informs; nothing is claimed or refused because of it."""
 
     async def register(
         self,
@@ -40,13 +41,13 @@ class Workers:
         check_text("worker_instance_id", worker_instance_id, 256)
         rows = await (caller or self._database).call(
             functions.REGISTER_WORKER,
-            self._own,
-            worker_id,
-            worker_instance_id,
-            None if lanes is None else list(lanes),
-            None if tasks is None else list(tasks),
-            list(capabilities),
-            liveness_ttl,
+            namespace=self._own,
+            worker_id=worker_id,
+            worker_instance_id=worker_instance_id,
+            lanes=None if lanes is None else list(lanes),
+            tasks=None if tasks is None else list(tasks),
+            capabilities=list(capabilities),
+            liveness_ttl=liveness_ttl,
             patience=patience,
         )
         return str(rows[0]["outcome"])
@@ -63,7 +64,10 @@ class Workers:
         for start in range(0, len(worker_instance_ids), BATCH):
             names = list(worker_instance_ids[start : start + BATCH])
             rows = await (caller or self._database).call(
-                functions.HEARTBEAT_WORKERS, [self._own] * len(names), names, patience=patience
+                functions.HEARTBEAT_WORKERS,
+                namespaces=[self._own] * len(names),
+                worker_instance_ids=names,
+                patience=patience,
             )
             missing += [row["worker_instance_id"] for row in rows]
         return missing
@@ -87,10 +91,10 @@ class Workers:
         """
         rows = await (caller or self._database).call(
             functions.MARK_WORKER_DEAD,
-            self._of(namespace) or self._own,
-            worker_instance_id,
-            reason,
-            actor,
+            namespace=self._of(namespace) or self._own,
+            worker_instance_id=worker_instance_id,
+            reason=reason,
+            actor=actor,
             patience=patience,
         )
         if expire_leases:
@@ -99,10 +103,10 @@ class Workers:
                 while handled == BATCH:
                     found = await self._database.call(
                         functions.EXPIRE_WORKER_LEASES,
-                        partition,
-                        self._of(namespace) or None,
-                        worker_instance_id,
-                        BATCH,
+                        partition_key=partition,
+                        namespace=self._of(namespace) or None,
+                        worker_instance_id=worker_instance_id,
+                        limit=BATCH,
                     )
                     handled = found[0]["handled"]
         return bool(rows[0]["outcome"] == "marked")
@@ -121,18 +125,17 @@ class Workers:
         """
         rows = await self._database.call(
             functions.LIST_WORKERS,
-            self._of(namespace),
-            after.namespace if after else None,
-            after.worker_instance_id if after else None,
-            limit,
-            with_dead,
+            namespace=self._of(namespace),
+            after_namespace=after.namespace if after else None,
+            after_instance_id=after.worker_instance_id if after else None,
+            limit=limit,
+            with_dead=with_dead,
         )
-        return [WorkerInfo(**dict(row)) for row in rows]
+        return [_info(row) for row in rows]
 
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
         """Remove workers that fell silent; returns how many, and how long until the next may."""
-        row = (await self._database.call(functions.SWEEP_WORKERS, limit))[0]
-        return row["handled"], row["due_in"]
+        return await handle_batch(self._database, functions.SWEEP_WORKERS, limit=limit)
 
     def _of(self, namespace: str | None) -> str | None:
         """The namespace that is meant; another tenant's is not for us."""

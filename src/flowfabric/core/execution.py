@@ -646,6 +646,13 @@ def check_text(name: str, value: str, most: int) -> None:
         raise InvalidInput(field=name, problem="is not valid Unicode") from error
 
 
+def check_words(**words: str | None) -> None:
+    """Refuse a reason or an actor that cannot be sent; the engine judges the rest."""
+    for name, value in words.items():
+        if value is not None and value != "":
+            check_text(name, value, MAX_NAME_BYTES)
+
+
 def check_tags(tags: Mapping[str, str]) -> None:
     if not isinstance(tags, Mapping):
         raise InvalidInput(field="tags", problem="must be a mapping of text to text")

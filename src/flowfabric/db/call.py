@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,7 +48,7 @@ PATIENCE_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
 
 
-async def invoke(connection: Connection, statement: Statement, args: tuple[Any, ...]) -> Rows:
+async def invoke(connection: Connection, statement: Statement, args: Sequence[Any]) -> Rows:
     """Run one statement on one connection; every error is one of ours or `_Gone`."""
     try:
         return await connection.fetch(statement.text, *args, timeout=ANSWER_SECONDS)

@@ -7,29 +7,45 @@ optional argument or a column while older processes go on calling it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
-    """One function of the engine: its name, the arguments we pass and the columns we read."""
+class Statement:
+    """One statement: its name, the arguments it takes and the columns it returns, in order."""
 
     name: str
     arguments: tuple[str, ...]
     columns: tuple[str, ...]
     text: str
 
+    def bind(self, given: Mapping[str, Any]) -> list[Any]:
+        """Put named arguments into the order of the text; TypeError unless they are exactly ours.
+
+        Nothing has a default: who adds an argument to a function is told every call of it.
+        """
+        if len(given) == len(self.arguments):
+            try:
+                return [given[name] for name in self.arguments]
+            except KeyError:
+                pass
+        missing = [name for name in self.arguments if name not in given]
+        unknown = [name for name in given if name not in self.arguments]
+        raise TypeError(f"{self.name}: arguments missing {missing}, unknown {unknown}")
+
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Function(Statement):
+    """One public function of the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Statement):
     """Some columns of a function that reads, under a name of its own for telemetry."""
 
-    name: str
     function: str
-    text: str
-
-
-Statement = Function | Read
 
 
 def _function(name: str, arguments: str, columns: str) -> Function:
@@ -39,8 +55,10 @@ def _function(name: str, arguments: str, columns: str) -> Function:
 
 
 def _part(name: str, function: Function, columns: str) -> Read:
+    outputs = tuple(columns.split())
     _, source, call = function.text.partition(" from ")
-    return Read(name, function.name, f"select {', '.join(columns.split())}{source}{call}")
+    text = f"select {', '.join(outputs)}{source}{call}"
+    return Read(name, function.arguments, outputs, text, function.name)
 
 
 REGISTER_ROUTES = _function(
@@ -50,10 +68,8 @@ REGISTER_ROUTES = _function(
 )
 SUBMIT_EXECUTIONS = _function(
     "submit_executions",
-    "partition_key namespace execution_ids route_ids payloads priorities payload_encodings delays "
-    "delayed_untils deadlines deadline_ats policies max_reclaims tags creators keys "
-    "key_fingerprints key_scopes key_windows hint parent_ids with_parents trace_contexts "
-    "task_versions",
+    "partition_key namespace execution_ids route_ids payloads payload_encodings priorities delays "
+    "options hint",
     "item outcome execution_id detail",
 )
 # With its casts it can be sent by any driver, whatever that makes of a number or a text.
@@ -284,8 +300,7 @@ SET_LANE = _function(
 DECLARE_SCHEDULES = _function(
     "declare_schedules",
     "namespace app version generation names schedule_ids route_ids crons everys time_zones "
-    "anchor_ats are_anchored misfires next_ats payloads payload_encodings priorities deadlines "
-    "max_reclaims policies tags task_versions",
+    "anchor_ats are_anchored misfires next_ats payloads payload_encodings priorities options",
     "outcome generation version orphaned",
 )
 DUE_SCHEDULES = _function(
@@ -583,7 +598,7 @@ READ_EVENT = _part(
     "kind actor detail",
 )
 # Nothing of ours: Postgres's own way to say "look again".
-HINT = Read("hint", "", "select pg_notify($1, $2)")
+HINT = Read("hint", ("channel", "payload"), ("pg_notify",), "select pg_notify($1, $2)", "")
 
 READS: tuple[Read, ...] = (
     READ_STATE,

@@ -97,9 +97,10 @@ class Database:
                 pool.terminate()
 
     async def call(
-        self, statement: Statement, *args: Any, patience: float = call.PATIENCE_SECONDS
+        self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
     ) -> call.Rows:
-        """Call the engine on any connection of the pool."""
+        """Call the engine on any connection of the pool, with all arguments of the statement."""
+        args = statement.bind(arguments)
 
         async def attempt() -> call.Rows:
             if (pool := self._pool) is None:
@@ -123,7 +124,7 @@ class Database:
         return Session(self.url, self.meter, options, self._hint)
 
     async def _hint(self, channel: str, payload: str) -> None:
-        await self.call(HINT, channel, payload, patience=0.0)
+        await self.call(HINT, channel=channel, payload=payload, patience=0.0)
 
     def _connection_options(self, name: str) -> dict[str, Any]:
         return {
@@ -149,9 +150,10 @@ class Session:
         self._closed = False
 
     async def call(
-        self, statement: Statement, *args: Any, patience: float = call.PATIENCE_SECONDS
+        self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
     ) -> call.Rows:
         """Call the engine on this connection; calls wait for one another."""
+        args = statement.bind(arguments)
 
         async def attempt() -> call.Rows:
             async with self._lock:

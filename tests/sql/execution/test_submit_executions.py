@@ -509,6 +509,52 @@ async def test_what_goes_with_a_key_is_ignored_without_one(engine):
     assert answer.word == "created"
 
 
+async def test_one_value_of_an_array_holds_for_all_items(db, engine):
+    route = await engine.register()
+    ids = [new_id() for _ in range(3)]
+    rows = await db.fetch(
+        "select * from ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+        "p_execution_ids => $1::uuid[], p_route_ids => array[$2]::bigint[], "
+        "p_payloads => array['7']::bytea[], p_payload_encodings => array['json'], "
+        "p_priorities => array[5], p_delays => array['1 h']::interval[], "
+        """p_options => array['{"creator": "ada", "tags": {"a.b": "c"}}']::jsonb[])""",
+        ids,
+        route,
+    )
+    assert rows == []
+    kept = await db.fetch(
+        "select e.route_id, e.rank, e.payload, e.payload_encoding, e.eligibility::text, b.creator, "
+        "b.tags from ff.execution e join ff.execution_body b using (execution_id)"
+    )
+    assert [tuple(row) for row in kept] == [
+        (route, 8995, b"7", "json", "not_eligible_until_time", "ada", '{"a.b": "c"}')
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("argument", "field"),
+    [
+        ("p_payload_encodings => array[repeat('x', 65)]", "payload_encoding"),
+        ("p_delays => array['200 years']::interval[]", "delay"),
+        ("""p_options => array['{"creator": 7}']::jsonb[]""", "creator"),
+        ("""p_options => array['{"tags": {"x": 1}}']::jsonb[]""", "tags"),
+        ("""p_options => array['[]']::jsonb[]""", "options"),
+        ("""p_options => array['{"colour": 1}']::jsonb[]""", "colour"),
+        ("p_route_ids => array[null]::bigint[]", None),
+    ],
+)
+async def test_a_bad_value_that_is_shared_refuses_every_item(db, engine, argument, field):
+    routes = f"p_route_ids => array[{await engine.register()}], "
+    rows = await db.fetch(
+        "select * from ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+        f"{'' if 'p_route_ids' in argument else routes}p_execution_ids => $1::uuid[], "
+        f"p_payloads => null, {argument})",
+        [new_id(), new_id()],
+    )
+    assert [row["item"] for row in rows] == [1, 2]
+    assert {json.loads(row["detail"]).get("field") for row in rows} == {field}
+
+
 @pytest.mark.parametrize("size", [0, 1001])
 async def test_a_batch_has_one_to_a_thousand_items(engine, size):
     await engine.register()
@@ -527,8 +573,9 @@ async def test_arrays_of_different_length_are_refused(db, engine):
     with refused("WF001", field="execution_ids"):
         await db.execute(
             "select ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
-            "p_execution_ids => array[$1, $2]::uuid[], p_route_ids => array[$3]::bigint[], "
+            "p_execution_ids => array[$1, $2, $3]::uuid[], p_route_ids => array[$4, $4]::bigint[], "
             "p_payloads => null)",
+            new_id(),
             new_id(),
             new_id(),
             route,

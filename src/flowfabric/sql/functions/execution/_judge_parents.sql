@@ -6,7 +6,7 @@ create function ff._judge_parents(
   p_namespace     text,
   p_skip          integer[],
   p_execution_ids uuid[],
-  p_parent_ids    uuid[]
+  p_options       jsonb[]
 )
 returns ff.verdict[]
 language plpgsql
@@ -23,9 +23,11 @@ begin
     select array_agg(row(
              u.n, u.id, 'parent_ended', null, null, jsonb_build_object(
                'parent_id', format('{fp:%s}:%s', p_partition_key, u.parent_id)))::ff.verdict)
-    from unnest(p_execution_ids, p_parent_ids) with ordinality u(id, parent_id, n)
-    where u.parent_id is not null and u.n <> all (p_skip)
-      and not exists (
+    from (select i.id, (i.o ->> 'parent_id')::uuid as parent_id, i.n
+          from unnest(p_execution_ids, p_options) with ordinality i(id, o, n)
+          where i.n <> all (p_skip) and i.o ->> 'parent_id' is not null
+          offset 0) u
+    where not exists (
         select from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = u.parent_id
           and case when e.namespace = p_namespace then true else false end)

@@ -9,8 +9,7 @@ create function ff._lock_parents(
   p_namespace     text,
   p_skip          integer[],
   p_execution_ids uuid[],
-  p_parent_ids    uuid[],
-  p_with_parents  boolean[]
+  p_options       jsonb[]
 )
 returns ff.verdict[]
 language plpgsql
@@ -28,10 +27,10 @@ begin
   select array_agg(l.execution_id), array_agg(l.execution_id) filter (where l.phase <> 'terminal')
     into v_locked, v_open
   from (
-    select distinct u.parent_id
-    from unnest(p_parent_ids, p_with_parents) with ordinality u(parent_id, with_parent, n)
-    where u.with_parent and u.n <> all (p_skip)
-    order by u.parent_id
+    select distinct (u.o ->> 'parent_id')::uuid as parent_id
+    from unnest(p_options) with ordinality u(o, n)
+    where u.n <> all (p_skip) and (u.o ->> 'with_parent')::boolean
+    order by 1
   ) a
   cross join lateral (
     select e.execution_id, e.phase from ff.execution e
@@ -54,14 +53,16 @@ begin
              case when x.execution_id is null or u.parent_id = any (v_locked)
                then jsonb_build_object(
                  'parent_id', format('{fp:%s}:%s', p_partition_key, u.parent_id)) end)::ff.verdict)
-    from unnest(p_execution_ids, p_parent_ids, p_with_parents)
-      with ordinality u(id, parent_id, with_parent, n)
+    from (select i.id, (i.o ->> 'parent_id')::uuid as parent_id, i.n
+          from unnest(p_execution_ids, p_options) with ordinality i(id, o, n)
+          where i.n <> all (p_skip) and (i.o ->> 'with_parent')::boolean
+          offset 0) u
     left join lateral (
       select e.execution_id from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.parent_id
         and case when e.namespace = p_namespace then true else false end
       offset 0) x on true
-    where u.with_parent and u.n <> all (p_skip) and u.parent_id <> all (coalesce(v_open, '{}'))
+    where u.parent_id <> all (coalesce(v_open, '{}'))
   ), '{}');
 end;
 $$;

@@ -7,14 +7,11 @@
 -- ended. Returns the items that may not go on: duplicate (with the first id), key_reused, busy.
 drop function if exists ff._reserve_keys;
 create function ff._reserve_keys(
-  p_partition_key    smallint,
-  p_namespace        text,
-  p_skip             integer[],
-  p_execution_ids    uuid[],
-  p_keys             text[],
-  p_key_fingerprints bytea[],
-  p_key_scopes       text[],
-  p_key_windows      interval[]
+  p_partition_key smallint,
+  p_namespace     text,
+  p_skip          integer[],
+  p_execution_ids uuid[],
+  p_options       jsonb[]
 )
 returns ff.verdict[]
 language plpgsql
@@ -36,7 +33,9 @@ begin
              then jsonb_build_object('field', 'key', 'key', u.key) end)::ff.verdict), '{}'),
          coalesce(array_agg(u.n::integer), '{}')
     into v_refused, v_taken
-  from unnest(p_keys, p_key_fingerprints) with ordinality u(key, fingerprint, n)
+  from (select i.o ->> 'key' as key, decode(i.o ->> 'key_fingerprint', 'hex') as fingerprint, i.n
+        from unnest(p_options) with ordinality i(o, n)
+        where i.o ->> 'key' is not null and i.n <> all (p_skip)) u
   cross join lateral (
     select k.execution_id, k.fingerprint
     from ff.idempotency_key k
@@ -47,18 +46,20 @@ begin
               select e.phase <> 'terminal' from ff.execution e
               where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
               false) end
-    offset 0) k
-  where u.key is not null and u.n <> all (p_skip);
+    offset 0) k;
 
   for v_item in
-    select u.id, u.key, u.fingerprint, coalesce(u.scope, 'window')::ff.key_scope as scope,
-           coalesce(u.wnd, interval '1 day') as wnd, u.n::integer as n,
+    select u.id, u.o ->> 'key' as key, decode(u.o ->> 'key_fingerprint', 'hex') as fingerprint,
+           coalesce(u.o ->> 'key_scope', 'window')::ff.key_scope as scope,
+           coalesce(interval '1 millisecond' * (u.o ->> 'key_window_ms')::double precision,
+                    interval '1 day') as wnd,
+           u.n::integer as n,
            -- a window of nothing means: do not remember the key
-           coalesce(u.wnd > interval '0', true) or coalesce(u.scope = 'unfinished', false) as is_kept
-    from unnest(p_execution_ids, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows)
-      with ordinality u(id, key, fingerprint, scope, wnd, n)
-    where u.key is not null and u.n <> all (p_skip) and u.n <> all (v_taken)
-    order by u.key collate "C", u.n
+           coalesce((u.o ->> 'key_window_ms')::numeric > 0, true)
+             or coalesce(u.o ->> 'key_scope' = 'unfinished', false) as is_kept
+    from unnest(p_execution_ids, p_options) with ordinality u(id, o, n)
+    where u.o ->> 'key' is not null and u.n <> all (p_skip) and u.n <> all (v_taken)
+    order by u.o ->> 'key' collate "C", u.n
   loop
     if v_item.is_kept and not pg_try_advisory_xact_lock(hashtextextended(
              concat_ws(E'\x01', 'ff.idempotency_key', p_partition_key, p_namespace, v_item.key), 0))

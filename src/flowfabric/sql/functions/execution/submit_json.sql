@@ -3,12 +3,11 @@
 -- not raised, so that this transaction can go on.
 --
 -- An item is an object with execution_id and route_id (from register_routes) and, if need be: payload
--- (any JSON) or payload_base64, payload_encoding, priority, delay_ms, delayed_until, deadline_ms,
--- deadline_at, policy, max_reclaims, tags, creator, key, key_fingerprint (hexadecimal; by default a
--- hash of task and payload), key_scope, key_window_ms, parent_id, with_parent, trace_context,
--- task_version. Answers {"database": …, "items": […]} with item, outcome, execution_id and detail for
--- each. p_database is the database the call is meant for, as an earlier answer named it; without
--- items it is only asked for.
+-- (any JSON) or payload_base64, payload_encoding, priority, delay_ms, and beside them the options of
+-- submit_executions; the fingerprint of a key is a hash of task and payload by default. Answers
+-- {"database": …, "items": […]} with item, outcome, execution_id and detail for each. p_database is
+-- the database the call is meant for, as an earlier answer named it; without items it is only asked
+-- for.
 --
 -- Moves:    as submit_executions
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed
@@ -68,40 +67,19 @@ begin
     from jsonb_array_elements(p_items) with ordinality i(value, n)) j;
 
   if v_sound is not null then
-    with given as (
-      select r.ids, r.route_ids, r.payloads, r.priorities, r.encodings, r.delays, r.delayed_untils,
-             r.deadlines, r.deadline_ats, r.policies, r.max_reclaims, r.tags, r.creators, r.keys,
-             r.fingerprints, r.scopes, r.windows, r.parent_ids, r.with_parents, r.trace_contexts,
-             r.task_versions
-      from ff._read_items(p_items, v_sound) r
-    ),
-    told as (
+    with told as (
       select s.item, s.outcome, s.execution_id, s.detail
-      from given g
+      from ff._read_items(p_items, v_sound, '{}') g
       cross join lateral ff.submit_executions(
         p_partition_key => p_partition_key,
         p_namespace => p_namespace,
         p_execution_ids => g.ids,
         p_route_ids => g.route_ids,
         p_payloads => g.payloads,
-        p_priorities => g.priorities,
         p_payload_encodings => g.encodings,
+        p_priorities => g.priorities,
         p_delays => g.delays,
-        p_delayed_untils => g.delayed_untils,
-        p_deadlines => g.deadlines,
-        p_deadline_ats => g.deadline_ats,
-        p_policies => g.policies,
-        p_max_reclaims => g.max_reclaims,
-        p_tags => g.tags,
-        p_creators => g.creators,
-        p_keys => g.keys,
-        p_key_fingerprints => g.fingerprints,
-        p_key_scopes => g.scopes,
-        p_key_windows => g.windows,
-        p_parent_ids => g.parent_ids,
-        p_with_parents => g.with_parents,
-        p_trace_contexts => g.trace_contexts,
-        p_task_versions => g.task_versions) s
+        p_options => g.options) s
     )
     select coalesce(v_answers, '[]') || jsonb_agg(jsonb_build_object(
              'item', v_sound[u.k], 'outcome', coalesce(t.outcome, 'created'),

@@ -29,7 +29,7 @@ begin
              when i.v ?| array['key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'parent_id',
                                'with_parent']
                then array['key', 'a node has neither a key nor a parent']
-             else ff._item_problem(i.v - 'name') end as words
+             else ff._item_problem(i.v) end as words
     from jsonb_array_elements(p_nodes) with ordinality i(v, n)
     offset 0) j;
   if problem is not null then

@@ -49,12 +49,13 @@ declare
   v_closed   bigint[];
   v_lanes    text[];
   v_verdict  record;
-  v_tag_key  text;
+  v_options  jsonb[];
+  v_parent   jsonb;
+  v_stored   record;
   v_stem     text;
   v_tail     text;
   v_count    integer;
   v_now      timestamptz;
-  v_xid      xid8;
 begin
   perform ff._check_namespace(p_namespace);
   select format('%s/%s', to_hex(s.system_identifier), d.oid) into v_database
@@ -101,7 +102,7 @@ begin
     v_problem := v_groups.problem;
   end if;
   if v_problem is null then
-    v_given := ff._read_items(p_flow -> 'nodes', null);
+    v_given := ff._read_items(p_flow -> 'nodes', null, '{name}');
     -- one pass over nodes and edges, without a join whose size the planner cannot know
     select array_agg(f.waits order by f.node), array_agg(f.feeds order by f.node)
       into v_waits, v_feeds
@@ -126,7 +127,7 @@ begin
                         'does not go with a node that waits for others'] end
       into v_problem
     from (
-      select u.n, u.delay, u.delayed_until, u.waits,
+      select u.n, u.delay, u.options ->> 'delayed_until' as delayed_until, u.waits,
              row_number() over (partition by u.id order by u.n) as nth,
              exists (select from ff.execution e
                      where e.partition_key = p_partition_key and e.execution_id = u.id
@@ -136,8 +137,8 @@ begin
                select from ff.event v
                where v.partition_key = p_partition_key and v.execution_id = u.id
                offset 0)) as is_taken
-      from unnest(v_given.ids, v_given.delays, v_given.delayed_untils, v_waits)
-        with ordinality u(id, delay, delayed_until, waits, n)) d
+      from unnest(v_given.ids, v_given.delays, v_given.options, v_waits)
+        with ordinality u(id, delay, options, waits, n)) d
     where d.nth > 1 or d.is_taken or (d.waits and num_nonnulls(d.delay, d.delayed_until) > 0)
     order by d.n limit 1;
     if found then
@@ -163,9 +164,7 @@ begin
   select j.item, j.word, j.detail into v_verdict
   from unnest(ff._judge_submits(
     p_namespace, v_given.ids, v_given.route_ids, v_closed, v_given.payloads, v_given.encodings,
-    v_given.delays, v_given.delayed_untils, v_given.deadlines, v_given.deadline_ats,
-    v_given.policies, v_given.max_reclaims, v_given.tags, v_given.creators, null, null, null, null,
-    null, null, v_given.trace_contexts, v_given.task_versions)) j
+    v_given.delays, v_given.options)) j
   order by j.item limit 1;
   if found then
     return v_answer || jsonb_build_object('outcome', v_verdict.word, 'detail',
@@ -173,13 +172,8 @@ begin
         '.', format('nodes[%s]', v_verdict.item - 1),
         coalesce(v_verdict.detail ->> 'field', 'route_id'))));
   end if;
-  if v_given.tags is not null then
-    select m.value into v_tag_key from ff.meta m where m.name = 'instance_tag_key';
-  end if;
-
   v_count := coalesce(cardinality(v_edges.upstreams), 0);
   v_now := ff.now();
-  v_xid := pg_current_xact_id();
   insert into ff.flow (
     partition_key, flow_id, namespace, flow_kind, graph_revision, node_count, edge_count, created_at,
     mutated_at, tags, creator)
@@ -193,73 +187,21 @@ begin
     return v_answer || jsonb_build_object('outcome', v_known.outcome, 'detail', v_known.detail);
   end if;
 
-  with created as (
-    insert into ff.execution (
-      partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
-      mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
-      cause, delayed_until, due_at, deadline_at, attempt_timeout, retention, max_reclaims,
-      instance_tag, payload_encoding, payload, has_payload, has_body, flow_id, is_awaited,
-      parent_id)
-    select p_partition_key, u.id, u.route_id, p_namespace,
-           9000 - least(greatest(coalesce(u.priority, 0), 0), 9000),
-           v_now, v_now, v_now, v_now, 1, 'runnable', 'unowned',
-           case when u.waits then 'blocked_by_dependencies'::ff.eligibility
-                when w.until_at is null then 'eligible_now'
-                else 'not_eligible_until_time' end,
-           case when u.waits then 'waiting_for_children'::ff.blocking_reason
-                when w.until_at is null then 'waiting_for_worker'
-                else 'waiting_for_delay' end,
-           'none', 'pending_first_attempt', 'submit', w.until_at,
-           least(w.until_at, u.deadline_at, v_now + u.deadline),
-           coalesce(u.deadline_at, v_now + u.deadline),
-           case when u.policy is not null then interval '1 millisecond'
-             * (u.policy::jsonb #>> '{timeout_policy,attempt_timeout_ms}')::double precision end,
-           case when u.policy is not null then interval '1 millisecond'
-             * (u.policy::jsonb ->> 'retention_ms')::double precision end,
-           coalesce(u.max_reclaims, (u.policy::jsonb ->> 'max_reclaim_count')::numeric, 100),
-           case when v_tag_key is not null then u.tags::jsonb ->> v_tag_key end,
-           u.encoding,
-           case when octet_length(u.payload) <= 256 and u.trace_context is null then u.payload end,
-           u.payload is not null, true, v_flow_id, u.feeds, (p_flow ->> 'parent_id')::uuid
-    from unnest(v_given.ids, v_given.route_ids, v_given.payloads, v_given.priorities,
-                v_given.encodings, v_given.delays, v_given.delayed_untils, v_given.deadlines,
-                v_given.deadline_ats, v_given.policies, v_given.max_reclaims, v_given.tags,
-                v_given.trace_contexts, v_waits, v_feeds)
-      u(id, route_id, payload, priority, encoding, delay, delayed_until, deadline, deadline_at,
-        policy, max_reclaims, tags, trace_context, waits, feeds)
-    cross join lateral (
-      select case when coalesce(u.delayed_until, v_now + u.delay) > v_now
-               then coalesce(u.delayed_until, v_now + u.delay) end as until_at) w
-    order by u.id
-    on conflict do nothing
-    returning execution_id, route_id, instance_tag, rank
-  ),
-  logged as (
-    insert into ff.event (
-      partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-      occurred_at, detail)
-    select p_partition_key, v_xid, c.execution_id, 1, 'submitted', c.route_id, v_flow_id,
-           p_namespace, c.instance_tag, v_now,
-           case when c.rank <> 9000 then jsonb_build_object('priority', 9000 - c.rank) end
-    from created c
-  )
-  select count(*) into v_count from created c;
-  if v_count <> v_size then
+  v_options := v_given.options;
+  if p_flow ->> 'parent_id' is not null then
+    v_parent := jsonb_build_object('parent_id', p_flow ->> 'parent_id');
+    v_options := case when v_options is null then array[v_parent] else array(
+      select coalesce(u.o, '{}') || v_parent from unnest(v_options) with ordinality u(o, n)
+      order by u.n) end;
+  end if;
+  v_stored := ff._store_executions(
+    p_partition_key, p_namespace, '{}', v_given.ids, v_given.route_ids, v_given.payloads,
+    v_given.encodings, v_given.priorities, v_given.delays, v_options, v_flow_id, v_nodes.names,
+    v_waits, v_feeds);
+  if cardinality(v_stored.created) <> v_size then
     raise exception using errcode = '40001',
       message = 'an execution with one of these ids was stored at the same moment';
   end if;
-
-  insert into ff.execution_body (
-    partition_key, execution_id, payload, policy, tags, creator, trace_context, task_version,
-    node_name)
-  select p_partition_key, u.id,
-         case when octet_length(u.payload) > 256 or u.trace_context is not null then u.payload end,
-         u.policy::jsonb, nullif(u.tags::jsonb, '{}'), u.creator, u.trace_context, u.task_version,
-         u.name
-  from unnest(v_given.ids, v_given.payloads, v_given.policies, v_given.tags, v_given.creators,
-              v_given.trace_contexts, v_given.task_versions, v_nodes.names)
-    u(id, payload, policy, tags, creator, trace_context, task_version, name)
-  order by u.id;
 
   -- The id of an edge tells its flow and its place: a repeat would make the same.
   v_stem := left(v_flow_id::text, 14);

@@ -13,11 +13,10 @@ returns void
 language plpgsql
 as $$
 declare
-  v_size    constant integer[] := array[cardinality(p_fire_ats)];
   v_refused record;
   v_detail  jsonb;
 begin
-  if v_size = '{0}' then
+  if cardinality(p_fire_ats) = 0 then
     return;
   end if;
   select r.outcome, r.detail into v_refused
@@ -25,27 +24,20 @@ begin
     p_partition_key     => p_partition_key,
     p_namespace         => p_schedule.namespace,
     p_execution_ids     => p_execution_ids,
-    p_route_ids         => array_fill(p_schedule.route_id, v_size),
-    p_payloads          => array_fill(p_schedule.payload, v_size),
-    p_priorities        => array_fill(p_schedule.priority, v_size),
-    p_payload_encodings => case when p_schedule.payload_encoding is not null
-                             then array_fill(p_schedule.payload_encoding, v_size) end,
-    p_deadlines         => case when p_schedule.deadline is not null
-                             then array_fill(p_schedule.deadline, v_size) end,
-    p_policies          => case when p_schedule.policy is not null
-                             then array_fill(p_schedule.policy::text, v_size) end,
-    p_max_reclaims      => array_fill(p_schedule.max_reclaims, v_size),
-    p_tags              => array(
-      select (coalesce(p_schedule.tags, '{}') || jsonb_build_object(
-                'schedule.name', p_schedule.name,
-                'schedule.at', regexp_replace(
-                  to_char(u.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '[.]0+$', '')
-                  || 'Z'))::text
+    p_route_ids         => array[p_schedule.route_id],
+    p_payloads          => array[p_schedule.payload],
+    p_payload_encodings => array[p_schedule.payload_encoding],
+    p_priorities        => array[p_schedule.priority],
+    p_options           => array(
+      select coalesce(p_schedule.options, '{}') || jsonb_build_object(
+               'creator', coalesce(p_creator, 'schedule:' || p_schedule.name),
+               'tags', coalesce((p_schedule.options ->> 'tags')::jsonb, '{}') || jsonb_build_object(
+                 'schedule.name', p_schedule.name,
+                 'schedule.at', regexp_replace(
+                   to_char(u.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '[.]0+$', '')
+                   || 'Z'))
       from unnest(p_fire_ats) with ordinality u(at, n)
-      order by u.n),
-    p_creators          => array_fill(coalesce(p_creator, 'schedule:' || p_schedule.name), v_size),
-    p_task_versions     => case when p_schedule.task_version is not null
-                             then array_fill(p_schedule.task_version, v_size) end) r
+      order by u.n)) r
   where r.outcome <> 'duplicate'
   order by r.item
   limit 1;

@@ -34,11 +34,7 @@ create function ff.declare_schedules(
   p_payloads          bytea[] default null,
   p_payload_encodings text[] default null,
   p_priorities        integer[] default null,
-  p_deadlines         interval[] default null,
-  p_max_reclaims      integer[] default null,
-  p_policies          text[] default null,
-  p_tags              text[] default null,
-  p_task_versions     text[] default null
+  p_options           jsonb[] default null
 )
 returns table (outcome text, generation bigint, version integer[], orphaned text[])
 language plpgsql
@@ -77,18 +73,16 @@ begin
           coalesce(cardinality(p_next_ats), -1), cardinality(p_crons), cardinality(p_everys),
           cardinality(p_time_zones), cardinality(p_anchor_ats), cardinality(p_are_anchored),
           cardinality(p_misfires), cardinality(p_payloads), cardinality(p_payload_encodings),
-          cardinality(p_priorities), cardinality(p_deadlines), cardinality(p_max_reclaims),
-          cardinality(p_policies), cardinality(p_tags), cardinality(p_task_versions)]) then
+          cardinality(p_priorities), cardinality(p_options)]) then
     v_field := 'names'; v_problem := 'arrays of one call must have the same length';
   elsif (select count(distinct u.name) < count(u.name) from unnest(p_names) u(name)) then
     v_field := 'names'; v_problem := 'must be different';
   else
     select w.words[1], w.words[2], u.name into v_field, v_problem, v_which
     from unnest(p_names, p_schedule_ids, p_route_ids, p_crons, p_everys, p_time_zones, p_anchor_ats,
-                p_misfires, p_next_ats, p_payloads, p_payload_encodings, p_deadlines,
-                p_max_reclaims, p_policies, p_tags, p_task_versions)
+                p_misfires, p_next_ats, p_options)
       with ordinality u(name, id, route_id, cron, every, time_zone, anchor_at, misfire, next_at,
-                        payload, encoding, deadline, max_reclaims, policy, tags, task_version, n)
+                        options, n)
     cross join lateral (
       select case
           when u.name is null or u.name = '' or octet_length(u.name) > 240
@@ -117,24 +111,26 @@ begin
           when u.next_at is null or u.next_at < timestamptz '0001-01-02 00:00:00+00'
             or u.next_at >= timestamptz '9999-01-01 00:00:00+00'
             then array['next_at', 'must be between the years 1 and 9999']
-          when octet_length(u.payload) > 1048576
-            then array['payload', 'is larger than 1 MiB (1048576 bytes)']
-          when octet_length(u.encoding) > 64
-            then array['payload_encoding', 'must be at most 64 bytes']
-          when u.deadline not between interval '-36525 days' and interval '36525 days'
-            then array['deadline', 'must be at most a hundred years']
-          when u.max_reclaims not between 0 and 1000000
-            then array['max_reclaims', 'must be from 0 to 1000000']
-          when ff._policy_problem(u.policy) is not null
-            then array['policy', ff._policy_problem(u.policy)]
-          when ff._tags_problem(u.tags) is not null
-            then array['tags', ff._tags_problem(u.tags)]
-          when (select count(*) from jsonb_object_keys(u.tags::jsonb)) > 62
-            then array['tags', 'must be at most 62: two more say what fired']
-          when octet_length(u.task_version) not between 1 and 256
-            then array['task_version', 'must be 1 to 256 bytes']
+          when u.options ?| array['key', 'parent_id', 'with_parent', 'delayed_until', 'deadline_at']
+            then array['options', 'a schedule has neither keys nor parents nor times of its own']
         end as words) w
     where w.words is not null
+    order by u.n
+    limit 1;
+  end if;
+  if v_field is null then
+    select j.detail ->> 'field', j.detail ->> 'problem', p_names[j.item]
+      into v_field, v_problem, v_which
+    from unnest(ff._judge_submits(p_namespace, p_schedule_ids, p_route_ids, null, p_payloads,
+                                  p_payload_encodings, null, p_options)) j
+    order by j.item
+    limit 1;
+  end if;
+  if v_field is null then
+    select 'tags', 'must be at most 62: two more say what fired', p_names[u.n]
+      into v_field, v_problem, v_which
+    from unnest(p_options) with ordinality u(o, n)
+    where (select count(*) from jsonb_object_keys((u.o ->> 'tags')::jsonb)) > 62
     order by u.n
     limit 1;
   end if;
@@ -185,18 +181,16 @@ begin
   with declared as (
     insert into ff.schedule as s (
       namespace, app, name, schedule_id, route_id, cron, every, time_zone, anchor_at, is_anchored,
-      misfire, payload_encoding, payload, priority, deadline, max_reclaims, policy, tags,
-      task_version, next_at, declared_at)
+      misfire, payload_encoding, payload, priority, options, next_at, declared_at)
     select p_namespace, p_app, u.name, u.id, u.route_id, u.cron, u.every,
            coalesce(u.time_zone, 'UTC'), u.anchor_at, coalesce(u.is_anchored, false),
            coalesce(u.misfire, 'once')::ff.misfire, u.encoding, u.payload, coalesce(u.priority, 0),
-           u.deadline, u.max_reclaims, u.policy::jsonb, nullif(u.tags::jsonb, '{}'),
-           u.task_version, u.next_at, v_now
+           u.options, u.next_at, v_now
     from unnest(p_names, p_schedule_ids, p_route_ids, p_crons, p_everys, p_time_zones, p_anchor_ats,
                 p_are_anchored, p_misfires, p_next_ats, p_payloads, p_payload_encodings,
-                p_priorities, p_deadlines, p_max_reclaims, p_policies, p_tags, p_task_versions)
+                p_priorities, p_options)
       u(name, id, route_id, cron, every, time_zone, anchor_at, is_anchored, misfire, next_at,
-        payload, encoding, priority, deadline, max_reclaims, policy, tags, task_version)
+        payload, encoding, priority, options)
     order by u.name
     on conflict (namespace, app, name) do update set
       route_id = excluded.route_id, cron = excluded.cron, every = excluded.every,
@@ -205,19 +199,17 @@ begin
       is_anchored = excluded.is_anchored,
       rule_no = s.rule_no + case when s.name = any (v_new) then 1 else 0 end,
       misfire = excluded.misfire, payload_encoding = excluded.payload_encoding,
-      payload = excluded.payload, priority = excluded.priority, deadline = excluded.deadline,
-      max_reclaims = excluded.max_reclaims, policy = excluded.policy, tags = excluded.tags,
-      task_version = excluded.task_version, orphaned_at = null,
+      payload = excluded.payload, priority = excluded.priority, options = excluded.options,
+      orphaned_at = null,
       next_at = case when s.is_paused then null
                      when s.orphaned_at is not null or s.name = any (v_new) then excluded.next_at
                      else s.next_at end
     where s.orphaned_at is not null or s.name = any (v_new)
        or (s.route_id, s.is_anchored, s.misfire, s.payload_encoding, s.payload, s.priority,
-           s.deadline, s.max_reclaims, s.policy, s.tags, s.task_version)
+           s.options)
           is distinct from (
             excluded.route_id, excluded.is_anchored, excluded.misfire, excluded.payload_encoding,
-            excluded.payload, excluded.priority, excluded.deadline, excluded.max_reclaims,
-            excluded.policy, excluded.tags, excluded.task_version)
+            excluded.payload, excluded.priority, excluded.options)
     returning s.name
   ),
   orphaned as (

@@ -37,11 +37,8 @@ create table ff.schedule (
   payload_encoding text,
   payload          bytea,
   priority         integer           not null default 0,
-  deadline         interval,
-  max_reclaims     integer,
-  policy           jsonb,
-  tags             jsonb,
-  task_version     text,
+  -- as submit_executions takes them
+  options          jsonb,
   is_paused        boolean           not null default false,
   orphaned_at      timestamptz,
   state            ff.schedule_state not null generated always as (

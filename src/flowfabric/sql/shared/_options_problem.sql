@@ -1,0 +1,107 @@
+-- What is wrong with the options of a submission, by field, or null: the rare fields, which
+-- submit_executions documents, in one JSON object. This is the one place that judges them.
+drop function if exists ff._options_problem;
+create function ff._options_problem(p_options jsonb)
+returns text[]
+language plpgsql
+stable
+as $$
+declare
+  v_field   text;
+  v_text    text;
+  v_problem text;
+begin
+  if p_options is null then
+    return null;
+  end if;
+  if jsonb_typeof(p_options) <> 'object' then
+    return array['options', 'must be an object'];
+  end if;
+  select k.field into v_field
+  from jsonb_object_keys(p_options - array[
+    'delayed_until', 'deadline_ms', 'deadline_at', 'policy', 'max_reclaims', 'tags', 'creator',
+    'key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'parent_id', 'with_parent',
+    'trace_context', 'task_version']) k(field)
+  order by k.field limit 1;
+  if found then
+    return array[v_field, 'is not a field of an item'];
+  end if;
+
+  -- The form of each kind of field.
+  foreach v_field in array array['creator', 'key', 'key_scope', 'trace_context', 'task_version'] loop
+    if jsonb_typeof(p_options -> v_field) not in ('string', 'null') then
+      return array[v_field, 'must be text'];
+    end if;
+  end loop;
+  foreach v_field in array array['deadline_ms', 'key_window_ms'] loop
+    if jsonb_typeof(p_options -> v_field) not in ('number', 'null') then
+      return array[v_field, 'must be a number of milliseconds, at most a hundred years'];
+    end if;
+  end loop;
+  foreach v_field in array array['delayed_until', 'deadline_at'] loop
+    v_text := p_options ->> v_field;
+    if v_text is not null then
+      v_problem := 'must be a time with its zone, as in 2026-03-01T09:00:00Z';
+      if v_text !~* ('^[0-9]{4}(-[0-9]{2}){2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?'
+                     '(z|[+-][0-9]{2}(:?[0-9]{2})?)$') then
+        return array[v_field, v_problem];
+      end if;
+      begin
+        perform v_text::timestamptz;
+      exception when data_exception then
+        return array[v_field, v_problem];
+      end;
+    end if;
+  end loop;
+  v_text := p_options ->> 'parent_id';
+  if v_text is not null and (v_text !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$'
+                             or ff._is_nil_id(v_text::uuid)) then
+    return array['parent_id', 'must be a uuid other than the nil uuid'];
+  end if;
+  if jsonb_typeof(p_options -> 'with_parent') not in ('boolean', 'null') then
+    return array['with_parent', 'must be true or false'];
+  end if;
+  if p_options ->> 'key_fingerprint' !~* '^([0-9a-f]{2})*$' then
+    return array['key_fingerprint', 'must be bytes in hexadecimal'];
+  end if;
+
+  -- What their values must be. What is infinite or leaves the calendar would break every sum it
+  -- gets into.
+  v_problem := ff._policy_problem(p_options ->> 'policy');
+  if v_problem is not null then
+    return array['policy', v_problem];
+  end if;
+  v_problem := ff._tags_problem(p_options ->> 'tags');
+  if v_problem is not null then
+    return array['tags', v_problem];
+  end if;
+  return case
+    when (p_options ->> 'delayed_until')::timestamptz >= timestamptz '9999-01-01 00:00:00+00'
+      then array['delayed_until', 'must be before the year 9999']
+    when abs((p_options ->> 'deadline_ms')::numeric) > 3155760000000
+      then array['deadline', 'must be at most a hundred years']
+    when (p_options ->> 'deadline_at')::timestamptz < timestamptz '0001-01-02 00:00:00+00'
+      or (p_options ->> 'deadline_at')::timestamptz >= timestamptz '9999-01-01 00:00:00+00'
+      then array['deadline_at', 'must be between the years 1 and 9999']
+    when p_options ->> 'max_reclaims' is not null and not ff._is_count(p_options -> 'max_reclaims')
+      then array['max_reclaims', 'must be from 0 to 1000000']
+    when octet_length(p_options ->> 'creator') > 256
+      then array['creator', 'must be at most 256 bytes']
+    when octet_length(p_options ->> 'key') not between 1 and 512
+      then array['key', 'must be 1 to 512 bytes']
+    when p_options ->> 'key' is not null and p_options ->> 'key_fingerprint' is null
+      then array['key_fingerprint', 'is needed with a key']
+    when p_options ->> 'key' is not null
+      and p_options ->> 'key_scope' not in ('window', 'unfinished')
+      then array['key_scope', 'must be window or unfinished']
+    when p_options ->> 'key' is not null
+      and (p_options ->> 'key_window_ms')::numeric not between 0 and 315576000000
+      then array['key_window', 'must be between nothing and ten years']
+    when (p_options ->> 'with_parent')::boolean and p_options ->> 'parent_id' is null
+      then array['parent_id', 'is needed for a child that ends with its parent']
+    when octet_length(p_options ->> 'trace_context') > 4096
+      then array['trace_context', 'must be at most 4096 bytes']
+    when octet_length(p_options ->> 'task_version') not between 1 and 256
+      then array['task_version', 'must be 1 to 256 bytes'] end;
+end;
+$$;

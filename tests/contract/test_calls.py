@@ -1,0 +1,263 @@
+"""Calls of the engine name exactly the arguments of their function; rows are read by name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import pytest
+
+from flowfabric.core.execution import Progress
+from flowfabric.db import functions
+from flowfabric.db.functions import SET_LANE, Function, Read, Statement
+from flowfabric.db.records import reader
+
+from .sources import PACKAGE, python_files
+
+STATEMENTS = {
+    name: value for name, value in vars(functions).items() if isinstance(value, Function | Read)
+}
+# Records that hold a statement and its arguments, or the function that makes those.
+BUILT = {"Ask", "Form"}
+# Arguments of the call itself.
+OWN = {"patience"}
+
+Def = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A function that passes a statement and arguments of its caller's on to a call."""
+
+    place: int  # of the statement among the arguments, without self
+    adds: frozenset[str]  # what it passes itself
+    takes: frozenset[str]  # its own parameters, which are no arguments of the statement
+
+
+@dataclass
+class Sources:
+    """What the calls are read from: all modules, and what their `**` can stand for."""
+
+    trees: dict[str, ast.Module]
+    dicts: dict[str, set[str]] = field(default_factory=dict)
+    makers: dict[str, set[str]] = field(default_factory=dict)
+    wrappers: dict[str, Wrapper] = field(default_factory=dict)
+
+
+def defs(tree: ast.AST) -> Iterator[Def]:
+    return (node for node in ast.walk(tree) if isinstance(node, Def))
+
+
+def constants(tree: ast.Module) -> ast.Module:
+    """What a module does when it is imported, but for its functions and classes."""
+    return ast.Module([line for line in tree.body if isinstance(line, ast.Assign)], [])
+
+
+@cache
+def sources() -> Sources:
+    found = Sources(
+        {
+            str(file.relative_to(PACKAGE)): ast.parse(text)
+            for file in python_files()
+            if file.relative_to(PACKAGE).parts[0] != "db"
+            and "flowfabric.db" in (text := file.read_text(encoding="utf-8"))
+        }
+    )
+    for tree in found.trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and "TypedDict" in map(ast.unparse, node.bases):
+                found.dicts[node.name] = {
+                    line.target.id
+                    for line in node.body
+                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+                }
+    for tree in found.trees.values():
+        for one in defs(tree):
+            if one.returns is not None and ast.unparse(one.returns) in found.dicts:
+                found.makers[one.name] = found.dicts[ast.unparse(one.returns)]
+    for _ in range(2):  # a wrapper may wrap a wrapper
+        for tree in found.trees.values():
+            for one in defs(tree):
+                if (wrapper := wrapper_of(one, found)) is not None:
+                    found.wrappers[one.name] = wrapper
+    return found
+
+
+def wrapper_of(one: Def, found: Sources) -> Wrapper | None:
+    names = [argument.arg for argument in one.args.args if argument.arg != "self"]
+    kinds = {argument.arg: argument.annotation for argument in one.args.args}
+    place = [
+        index
+        for index, name in enumerate(names)
+        if (kind := kinds[name]) is not None and ast.unparse(kind) in ("Function", "Statement")
+    ]
+    if not place:
+        return None
+    passed = one.args.kwarg.arg if one.args.kwarg else None
+    for call, statement in calls_in(one, found):
+        if isinstance(statement, ast.Name) and statement.id == names[place[0]]:
+            keywords = [k for k in call.keywords if k.arg or ast.unparse(k.value) != passed]
+            return Wrapper(
+                place[0],
+                frozenset(given_names(keywords, one, found)),
+                frozenset(argument.arg for argument in one.args.kwonlyargs),
+            )
+    return None
+
+
+def calls_in(one: ast.AST, found: Sources) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Every call of the engine in a function, direct or through a wrapper, and its statement."""
+    for node in ast.walk(one):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in ("call", *BUILT) and node.args and is_statement(node.args[0]):
+            yield node, node.args[0]
+        elif (wrapper := found.wrappers.get(name)) and len(node.args) > wrapper.place:
+            yield node, node.args[wrapper.place]
+
+
+def is_statement(node: ast.expr) -> bool:
+    """A constant of db.functions, or a parameter that holds one."""
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    return name in STATEMENTS or name in ("statement", "operation", "function")
+
+
+def given_names(keywords: list[ast.keyword], one: ast.AST, found: Sources) -> list[str]:
+    names: list[str] = []
+    for keyword in keywords:
+        if keyword.arg is not None:
+            names.append(keyword.arg)
+        else:
+            names += sorted(spread_names(keyword.value, one, found))
+    return names
+
+
+def spread_names(value: ast.expr, one: ast.AST, found: Sources) -> set[str]:
+    """The names in `**value`: a call that makes a TypedDict, a variable that holds one, or the
+    function that makes it."""
+    if isinstance(value, ast.Name):
+        for node in ast.walk(one):
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and value.id in [ast.unparse(target) for target in node.targets]
+            ):
+                value = node.value
+                break
+    function = value.func if isinstance(value, ast.Call) else value
+    maker = getattr(function, "attr", getattr(function, "id", ""))
+    if maker in found.makers:
+        return found.makers[maker]
+    raise AssertionError(f"**{ast.unparse(value)} names no arguments")
+
+
+def all_calls() -> list[tuple[str, str, list[str], Statement]]:
+    """Every call in the package: where, its statement's name, the names given, the statement."""
+    found = sources()
+    calls = []
+    for file, tree in found.trees.items():
+        for one in (constants(tree), *defs(tree)):
+            inner = {
+                id(node) for other in defs(one) if other is not one for node in ast.walk(other)
+            }
+            for call, statement in calls_in(one, found):
+                name = getattr(statement, "attr", getattr(statement, "id", ""))
+                if id(call) in inner or name not in STATEMENTS:
+                    continue
+                called = getattr(call.func, "attr", getattr(call.func, "id", ""))
+                wrapper = found.wrappers.get(called, Wrapper(0, frozenset(), frozenset()))
+                keywords = [ast.keyword(None, call.args[1])] if called in BUILT else call.keywords
+                names = given_names(keywords, one, found)
+                names = [name for name in names if name not in wrapper.takes - wrapper.adds]
+                names += wrapper.adds - set(names)
+                calls.append((f"{file}:{call.lineno}", name, names, STATEMENTS[name]))
+    return calls
+
+
+def test_every_call_names_exactly_the_arguments_of_its_function():
+    for where, name, names, statement in all_calls():
+        named = [one for one in names if one not in OWN]
+        assert sorted(named) == sorted(statement.arguments), f"{where} {name}"
+
+
+def test_every_statement_is_called_somewhere():
+    """So that the test above has looked at all of them, whatever the calls look like."""
+    called = {name for _, name, _, _ in all_calls()}
+    assert {*STATEMENTS} - called == set()
+
+
+def test_rows_are_read_by_columns_that_a_statement_of_the_module_has():
+    for file, tree in sources().trees.items():
+        named = {
+            name
+            for node in ast.walk(tree)
+            if (name := getattr(node, "attr", getattr(node, "id", "")))
+        }
+        columns = {column for name in named & {*STATEMENTS} for column in STATEMENTS[name].columns}
+        columns |= {"submit_flow"} if "flow_plan" in named else set()
+        if not columns:
+            continue
+        read = {
+            node.slice.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+            and ast.unparse(node.value) in ("row", "last", "rows[0]", "rows[-1]")
+        }
+        # What `operations` and `outcomes` read for others is a column of every such answer.
+        assert read - columns - {"outcome", "detail"} == set(), file
+
+
+def test_no_row_is_taken_apart_by_position():
+    for file, tree in sources().trees.items():
+        if not file.startswith("client/"):
+            continue
+        for node in ast.walk(tree):
+            text = ast.unparse(node) if isinstance(node, ast.Starred | ast.Subscript) else ""
+            assert text not in ("*row", "*rows[0]", "rows[0][0]"), file
+            if isinstance(node, ast.For | ast.comprehension) and ast.unparse(node.iter) == "rows":
+                assert isinstance(node.target, ast.Name), file
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"channel": "c"},
+        {"channel": "c", "payload": "", "more": 1},
+        {"channel": "c", "paylod": ""},
+        {},
+    ],
+)
+def test_a_call_with_a_wrong_or_missing_name_is_refused(given):
+    with pytest.raises(TypeError, match=r"hint: arguments missing .* unknown"):
+        functions.HINT.bind(given)
+    assert functions.HINT.bind({"payload": "", "channel": "c"}) == ["c", ""]
+
+
+def test_a_record_that_does_not_fit_its_statement_is_refused_at_import():
+    columns = "progress_percent progress_message progressed_at"
+    with pytest.raises(TypeError, match=r"Progress does not fit read_progress: \['at', "):
+        reader(Progress, functions.READ_PROGRESS)
+    with pytest.raises(TypeError, match="fit read_progress"):
+        reader(Progress, functions.READ_PROGRESS, given="percent message when", unread=columns)
+    with pytest.raises(TypeError, match="has no default"):
+        reader(Progress, functions.READ_PROGRESS, default="percent message at", unread=columns)
+    read = reader(Progress, functions.READ_PROGRESS, given="percent message at", unread=columns)
+    assert read((), 1, "half", None) == Progress(1, "half", None)
+
+
+def test_the_check_would_notice():
+    """A call with a name too few, through a wrapper and directly."""
+    found = sources()
+    for text in (
+        "async def f(self): await self._database.call(functions.SET_LANE, namespace=1, lane=2)",
+        "async def f(self): await handle_batch(self._database, functions.SET_LANE, lane=2)",
+    ):
+        one = next(defs(ast.parse(text)))
+        ((call, statement),) = calls_in(one, found)
+        assert ast.unparse(statement) == "functions.SET_LANE"
+        assert {*given_names(call.keywords, one, found)} < {*SET_LANE.arguments}
