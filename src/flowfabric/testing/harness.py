@@ -28,7 +28,7 @@ from flowfabric.testing.breakpoint import Breakpoint
 from flowfabric.testing.database import Database
 from flowfabric.testing.redirect import Redirect
 from flowfabric.testing.submissions import Expectation, Submitted
-from flowfabric.worker.worker import Worker
+from flowfabric.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -444,7 +444,7 @@ class Harness:
         return state
 
     async def _endless(self, here: _Here) -> str:
-        running = [one for worker in here.workers.values() for one in worker.held]
+        running = [one for worker in here.workers.values() for one in worker.claimed]
         lines = [f"After {self.timeout:g} s handlers are still running:"]
         lines += [f"  {one.task}, {one.id}" for one in running]
         lines.append("Give them what they wait for, or raise the `timeout` of the harness.")

@@ -31,10 +31,10 @@ from flowfabric.cli.imports import load_app
 from flowfabric.cli.output import complain
 from flowfabric.cli.worker import Signals, serve
 from flowfabric.core.errors import FlowFabricError, InvalidInput
-from flowfabric.handlers.context import Context
-from flowfabric.tasks.middleware import CallNext
+from flowfabric.handlers import Context
+from flowfabric.tasks import CallNext
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
-from flowfabric.worker.worker import Worker
+from flowfabric.worker import Worker
 
 # What runs when a file is saved gets this long; then it is given back and runs on the new code.
 DRAIN = timedelta(seconds=2)
