@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flowfabric.app.app import App
-from flowfabric.app.flow import Flow, Node, all_of, any_of, first_of, quorum
+from flowfabric.app.flow import Flow
 from flowfabric.app.flow_run import FlowRun
-from flowfabric.app.joins import (
+from flowfabric.app.gathering import (
     first,
     first_sync,
     gather,
@@ -13,6 +13,7 @@ from flowfabric.app.joins import (
     quorum_of,
     quorum_of_sync,
 )
+from flowfabric.app.nodes import Node, all_of, any_of, first_of, quorum
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
@@ -35,9 +36,8 @@ from flowfabric.core.flow import FlowState
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import Exponential, Fixed, Retry
 from flowfabric.core.states import PublicState
-from flowfabric.handlers.context import Context, current
-from flowfabric.tasks.middleware import CallNext
-from flowfabric.tasks.providers import provided
+from flowfabric.handlers import Context, current
+from flowfabric.tasks import CallNext, provided
 
 __all__ = [
     "App",

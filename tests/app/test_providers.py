@@ -441,7 +441,7 @@ async def test_a_worker_does_not_start_without_a_provider(app):
 
     text = await refusal(app)
     assert "shop.use" in text
-    assert "its parameter session wants a Session, and nothing provides one" in text
+    assert "its parameter session takes a Session, but nothing provides one" in text
 
 
 async def test_a_worker_does_not_start_if_an_argument_could_never_travel(app):
@@ -465,7 +465,7 @@ async def test_a_worker_does_not_start_if_a_factory_cannot_be_served(app):
 
     text = await refusal(app)
     assert "the factory of Session" in text
-    assert "its parameter config wants a Config" in text
+    assert "its parameter config takes a Config" in text
 
 
 async def test_a_worker_does_not_start_on_a_circle(app):
@@ -514,7 +514,7 @@ async def test_a_factory_without_hints_is_refused(app):
         (str, str, {}, "str cannot be provided"),
         (Context, Session, {}, "Context cannot be provided"),
         ("Session", Session, {}, "must be a class"),
-        (Session, None, {}, "something to call"),
+        (Session, None, {}, "must be a callable"),
         (Session, Session, {"scope": "request"}, "must be 'execution' or 'worker'"),
     ],
 )

@@ -125,7 +125,7 @@ async def test_an_execution_that_ran_out_of_time_says_which(app, clock):
 
 async def test_waiting_ends_and_the_run_goes_on(app, work):
     run = await work.submit(1)
-    with pytest.raises(ResultTimeout, match=r"It goes on: call result\(\) again"):
+    with pytest.raises(ResultTimeout, match=r"It continues: call result\(\) again"):
         await run.result(timeout=0.01)
 
 
@@ -139,7 +139,7 @@ async def test_progress_is_what_the_handler_said(app, clock):
     @app.task
     async def load(ctx: Context) -> None:
         client = await app.client()
-        await client.executions.report_progress(ctx._claimed, 40, "half way")
+        await client.executions.report_progress(ctx._run.claimed, 40, "half way")
         go.set()
         await asyncio.sleep(60)
 

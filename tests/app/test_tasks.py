@@ -174,7 +174,7 @@ async def test_a_type_that_cannot_travel_is_named(app):
 
     send.__annotations__ = {"socket": Socket}
     task = app.task(name="shop.send")(send)
-    with pytest.raises(InvalidInput, match=r"shop\.send.*its parameters cannot travel as JSON"):
+    with pytest.raises(InvalidInput, match=r"shop\.send.*its parameters cannot be stored as JSON"):
         await task.submit(Socket())
 
 

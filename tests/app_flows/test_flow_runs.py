@@ -244,7 +244,7 @@ class TestFailures:
         async with working(app):
             with pytest.raises(ExecutionFailed, match="no such thing as 5") as caught:
                 await f.run.result(timeout=20)
-            assert "c was skipped because of it." in caught.value.__notes__
+            assert "c was skipped because of this." in caught.value.__notes__
             with pytest.raises(ExecutionFailed, match="no such thing as 5"):
                 await f.run.results(timeout=20)
             assert await f.run.wait() is FlowState.FAILED
@@ -397,7 +397,7 @@ class TestStoring:
             assert await found.results() == {"a": 1, "b": 2, "total": 3}
             assert list(await found.nodes()) == ["a", "b", "total"]
             assert await found.node("a").result() == 1
-            with pytest.raises(InvalidInput, match="'x' is not a node of sums; there are: a, b"):
+            with pytest.raises(InvalidInput, match="'x' is not a node of sums; its nodes: a, b"):
                 await found.result("x")
         # Elsewhere its tasks are not registered: what they returned is read as JSON.
         assert await make_app().get_flow(f.run.id).result() == 3
@@ -424,7 +424,7 @@ class TestStoring:
             await eventually(is_active)
             await f.run.cancel("no longer wanted", actor="ada", wait=20)
             assert await states(f.run) == {"gate": "cancelled", "add": "cancelled"}
-            with pytest.raises(ExecutionCancelled, match=r"no longer wanted\. In a cancelled flow"):
+            with pytest.raises(ExecutionCancelled, match=r"no longer wanted\. A cancelled flow"):
                 await f.run.result()
             assert await f.run.state() is FlowState.CANCELLED
 

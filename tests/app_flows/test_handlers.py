@@ -313,7 +313,7 @@ async def test_what_a_handler_cannot_store(app, db, add):
     run = await parent.submit()
     async with working(app):
         via, inside, name = await run.result(timeout=20)
-    assert "leave via out" in via
+    assert "cannot be used with ctx.flow" in via
     assert "inside the function of step 'inside'" in inside
     assert "name: " in name
     assert await flows(db) == 0

@@ -23,9 +23,9 @@ from flowfabric import (
     quorum_of,
     quorum_of_sync,
 )
-from flowfabric.app import joins
+from flowfabric.app import gathering
 from flowfabric.core.ids import mint
-from flowfabric.handlers import handler_run, waits
+from flowfabric.handlers import run_ends, waits
 from steps.stage import journal, until
 from worker.apps import working
 from worker.waiting import eventually
@@ -295,8 +295,8 @@ class TestInAHandler:
 
     async def test_more_than_can_be_waited_for_at_once(self, app, db, stage, monkeypatch):
         monkeypatch.setattr(waits, "MAX_TARGETS", 2)
-        monkeypatch.setattr(joins, "MAX_TARGETS", 2)
-        monkeypatch.setattr(handler_run, "_READ_AT_ONCE", 2)
+        monkeypatch.setattr(gathering, "MAX_TARGETS", 2)
+        monkeypatch.setattr(run_ends, "_READ_AT_ONCE", 2)
 
         @app.task
         async def parent(ctx: Context) -> list[int]:
@@ -312,7 +312,7 @@ class TestInAHandler:
             await until(run, "waiting_children")
             stage.let(*range(5))
             assert await run.result(timeout=20) == [0, 1, 2, 3, 4]
-            with pytest.raises(ExecutionFailed, match="race at most 2"):
+            with pytest.raises(ExecutionFailed, match="wait for at most 2"):
                 await racing.result(timeout=20)
         assert (await kinds(db, run)).count("waiting") <= 3
 
@@ -437,5 +437,5 @@ class TestOutside:
             await first(one)  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="must be runs, not int"):
             await gather([1])  # type: ignore[list-item]
-        with pytest.raises(InvalidInput, match="given twice"):
+        with pytest.raises(InvalidInput, match="the same run twice"):
             await gather([one, one])

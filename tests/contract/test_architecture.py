@@ -105,20 +105,38 @@ def test_only_the_parts_that_run_handlers_need_pydantic(name):
     assert not {"pydantic", "typer"} & modules_with(name)
 
 
+def imports_of(file: Path) -> set[str]:
+    """The modules that a file imports, by their full names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
 def test_only_db_imports_the_driver():
-    importers = set()
-    for file in python_files():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module or ""]
-                if isinstance(node, ast.ImportFrom)
-                else []
-            )
-            if any(name.split(".")[0] == "asyncpg" for name in names):
-                importers.add(file.relative_to(PACKAGE).parts[0])
+    importers = {
+        file.relative_to(PACKAGE).parts[0]
+        for file in python_files()
+        if any(name.split(".")[0] == "asyncpg" for name in imports_of(file))
+    }
     assert importers == {"db"}
+
+
+@pytest.mark.parametrize("user", ["app", "cli", "testing", "__init__.py"])
+def test_tasks_handlers_and_worker_are_used_through_their_roots(user):
+    """What a package exports is in its `__init__`; its modules are its own."""
+    inner = tuple(f"flowfabric.{name}." for name in ("tasks", "handlers", "worker"))
+    reached = {
+        f"{file.relative_to(PACKAGE)}: {name}"
+        for file in python_files()
+        if file.relative_to(PACKAGE).parts[0] == user
+        for name in imports_of(file)
+        if name.startswith(inner)
+    }
+    assert reached == set()
 
 
 def test_every_module_belongs_to_a_layer():

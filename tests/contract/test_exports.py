@@ -49,6 +49,35 @@ PUBLIC = [
 ]
 
 
+CONTEXT = [
+    "attempt",
+    "cancelled",
+    "epoch",
+    "execution_id",
+    "flow",
+    "now",
+    "now_sync",
+    "progress",
+    "progress_sync",
+    "random",
+    "scheduled_at",
+    "scheduled_at_sync",
+    "sleep",
+    "sleep_sync",
+    "sleep_until",
+    "sleep_until_sync",
+    "step",
+    "step_sync",
+    "submit",
+    "submit_sync",
+    "task",
+]
+
+
+def test_a_context_shows_only_what_a_handler_may_use():
+    assert [name for name in dir(flowfabric.Context) if not name.startswith("_")] == CONTEXT
+
+
 def test_the_names_are_these():
     assert flowfabric.__all__ == PUBLIC
 

@@ -15,7 +15,7 @@ from flowfabric.core.errors import ConnectionLost
 from flowfabric.db import call, migrate, session
 from flowfabric.db.connection import open_connection
 from flowfabric.db.functions import LIST_LANES
-from flowfabric.worker import worker as workers
+from flowfabric.worker import claims
 from support.database import Database
 from worker.apps import working
 
@@ -27,7 +27,7 @@ ANSWER_SECONDS = 1.5
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "ANSWER_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr(workers, "IDLE_POLL_SECONDS", 1.0)
+    monkeypatch.setattr(claims, "IDLE_POLL_SECONDS", 1.0)
 
 
 async def test_a_caller_on_a_dead_connection_gets_his_answer_over_another(db: Database) -> None:

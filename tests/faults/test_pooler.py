@@ -141,7 +141,7 @@ async def test_a_worker_and_its_submitter(app: App) -> None:
         with pytest.raises(ExecutionFailed, match="always"):
             await failing.result(timeout=10)
         # Listening was tried, found deaf, and polling took its place.
-        await eventually(lambda: worker._hints.is_deaf, within=10)
+        await eventually(lambda: worker._hints.are_missed, within=10)
         started = asyncio.get_running_loop().time()
         assert await (await blocking.submit(4)).result(timeout=10) == 8
         assert asyncio.get_running_loop().time() - started < 5

@@ -147,7 +147,7 @@ async def test_a_long_outage_is_told_and_survived(durable: Server, tmp_path: Pat
         print(f"all work done {monotonic() - back:.1f} s after the server came back")
         await durable.check_invariants()
         assert fleet.close() == [0]
-        assert "cannot claim, trying again: The database did not answer" in fleet.log()
+        assert "claim failed, retrying: The database did not answer" in fleet.log()
     finally:
         fleet.destroy()
         await app.close()

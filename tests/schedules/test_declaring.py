@@ -520,7 +520,7 @@ async def test_what_a_declaration_orphans_is_said_loudly(shop, caplog):
     declared = await declare(shop("tack"))
     assert declared.orphaned == ("tick", "tock")
     (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert "app shop " in warning
+    assert "app shop, tick, tock" in warning
     assert "tick, tock" in warning
     assert "App(name=" in warning
 

@@ -241,7 +241,7 @@ async def test_a_closed_lane_keeps_its_schedule_waiting(at_start, make_app, db, 
     assert count == 1
     assert due_in == timedelta(seconds=5)
     await worker.fire_due()
-    assert caplog.text.count("tick could not fire") == 1
+    assert caplog.text.count("schedule could not fire: tick") == 1
     (due,), now, _ = await client.schedules.due("shop")
     with pytest.raises(LaneClosed):
         await client.schedules.fire("shop", due, now)
@@ -359,7 +359,7 @@ def test_bad_rules_are_refused_where_they_are_written(app):
 
 def test_two_schedules_of_one_task_need_two_names(app):
     task = app.every(HOUR)(nothing)
-    with pytest.raises(InvalidInput, match="there already"):
+    with pytest.raises(InvalidInput, match="exists already"):
         app.cron("0 9 * * *")(task)
     assert app.cron("0 9 * * *", name="mornings")(task) is task
     assert len(app.schedules) == 2

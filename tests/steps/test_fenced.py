@@ -169,7 +169,7 @@ async def test_a_revoked_lease_stops_its_handler_within_a_beat_and_nothing_is_wr
         await eventually(lambda: told)
         with pytest.raises((LeaseLost, ExecutionNotActive)):
             await client.steps.record(
-                kept[0]._claimed, Step(name="late", occurrence=0, position=5, value=b"1")
+                kept[0]._run.claimed, Step(name="late", occurrence=0, position=5, value=b"1")
             )
     assert told == ["CancelledError"]
     assert list(await journal(db, run)) == [("before", 0)]

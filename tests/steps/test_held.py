@@ -78,7 +78,7 @@ async def test_a_renamed_step_is_held_before_it_runs_and_its_slot_is_free(
     assert '"step": "pack"' in events[-1]["detail"]
     warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert len(warnings) == 1
-    assert "is held at step pack" in warnings[0]
+    assert "held at step pack" in warnings[0]
     assert await db.fetchval("select count(*) from ff.attempt") == 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowfabric import Context, ExecutionExpired, Fixed, PublicState, Retry, Run
-from flowfabric.worker import worker as worker_module
+from flowfabric.worker import runner as runner_module
 from steps.stage import journal, skip, until
 from worker.apps import working
 from worker.waiting import eventually
@@ -192,7 +192,7 @@ async def test_a_handler_that_swallows_its_leaving_does_no_harm(app, db, clock, 
 async def test_a_handler_that_does_not_leave_is_left_behind(
     make_app, db, clock, monkeypatch, caplog
 ):
-    monkeypatch.setattr(worker_module, "UNWIND_SECONDS", 0.2)
+    monkeypatch.setattr(runner_module, "UNWIND_SECONDS", 0.2)
     app = make_app()
     let_go = threading.Event()
     late: list[str] = []
@@ -214,7 +214,7 @@ async def test_a_handler_that_does_not_leave_is_left_behind(
         assert await run.result(timeout=20) == "in time"
         let_go.set()
         await eventually(lambda: late)
-    assert "does not let go" in caplog.text
+    assert "handler does not stop" in caplog.text
     assert await run.result(timeout=20) == "in time"
 
 

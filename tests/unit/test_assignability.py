@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal, NewType, Optional, Protocol, TypedDi
 
 import pytest
 
-from flowfabric.tasks.assignability import accepts_none, carries, element_of, fits, shown, value_of
+from flowfabric.tasks.assignability import (
+    accepts_none,
+    element_of,
+    is_assignable,
+    round_trips,
+    type_text,
+    value_of,
+)
 
 UserId = NewType("UserId", int)
 T = TypeVar("T")
@@ -96,12 +103,12 @@ MISFITTING = [
 
 @pytest.mark.parametrize(("source", "target"), FITTING, ids=str)
 def test_what_fits(source, target):
-    assert fits(source, target)
+    assert is_assignable(source, target)
 
 
 @pytest.mark.parametrize(("source", "target"), MISFITTING, ids=str)
 def test_what_does_not(source, target):
-    assert not fits(source, target)
+    assert not is_assignable(source, target)
 
 
 CARRIED = [
@@ -146,19 +153,19 @@ CHANGED = [
 
 @pytest.mark.parametrize(("source", "target"), CARRIED, ids=str)
 def test_what_is_the_same_when_it_is_read_as_another_type(source, target):
-    assert fits(source, target)
-    assert carries(source, target)
+    assert is_assignable(source, target)
+    assert round_trips(source, target)
 
 
 @pytest.mark.parametrize(("source", "target"), CHANGED, ids=str)
 def test_what_is_not_the_same_when_it_is_read_as_another_type(source, target):
-    assert fits(source, target)
-    assert not carries(source, target)
+    assert is_assignable(source, target)
+    assert not round_trips(source, target)
 
 
 def test_a_hint_need_not_be_hashable():
-    assert fits(Annotated[int, []], int)
-    assert not fits(Annotated[int, []], str)
+    assert is_assignable(Annotated[int, []], int)
+    assert not is_assignable(Annotated[int, []], str)
 
 
 def test_who_takes_none():
@@ -197,7 +204,7 @@ def test_what_a_key_takes():
 
 
 def test_types_are_shown_as_they_are_written():
-    assert shown(int | None) == "int | None"
-    assert shown(Optional[list[int]]) == "list[int] | None"  # noqa: UP045
-    assert shown(Mapping[str, Any]) == "Mapping[str, Any]"
-    assert shown(Dog) == "Dog"
+    assert type_text(int | None) == "int | None"
+    assert type_text(Optional[list[int]]) == "list[int] | None"  # noqa: UP045
+    assert type_text(Mapping[str, Any]) == "Mapping[str, Any]"
+    assert type_text(Dog) == "Dog"

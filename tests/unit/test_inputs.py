@@ -12,7 +12,7 @@ import pytest
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import mint
-from flowfabric.tasks.inputs import described, fill
+from flowfabric.tasks import describe_arguments, fill_inputs
 
 NODE = mint()
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ def payload(arguments: Any, *inputs: Any) -> bytes:
 
 
 def filled(stored: bytes, *inputs: FlowInput) -> Any:
-    return json.loads(fill(stored, inputs))
+    return json.loads(fill_inputs(stored, inputs))
 
 
 def test_results_go_where_they_belong():
@@ -93,18 +93,18 @@ def test_numbers_come_through_as_they_are():
     ],
 )
 def test_what_was_not_written_so_is_refused(stored):
-    with pytest.raises(InvalidInput, match=r"payload: is not written as json\+inputs"):
-        fill(stored, [given("x", 1)])
+    with pytest.raises(InvalidInput, match=r"payload: is not valid json\+inputs"):
+        fill_inputs(stored, [given("x", 1)])
 
 
 def test_a_result_that_is_no_json_is_refused():
     stored = payload({"a": None}, {"at": ["a"], "of": "x"})
     with pytest.raises(InvalidInput, match="the result of x is not JSON"):
-        fill(stored, [given("x", b"\xff")])
+        fill_inputs(stored, [given("x", b"\xff")])
 
 
 def test_a_reader_is_told_whose_results_belong_there():
     stored = payload(
         {"a": None, "b": [None, 2]}, {"at": ["a"], "first": 1}, {"at": ["b", 0], "of": "x"}
     )
-    assert described(stored) == {"a": "<result of the first>", "b": ["<result of x>", 2]}
+    assert describe_arguments(stored) == {"a": "<result of the first>", "b": ["<result of x>", 2]}

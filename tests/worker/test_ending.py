@@ -102,17 +102,17 @@ async def run_program(db, *wanted: str) -> tuple[int | None, str]:
     [
         pytest.param((), 0, "", id="it simply ends"),
         pytest.param(
-            ("raising",), -signal.SIGINT, "raising raised KeyboardInterrupt", id="interrupt raised"
+            ("raising",), -signal.SIGINT, "KeyboardInterrupt in raising ", id="interrupt raised"
         ),
         pytest.param(
             ("raising.plain",),
             -signal.SIGINT,
-            "raising.plain raised KeyboardInterrupt",
+            "KeyboardInterrupt in raising.plain ",
             id="interrupt raised in a thread",
         ),
         pytest.param(("exiting",), 7, "", id="a task of a handler exits"),
         pytest.param(
-            ("interrupted",), -signal.SIGINT, "interrupted raised KeyboardInterrupt", id="Ctrl-C x2"
+            ("interrupted",), -signal.SIGINT, "KeyboardInterrupt in interrupted ", id="Ctrl-C x2"
         ),
     ],
 )

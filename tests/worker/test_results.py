@@ -31,7 +31,7 @@ async def test_a_result_that_takes_too_long_says_what_the_execution_does(app):
 
     assert str(caught.value) == (
         "shop.work has not ended within 0.05 s; it is waiting. "
-        "It goes on: call result() again to keep waiting."
+        "It continues: call result() again to keep waiting."
     )
     assert isinstance(caught.value, TimeoutError)
     with pytest.raises(ResultTimeout, match="it is delayed"):

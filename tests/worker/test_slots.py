@@ -11,7 +11,7 @@ import pytest
 
 from flowfabric import App, Context
 from flowfabric.core.errors import SlotsLost
-from flowfabric.worker import worker as worker_module
+from flowfabric.worker import runner as runner_module
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -19,7 +19,7 @@ from worker.waiting import eventually
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that was told to stop gets this instead of 5 s."""
-    monkeypatch.setattr(worker_module, "UNWIND_SECONDS", 0.1)
+    monkeypatch.setattr(runner_module, "UNWIND_SECONDS", 0.1)
 
 
 class Stubborn:
@@ -74,20 +74,22 @@ async def test_the_slot_of_a_handler_that_does_not_stop_is_lost_and_another_open
     with caplog.at_level(logging.INFO):
         async with working(app, concurrency=2):
             await stubborn.lose_a_slot(name)
-            await eventually(lambda: "(1 of 2 are lost)" in caplog.text)
+            await eventually(lambda: "(1 of 2 lost)" in caplog.text)
             runs = [await healthy.submit() for _ in range(2)]
             assert [await run.result(timeout=10) for run in runs] == ["done", "done"]
 
             stubborn.over.set()
-            await eventually(lambda: f"{name} has stopped after all" in caplog.text)
+            await eventually(
+                lambda: f"lost slot recovered, its handler has stopped: {name}" in caplog.text
+            )
             runs = [await healthy.submit() for _ in range(2)]
             assert [await run.result(timeout=10) for run in runs] == ["done", "done"]
 
-    assert f"{name} does not stop: the handler of " in caplog.text
+    assert f"its handler does not stop; another slot opens: {name} " in caplog.text
 
 
 async def test_a_handler_that_stops_in_time_costs_no_slot(app, monkeypatch, caplog):
-    monkeypatch.setattr(worker_module, "UNWIND_SECONDS", 60.0)
+    monkeypatch.setattr(runner_module, "UNWIND_SECONDS", 60.0)
     stubborn = Stubborn(app)
 
     @app.task(name="healthy")
@@ -114,11 +116,11 @@ async def test_a_worker_without_a_slot_left_lets_the_rest_finish_and_ends(app, c
     worker = await app.worker(concurrency=2)
     working_on = asyncio.create_task(worker.run())
     await stubborn.lose_a_slot("stubborn.async")
-    await eventually(lambda: "(1 of 2 are lost)" in caplog.text)
+    await eventually(lambda: "(1 of 2 lost)" in caplog.text)
     run = await healthy.submit()
     await eventually(lambda: any(claimed.task == "healthy" for _, claimed in worker.handlers))
     await stubborn.lose_a_slot("stubborn.plain")
-    await eventually(lambda: "The worker drains and ends" in caplog.text)
+    await eventually(lambda: "worker drains and ends" in caplog.text)
     finish.set()
 
     with pytest.raises(SlotsLost, match=r"All 2 slots are lost.*stubborn\.async.*stubborn\.plain"):
@@ -130,9 +132,9 @@ async def test_a_worker_without_a_slot_left_lets_the_rest_finish_and_ends(app, c
 STUBBORN = """
 import asyncio, logging
 from flowfabric import App
-from flowfabric.worker import worker
+from flowfabric.worker import runner
 
-worker.UNWIND_SECONDS = 0.1
+runner.UNWIND_SECONDS = 0.1
 app = App()
 
 
@@ -160,5 +162,5 @@ async def test_a_worker_process_without_a_slot_left_ends_with_six(make_app, star
 
     assert await process.ended() == 6
     log = await process.log()
-    assert f"stubborn does not stop: the handler of {run.id}" in log
+    assert f"another slot opens: stubborn {run.id}" in log
     assert "All 1 slots are lost" in log

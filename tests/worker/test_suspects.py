@@ -13,8 +13,8 @@ import pytest
 
 from flowfabric import App, Context, Retry, gather
 from flowfabric.core.policy import Fixed
+from flowfabric.worker import runner as runner_module
 from flowfabric.worker import suspects as suspects_module
-from flowfabric.worker import worker as worker_module
 from support.factories import TTL, Engine
 from worker.apps import working
 from worker.waiting import eventually
@@ -81,8 +81,8 @@ async def test_what_has_crashed_once_is_said_to_start_beside_others(app, db, clo
 async def test_a_suspect_that_finds_no_quiet_time_is_put_off_and_runs_beside_others_in_the_end(
     app, db, clock, monkeypatch, caplog
 ):
-    monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.05)
-    monkeypatch.setattr(worker_module, "PUT_OFF", timedelta(milliseconds=1))
+    monkeypatch.setattr(suspects_module, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(suspects_module, "POSTPONE", timedelta(milliseconds=1))
     go, began = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -103,14 +103,14 @@ async def test_a_suspect_that_finds_no_quiet_time_is_put_off_and_runs_beside_oth
             assert await suspect.result(timeout=20) == "beside"
         go.set()
         await other.result(timeout=20)
-    assert sum("is put off" in line for line in caplog.messages) == 3
+    assert sum("suspect postponed" in line for line in caplog.messages) == 3
     assert any("runs beside others" in line for line in caplog.messages)
 
 
 async def test_other_work_is_let_in_beside_a_suspect_that_runs_for_long(
     app, db, clock, monkeypatch
 ):
-    monkeypatch.setattr(worker_module, "ALONE_SECONDS", 0.1)
+    monkeypatch.setattr(suspects_module, "ALONE_SECONDS", 0.1)
     go, began = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -146,7 +146,7 @@ async def test_a_worker_that_stops_gives_a_waiting_suspect_back(app, db, clock):
     other = await first.submit()
     async with working(app) as worker:
         await asyncio.wait_for(began.wait(), 10)
-        await eventually(lambda: suspect.id.uuid in [one.execution_id for one in worker.held])
+        await eventually(lambda: suspect.id.uuid in [one.execution_id for one in worker.claimed])
         worker.stop()
         go.set()
     assert await other.state() == "completed"
@@ -177,7 +177,7 @@ async def test_the_end_of_the_loop_gives_a_waiting_suspect_back(app, db, clock):
         tasks_of(program)
         worker = await program.worker()
         running = asyncio.create_task(worker.run())
-        await eventually(lambda: len(worker.held) == 2 and len(worker.handlers) == 1)
+        await eventually(lambda: len(worker.claimed) == 2 and len(worker.handlers) == 1)
         return running
 
     await asyncio.to_thread(asyncio.run, main())
@@ -186,9 +186,9 @@ async def test_the_end_of_the_loop_gives_a_waiting_suspect_back(app, db, clock):
 
 @pytest.mark.parametrize("kind", ["async", "def"])
 async def test_a_suspect_without_a_free_slot_is_put_off(app, db, clock, monkeypatch, caplog, kind):
-    monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.02)
-    monkeypatch.setattr(worker_module, "PUT_OFF", timedelta(milliseconds=1))
-    monkeypatch.setattr(suspects_module, "MOST_PUT_OFFS", 0)
+    monkeypatch.setattr(suspects_module, "QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(suspects_module, "POSTPONE", timedelta(milliseconds=1))
+    monkeypatch.setattr(suspects_module, "MAX_POSTPONES", 0)
     go, began, started = threading.Event(), threading.Event(), []
 
     async def wait() -> None:
@@ -210,9 +210,9 @@ async def test_a_suspect_without_a_free_slot_is_put_off(app, db, clock, monkeypa
     other = await endless.using(priority=1000).submit()
     async with working(app, concurrency=1) as worker:
         await eventually(began.is_set)
-        worker._mean_seconds = 0.05  # as after a few quick ones: it claims ahead
-        worker.look()
-        await eventually(lambda: sum("is put off" in line for line in caplog.messages) >= 2)
+        worker._runner.mean_seconds = 0.05  # as after a few quick ones: it claims ahead
+        worker.notify_room()
+        await eventually(lambda: sum("suspect postponed" in line for line in caplog.messages) >= 2)
         go.set()
         await asyncio.gather(suspect.result(timeout=20), other.result(timeout=20))
     assert started == [True]
@@ -221,7 +221,7 @@ async def test_a_suspect_without_a_free_slot_is_put_off(app, db, clock, monkeypa
 async def test_a_suspect_that_does_not_stop_costs_a_slot_and_not_its_worker(
     app, db, clock, monkeypatch
 ):
-    monkeypatch.setattr(worker_module, "UNWIND_SECONDS", 0.1)
+    monkeypatch.setattr(runner_module, "UNWIND_SECONDS", 0.1)
     over, began = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -287,7 +287,7 @@ async def test_a_suspect_is_alone_in_its_process_and_not_only_in_its_worker(app,
     async with working(app, lanes=["a"]):
         await asyncio.wait_for(began.wait(), 10)
         async with working(app, lanes=["b"]) as worker:
-            await eventually(lambda: worker.held)
+            await eventually(lambda: worker.claimed)
             go.set()
             assert await suspect.result(timeout=10) == "alone"
             await late[0].result(timeout=10)
@@ -295,9 +295,9 @@ async def test_a_suspect_is_alone_in_its_process_and_not_only_in_its_worker(app,
 
 
 async def test_a_suspect_is_not_alone_beside_a_thread_that_was_left(app, db, clock, monkeypatch):
-    monkeypatch.setattr(worker_module, "UNWIND_SECONDS", 0.1)
-    monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.05)
-    monkeypatch.setattr(suspects_module, "MOST_PUT_OFFS", 0)
+    monkeypatch.setattr(runner_module, "UNWIND_SECONDS", 0.1)
+    monkeypatch.setattr(suspects_module, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(suspects_module, "MAX_POSTPONES", 0)
     over, began = threading.Event(), threading.Event()
 
     @app.task(lane="a")
@@ -315,7 +315,7 @@ async def test_a_suspect_is_not_alone_beside_a_thread_that_was_left(app, db, clo
     async with working(app, lanes=["a"]) as worker:
         await eventually(began.is_set)
         await (await app.client()).executions.cancel(run.id)
-        await eventually(lambda: not worker.held)
+        await eventually(lambda: not worker.claimed)
         async with working(app, lanes=["b"]):
             assert await suspect.result(timeout=10) == "beside"
             over.set()
@@ -324,7 +324,7 @@ async def test_a_suspect_is_not_alone_beside_a_thread_that_was_left(app, db, clo
 async def test_what_is_more_urgent_does_not_wait_for_the_whole_turn_of_the_others(
     app, db, clock, monkeypatch
 ):
-    monkeypatch.setattr(suspects_module, "OTHERS_SECONDS", 0.1)
+    monkeypatch.setattr(suspects_module, "ORDINARY_SECONDS", 0.1)
     order: list[str] = []
     go, began = asyncio.Event(), asyncio.Event()
 
@@ -351,18 +351,23 @@ async def test_what_is_more_urgent_does_not_wait_for_the_whole_turn_of_the_other
 
 
 LATE = {
-    "deadline": ({"deadline": timedelta(seconds=2)}, "expired", "deadline passed", "it expired"),
+    "deadline": (
+        {"deadline": timedelta(seconds=2)},
+        "expired",
+        "deadline passed",
+        "the execution expired",
+    ),
     "the last attempt": (
         {"timeout": timedelta(seconds=2)},
         "expired",
         "attempt timed out",
-        "no retry is left, it expired",
+        "no retry is left, the execution expired",
     ),
     "an attempt with a retry": (
         {"timeout": timedelta(seconds=2), "retry": Retry(1, Fixed(timedelta(days=1)))},
         "delayed",
         "attempt timed out",
-        "it will be tried again at",
+        "it will be retried at",
     ),
 }
 

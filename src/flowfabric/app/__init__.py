@@ -1,3 +1,3 @@
-"""The application: tasks, their runs, and the workers of a process, put together."""
+"""The app: its tasks, runs, flows and schedules, and the workers of a process."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""App: where tasks are registered and from which they are submitted and worked."""
+"""App: registers tasks, submits them, and makes their workers."""
 
 from __future__ import annotations
 
@@ -54,17 +54,15 @@ from flowfabric.db.connection import open_connection
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
-from flowfabric.handlers.context import Context
-from flowfabric.tasks.extensions import Extensions, Hook
-from flowfabric.tasks.middleware import CallNext, check_middleware
-from flowfabric.tasks.spec import TaskSpec, task_name
-from flowfabric.worker.worker import Worker
+from flowfabric.handlers import Context
+from flowfabric.tasks import CallNext, Extensions, Hook, TaskSpec, check_middleware, task_name
+from flowfabric.worker import Worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound=Callable[[Context, CallNext], Awaitable[Any]])
 H = TypeVar("H", bound=Hook)
-# What makes a T, or stands for one that is there while it is entered.
+# Makes a T, or a context manager that gives one.
 Factory = Callable[
     ...,
     T
@@ -78,18 +76,17 @@ Factory = Callable[
 _Loops = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[FlowFabric]]
 
 apps: weakref.WeakSet[App] = weakref.WeakSet()
-"""Every app of this process, for tests, which point them at a database of their own."""
+"""Every app of this process. Tests point them at a database of their own."""
 
 
 class App:
     """Tasks and the database they live in.
 
-    Without `database_url` and without FLOWFABRIC_DATABASE_URL or DATABASE_URL in the environment,
-    the app uses a Postgres of its own, started when first needed, in `.flowfabric/` of `project`
-    (default: the current folder).
+    Without `database_url`, FLOWFABRIC_DATABASE_URL and DATABASE_URL, the app starts a Postgres of
+    its own when it first needs one, in `.flowfabric/` of `project` (default: the current folder).
 
-    `name` is whose the schedules are, by default the module that makes the app; of several
-    `version`s, dotted numbers, the newest says which schedules there are.
+    `name` owns the schedules, by default the module that makes the app. `version` is a dotted
+    number; the highest running version decides which schedules exist.
     """
 
     def __init__(
@@ -180,9 +177,9 @@ class App:
     ) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(lane="mail", ...)`.
 
-        `timeout` bounds one attempt, `deadline` the whole execution from its submission on;
-        `retention` is how long an execution stays after its end; `version` is stored with every
-        execution, to tell later which code it was submitted by.
+        `timeout` limits one attempt, `deadline` the whole execution from its submission.
+        `retention` is how long an execution is kept after its end. `version` is stored with every
+        execution, to show later which code submitted it.
         """
 
         def register(function: Callable[..., Any]) -> Task[..., Any, Any]:
@@ -212,10 +209,10 @@ class App:
         return register if function is None else register(function)
 
     def middleware(self, function: M, /) -> M:
-        """Register an async function around every run of every task: `@app.middleware`.
+        """Register an async function that is called around every run of a task: `@app.middleware`.
 
-        It takes the context and `call_next`, and returns the result, most often what
-        `await call_next()` returned. The one registered first is the outermost.
+        It takes the context and `call_next`, and returns the result: usually that of
+        `await call_next()`. The first registered function is the outermost.
         """
         check_middleware(function)
         self._extensions.middleware.append(function)
@@ -229,33 +226,33 @@ class App:
         *,
         scope: Literal["execution", "worker"] = "execution",
     ) -> None:
-        """Give every parameter annotated with a type what the factory makes.
+        """Provide what the factory makes to every parameter annotated with a type.
 
-        The factory is a function, a generator function or returns a context manager, async or not;
-        a context manager is entered, and left when the execution ends, or with `scope="worker"`
-        when the worker does. Its own parameters are provided in the same way.
+        The factory is a function or a generator function, async or not, and may return a context
+        manager. A context manager exits when the execution ends, or with `scope="worker"` when the
+        worker ends. The parameters of the factory are provided in the same way.
         """
         self._extensions.providers.register(type, factory, scope)
-        self._reread_tasks()
+        self._reset_tasks()
 
     @contextmanager
     def overriding(
         self, type: type[Any], value: Any = None, /, *, factory: Callable[..., Any] | None = None
     ) -> Iterator[None]:
-        """Provide a value, or what another factory makes, instead, during a `with` block."""
+        """Replace what is provided for a type by a value or a factory, during a `with` block."""
         if (value is None) == (factory is None):
             raise InvalidInput(field="value", problem="give either a value or a factory")
-        # A value is given as it is, also if it could be entered.
+        # A value is passed as it is, even if it is a context manager.
         replacement = factory or (lambda: nullcontext(value))
         try:
             with self._extensions.providers.overriding(type, replacement):
-                self._reread_tasks()
+                self._reset_tasks()
                 yield
         finally:
-            self._reread_tasks()
+            self._reset_tasks()
 
     def on_startup(self, hook: H, /) -> H:
-        """Register a function to be called when a worker process starts: `@app.on_startup`.
+        """Register a function to call when a worker process starts: `@app.on_startup`.
 
         If it raises, the worker does not start.
         """
@@ -263,14 +260,16 @@ class App:
         return hook
 
     def on_shutdown(self, hook: H, /) -> H:
-        """Register a function to be called when a worker process has drained, the last registered
-        first, also if the start or the work failed: `@app.on_shutdown`."""
+        """Register a function to call when a worker process has drained: `@app.on_shutdown`.
+
+        The last registered function is called first, even if the start or the work failed.
+        """
         self._extensions.on_shutdown.append(hook)
         return hook
 
-    def _reread_tasks(self) -> None:
+    def _reset_tasks(self) -> None:
         for task in self.tasks.values():
-            task.spec.reread()
+            task.spec.reset()
 
     def cron(
         self,
@@ -285,8 +284,8 @@ class App:
     ) -> ScheduleDecorator:
         """Submit a task at the times of a cron expression: `@app.cron("0 9 * * 1-5", tz=...)`.
 
-        Put it above a plain function or above `@app.task(...)`. `misfire` says what is done about
-        times that passed while no worker ran: `once` for all of them, `skip` them, or `all`.
+        Put it above a plain function or above `@app.task(...)`. `misfire` decides about times that
+        passed while no worker ran: submit `once` for all of them, `skip` them, or submit `all`.
         """
         return self._schedule(cron_rule(expression, tz), misfire, name, args, kwargs)
 
@@ -301,10 +300,10 @@ class App:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> ScheduleDecorator:
-        """Submit a task again and again: `@app.every(timedelta(minutes=5))`.
+        """Submit a task at a fixed interval: `@app.every(timedelta(minutes=5))`.
 
-        The times are counted from `start`, or from when a worker first declared the schedule, and
-        stay where they are however often workers restart.
+        The interval counts from `start`, or from the time a worker first declared the schedule.
+        Restarts of workers do not move the times.
         """
         return self._schedule(every_rule(every, start), misfire, name, args, kwargs)
 
@@ -316,7 +315,7 @@ class App:
         args: Sequence[Any],
         kwargs: Mapping[str, Any] | None,
     ) -> ScheduleDecorator:
-        policy = misfire_rule(misfire)
+        rule_for_misfires = misfire_rule(misfire)
         check_arguments(args, kwargs or {})
 
         def register(function: Any) -> Any:
@@ -330,7 +329,7 @@ class App:
                 name=chosen,
                 task=task,
                 rule=rule,
-                misfire=policy,
+                misfire=rule_for_misfires,
                 args=args,
                 kwargs=kwargs or {},
             )
@@ -339,8 +338,10 @@ class App:
         return register
 
     async def fire_schedules(self) -> int:
-        """Declare this app's schedules and fire what is due now, as its workers do by themselves;
-        returns how many executions were submitted."""
+        """Declare this app's schedules, submit what is due now, and return how many were submitted.
+
+        Workers do this by themselves.
+        """
         scheduler = self._scheduler(await self.client())
         await scheduler.declare()
         fired, _ = await scheduler.fire_due()
@@ -361,13 +362,15 @@ class App:
         if task is None:
             known = ", ".join(sorted(self.tasks)) or "none"
             raise InvalidInput(
-                field="task", problem=f"no task is named {name!r} here; known are: {known}"
+                field="task", problem=f"no task is named {name!r} here; known tasks: {known}"
             )
         return await task.submit(*args, **kwargs)
 
     def get(self, id: str) -> Run[Any]:
-        """The run of an execution by its id. Whether it is there is found out when it is asked for
-        something; its result is read by the type of its task if that is registered here."""
+        """Return the run of an execution by its id, without asking the database.
+
+        Its result has the type of its task if the task is registered here.
+        """
         return Run(
             id if isinstance(id, ExecutionId) else ExecutionId.parse(id),
             "",
@@ -381,23 +384,22 @@ class App:
     def flow(
         self, name: str, /, *, via: object = None, tags: Mapping[str, str] | None = None
     ) -> Flow:
-        """A flow to be written down: `async with app.flow("report") as f: ...`.
+        """Build a flow: `async with app.flow("report") as f: ...`.
 
-        In the block tasks are added by `f.add(task, ...)`. At its end the flow is stored as a
-        whole, before anything runs, and `f.run` is its run; if the block raises, nothing is stored.
-        Synchronous code says `with`. With `via`, a connection, the flow joins its transaction.
+        In the block, `f.add(task, ...)` adds nodes. The end of the block stores the whole flow,
+        before any node runs, and `f.run` is its run. If the block raises, nothing is stored.
+        Synchronous code uses `with`. With `via`, a connection, the flow joins its transaction.
 
-        In a handler a flow is stored again by every run of it, unless it is given to `ctx.flow`.
+        A handler stores the flow again in every run, unless it passes the flow to `ctx.flow`.
         """
         return Flow(self, name, via=via, tags=tags)
 
     def get_flow(self, id: str) -> FlowRun:
-        """The run of a flow by its id. Whether it is there is found out when it is asked for
-        something."""
+        """Return the run of a flow by its id, without asking the database."""
         return FlowRun(self, id if isinstance(id, FlowId) else FlowId.parse(id), is_stored=False)
 
     def run_of(self, id: ExecutionId, task: str, *, is_stored: bool = True) -> Run[Any]:
-        """The run of an execution of which it is known of which task it is."""
+        """Return the run of an execution whose task is known."""
         return Run(
             id,
             task,
@@ -418,7 +420,7 @@ class App:
         needs: Iterable[str] = (),
         worker_id: str | None = None,
     ) -> None:
-        """Work on this app's tasks until cancelled; then finish or give back what is running."""
+        """Run a worker until cancelled; then finish or release what runs."""
         worker = await self.worker(
             lanes=lanes, concurrency=concurrency, needs=needs, worker_id=worker_id
         )
@@ -433,10 +435,10 @@ class App:
         worker_id: str | None = None,
         is_paced: bool = False,
     ) -> Worker:
-        """A worker that has not started yet: `run()` it, `stop()` it.
+        """Return a worker that has not started: call its `run()` and `stop()`.
 
-        With `is_paced` nothing happens by itself in this process: whoever holds the worker says
-        when it claims, and when the reconcilers run.
+        With `is_paced` this process does nothing by itself: the caller decides when the worker
+        claims and when the reconcilers run.
         """
         client = await self.client(pool_size=1)
         loop = asyncio.get_running_loop()
@@ -461,7 +463,7 @@ class App:
         )
 
     def _check_has_own_name(self) -> None:
-        """Refuse to work beside an app that says of the same name that it has other schedules."""
+        """Refuse to work beside another app of the same name that has schedules."""
         for other in list(apps) if self.schedules else ():
             if (
                 other is not self
@@ -473,27 +475,27 @@ class App:
             ):
                 raise InvalidInput(
                     field="name",
-                    problem=f"another app of this process that works is named {self.name!r} and "
-                    "has schedules, too; give each of them a name of its own, App(name=...)",
+                    problem=f"another app with schedules in this process is named {self.name!r}, "
+                    "too; give each app a name of its own, App(name=...)",
                 )
 
     @property
     def project(self) -> Path:
-        """The folder whose `.flowfabric/` holds the app's own server, if it uses that."""
+        """The folder whose `.flowfabric/` contains the app's own server, if it has one."""
         return self._project or Path.cwd()
 
     async def prepare(self) -> None:
-        """Bring the database of this app to the schema of this release.
+        """Migrate the database of this app to the schema of this release.
 
-        The app's own server is always kept up to date; a database of yours only by this call or by
+        The app's own server is always migrated; your database only by this call or by
         `flowfabric db migrate`.
         """
         await self._migrate(self.settings.database_url or await self._own_server())
 
     async def client(self, *, pool_size: int = 4) -> FlowFabric:
-        """The engine's operations, over a connection pool of the running event loop."""
+        """Return the client of the engine, with a connection pool for the running event loop."""
         if self._pid != os.getpid():
-            # Forked: the parent's connections are not ours.
+            # Forked: the connections belong to the parent.
             self._pid = os.getpid()
             self._clients = weakref.WeakKeyDictionary()
             self._processes = weakref.WeakKeyDictionary()
@@ -513,8 +515,11 @@ class App:
         return await asyncio.shield(opening)
 
     async def close(self) -> None:
-        """Close the connections of the running event loop. The last loop to do so also ends the
-        one in the background that synchronous callers use, and leaves the embedded server."""
+        """Close the connections of the running event loop.
+
+        The last loop also ends the background loop of synchronous callers, and releases the
+        embedded server.
+        """
         await self._close_here()
         background = self.portal.loop
         if background is None or background is asyncio.get_running_loop():
@@ -536,14 +541,13 @@ class App:
 
     @property
     def loops(self) -> list[asyncio.AbstractEventLoop]:
-        """The event loops on which it has connections."""
+        """The event loops on which the app has connections."""
         return list(self._clients)
 
     def point_at(self, database_url: str) -> Callable[[], None]:
-        """Use another database from now on, as tests do. What it returns goes back.
+        """Use another database from now on, as tests do. Returns a function that goes back.
 
-        Connections that are open stay with the database they were opened for: close the app before
-        it goes back.
+        Open connections stay with their database: close the app before you go back.
         """
         before = {
             name: getattr(self, name)
@@ -587,7 +591,7 @@ class App:
             raise Unavailable(str(error)) from error
 
     def _start_server(self) -> str:
-        with self._server_lock:  # loops of several threads share one
+        with self._server_lock:  # loops of several threads share one server
             if self._server is None:
                 self._server = start_server(self.project)
             return self._server.url
@@ -598,12 +602,12 @@ class App:
 
 
 def _as_json(stored: bytes | None) -> Any:
-    """A result of a task that is not registered here."""
+    """Decode a result of a task that is not registered here."""
     return None if stored is None else json.loads(stored)
 
 
 class TaskDecorator(Protocol):
-    """What `@app.task(...)` with options returns."""
+    """The decorator that `@app.task(...)` returns."""
 
     @overload
     def __call__(

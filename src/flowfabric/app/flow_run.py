@@ -1,4 +1,4 @@
-"""A flow run: the handle of one stored flow and of the executions it is made of."""
+"""FlowRun: the handle of one stored flow and of its executions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from unicodedata import category
 
-from flowfabric.app.joins import endings_of
+from flowfabric.app.gathering import endings_of
 from flowfabric.app.run import Run, seconds_of
 from flowfabric.core.errors import (
     ExecutionSkipped,
@@ -33,23 +33,23 @@ from flowfabric.core.flow import (
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState, Resolution
 from flowfabric.drawing import Picture, as_svg, as_tree, picture_of
-from flowfabric.handlers.context import asynchronous
+from flowfabric.handlers import async_only
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.app.flow import Node
+    from flowfabric.app.nodes import Node
     from flowfabric.client import FlowFabric
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How many members or edges are read, and how many results are, in one call.
+# How many members, edges or results one call reads.
 PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One execution of a flow. The last ones are those that no other waits for."""
+    """One execution of a flow. It is a last one if no other execution waits for it."""
 
     id: ExecutionId
     task: str
@@ -58,7 +58,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class FlowGraph:
-    """A flow as it stands: its members and what waits for what. As text it is a tree."""
+    """A flow now: its members and their edges. As text it is a tree."""
 
     info: FlowInfo
     summary: FlowSummary
@@ -67,7 +67,7 @@ class FlowGraph:
 
     @property
     def groups(self) -> Sequence[GroupInfo]:
-        """The groups of edges into members, as they are judged."""
+        """The groups of edges, with their verdicts."""
         return self.info.groups
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class FlowGraph:
         return "\n".join(map(_printable, lines))
 
     def svg(self) -> str:
-        """A drawing of the flow, as an SVG document."""
+        """Draw the flow as an SVG document."""
         return as_svg(self._picture())
 
     def _picture(self) -> Picture:
@@ -88,8 +88,8 @@ class FlowGraph:
 class FlowRun:
     """One stored flow, as its submitter sees it.
 
-    `name` is that of the flow; of a run that `app.get_flow` gave, it is empty until something was
-    asked.
+    `name` is the name of the flow. In a run from `app.get_flow` it is empty until the first
+    question.
     """
 
     __slots__ = ("_app", "_is_stored", "_members", "id", "is_duplicate", "name")
@@ -123,43 +123,43 @@ class FlowRun:
     @overload
     async def result(self, node: str, /, *, timeout: float | timedelta | None = None) -> Any: ...
 
-    @asynchronous("run.result_sync")
+    @async_only("run.result_sync")
     async def result(
         self, node: Node[Any] | str | None = None, /, *, timeout: float | timedelta | None = None
     ) -> Any:
-        """Wait for the end of a node and return its result: of the one that no other waits for,
-        if there is only one such, or of the node that is named.
+        """Wait for the end of a node and return its result.
 
-        Raises as `Run.result` does. If the node was skipped, the error is that of the node which
-        did not succeed and because of which it was. In a handler, outside its steps, waiting leaves
-        the worker free, unless there is a `timeout`.
+        Without `node`, this is the last node, which no other node waits for; there must be only
+        one. Raises as `Run.result` does. If the node was skipped, the error is the one of the node
+        that caused it. A handler that waits outside its steps frees the worker, unless there is a
+        `timeout`.
         """
-        members = await self._known()
+        members = await self._read_members()
         if node is None:
             last = await self.last_nodes()
             if len(last) != 1:
                 raise InvalidInput(
                     field="node",
-                    problem=f"{self.name} has {len(last)} last nodes ({_some(last)}): ask for one "
-                    "of them by result(node), or for all by results()",
+                    problem=f"{self.name} has {len(last)} last nodes ({_some(last)}): pass one of "
+                    "them to result(node), or call results()",
                 )
             name = last[0]
         else:
             name = self._name_of(members, node)
         return await self._result(name, timeout)
 
-    @asynchronous("run.results_sync")
+    @async_only("run.results_sync")
     async def results(
         self, *, timeout: float | timedelta | None = None, return_exceptions: bool = False
     ) -> dict[str, Any]:
         """Wait until all nodes have ended and return their results by name.
 
-        If one of the last nodes, which no other waits for, does not complete, that is raised as
-        soon as it is known, as `result` does. Other nodes that did not complete were not needed,
-        and are left out. With `return_exceptions` nothing is raised, and every node is there, with
-        its result or with the error that its run raises.
+        If a last node, which no other node waits for, does not complete, raises its error as soon
+        as it is known, as `result` does. Other nodes that did not complete were not needed and are
+        omitted. With `return_exceptions` nothing is raised: every node is included, with its result
+        or its error.
         """
-        members = await self._known()
+        members = await self._read_members()
         seconds = seconds_of(timeout)
         try:
             async with asyncio.timeout(seconds):
@@ -169,12 +169,12 @@ class FlowRun:
                 await self._wait_for_all(client, members, is_patient=seconds is None)
         except TimeoutError as error:
             raise await self._late(seconds) from error
-        return await self._collected(client, members, return_exceptions=return_exceptions)
+        return await self._collect(client, members, return_exceptions=return_exceptions)
 
-    @asynchronous("run.wait_sync")
+    @async_only("run.wait_sync")
     async def wait(self, *, timeout: float | timedelta | None = None) -> FlowState:
-        """Wait until all nodes have ended, however they do, and return what the flow has become."""
-        members = await self._known()
+        """Wait until all nodes have ended in any way, and return the state of the flow."""
+        members = await self._read_members()
         seconds = seconds_of(timeout)
         try:
             async with asyncio.timeout(seconds):
@@ -184,22 +184,22 @@ class FlowRun:
             raise await self._late(seconds) from error
         return await self.state()
 
-    @asynchronous("run.state_sync")
+    @async_only("run.state_sync")
     async def state(self) -> FlowState:
-        """What the flow is doing now, in one word."""
+        """Return the state of the flow."""
         return (await self.summary()).state
 
-    @asynchronous("run.summary_sync")
+    @async_only("run.summary_sync")
     async def summary(self) -> FlowSummary:
-        """How many nodes are in which state."""
+        """Return how many nodes are in which state."""
         summary = await (await self._client()).flows.summary(self.id)
         if summary is None:
             raise self._missing()
         return summary
 
-    @asynchronous("run.graph_sync")
+    @async_only("run.graph_sync")
     async def graph(self) -> FlowGraph:
-        """The flow as it stands now: its members and what waits for what."""
+        """Return the flow now: its members and their edges."""
         client = await self._client()
         info = await client.flows.describe(self.id)
         if info is None:
@@ -210,7 +210,7 @@ class FlowRun:
             info, await self.summary(), await flows.members(self.id), await flows.edges(self.id)
         )
 
-    @asynchronous("run.cancel_sync")
+    @async_only("run.cancel_sync")
     async def cancel(
         self,
         reason: str | None = None,
@@ -219,10 +219,11 @@ class FlowRun:
         actor: str | None = None,
         wait: timedelta | float | None = None,
     ) -> FlowCancellation:
-        """Cancel the flow: all of its nodes that have not ended, with `policy="cancel_pending"`
-        those that do not run, with `"flow_only"` none, but nothing can be added any more.
+        """Cancel the flow and all of its nodes that have not ended.
 
-        Nodes are cancelled in the background, unless `wait` says how long to wait for their end.
+        With `policy="cancel_pending"` running nodes continue; with `"flow_only"` no node is
+        cancelled, but none can be added any more. Nodes are cancelled in the background; `wait` is
+        how long to wait for their ends.
         """
         client = await self._client()
         seconds = seconds_of(wait, field="wait")
@@ -234,23 +235,22 @@ class FlowRun:
             wait=None if seconds is None else timedelta(seconds=seconds),
         )
 
-    @asynchronous("run.retry_failed_sync")
+    @async_only("run.retry_failed_sync")
     async def retry_failed(
         self, reason: str | None = None, *, actor: str | None = None
     ) -> FlowRetried:
-        """Run every node again that failed or ran out of time, and with it those that were skipped
-        because of it."""
+        """Retry every node that failed or expired, and the nodes skipped because of them."""
         return await (await self._client()).flows.retry_failed(self.id, reason=reason, actor=actor)
 
-    @asynchronous("run.nodes_sync")
+    @async_only("run.nodes_sync")
     async def nodes(self) -> dict[str, Run[Any]]:
-        """The runs of its nodes by name, in the order they were added."""
-        members = await self._known()
+        """Return the runs of the nodes by name, in the order they were added."""
+        members = await self._read_members()
         return {name: self._run(members[name]) for name in members}
 
     async def last_nodes(self) -> list[str]:
-        """The names of the nodes that no other waits for."""
-        return [name for name, member in (await self._known()).items() if member.is_last]
+        """Return the names of the nodes that no other node waits for."""
+        return [name for name, member in (await self._read_members()).items() if member.is_last]
 
     @overload
     def node(self, node: Node[T], /) -> Run[T]: ...
@@ -258,7 +258,7 @@ class FlowRun:
     def node(self, node: str, /) -> Run[Any]: ...
 
     def node(self, node: Node[Any] | str, /) -> Run[Any]:
-        """The run of a node; of a flow that was found by its id, `await nodes()` first."""
+        """Return the run of a node; for a flow from `app.get_flow`, `await nodes()` first."""
         if self._members is None:
             raise RuntimeError("the nodes of this flow are not known yet: await nodes() first")
         return self._run(self._members[self._name_of(self._members, node)])
@@ -332,8 +332,8 @@ class FlowRun:
     async def _client(self) -> FlowFabric:
         return await self._app.client()
 
-    async def _known(self) -> Mapping[str, Member]:
-        """The members; of a flow that was found by its id they are read once."""
+    async def _read_members(self) -> Mapping[str, Member]:
+        """Return the members; for a flow from `app.get_flow` read them once."""
         if self._members is None or not self._is_stored:
             client = await self._client()
             info = await client.flows.describe(self.id)
@@ -361,7 +361,7 @@ class FlowRun:
         if member is None:
             raise InvalidInput(
                 field="node",
-                problem=f"{name!r} is not a node of {self.name}; there are: {_some(list(members))}",
+                problem=f"{name!r} is not a node of {self.name}; its nodes: {_some(list(members))}",
             )
         return name
 
@@ -374,7 +374,7 @@ class FlowRun:
         try:
             return await run.result(timeout)
         except FlowFabricError as error:
-            error.add_note(f"It is the node {name} of the flow {self.name}, {self.id}.")
+            error.add_note(f"This is the node {name} of the flow {self.name}, {self.id}.")
             if not isinstance(error, ExecutionSkipped):
                 raise
             cause = await self._cause(self._members[name].id)
@@ -387,13 +387,12 @@ class FlowRun:
         try:
             await self._result(name, 0)
         except FlowFabricError as error:
-            error.add_note(f"{skipped} was skipped because of it.")
+            error.add_note(f"{skipped} was skipped because of this.")
             raise
-        return await self._result(skipped)  # it was replayed just now, and so was the other
+        return await self._result(skipped)  # both nodes were replayed just now
 
     async def _cause(self, id: ExecutionId) -> str | None:
-        """The node because of which another was skipped, directly or not: the first of them to
-        end."""
+        """Find the node that caused a skip, directly or not: the first of them to end."""
         client = await self._client()
         broken: dict[ExecutionId, list[ExecutionId]] = {}
         for edge in await client.flows.edges(self.id):
@@ -418,7 +417,7 @@ class FlowRun:
     async def _wait_for_last(
         self, client: FlowFabric, members: Mapping[str, Member], *, is_patient: bool
     ) -> None:
-        """Wait for the last nodes, and raise for the first of them that did not complete."""
+        """Wait for the last nodes; raise the error of the first that did not complete."""
         names = {member.id.uuid: name for name, member in members.items() if member.is_last}
         last = [member.id for member in members.values() if member.is_last]
         async with aclosing(endings_of(client, last, is_patient=is_patient)) as endings:
@@ -433,7 +432,7 @@ class FlowRun:
         async for _ in endings_of(client, ids, is_patient=is_patient):
             pass
 
-    async def _collected(
+    async def _collect(
         self, client: FlowFabric, members: Mapping[str, Member], *, return_exceptions: bool
     ) -> dict[str, Any]:
         ids = [member.id.uuid for member in members.values()]
@@ -452,7 +451,7 @@ class FlowRun:
         return found
 
     async def _error(self, run: Run[Any], ending: Ending | None) -> FlowFabricError:
-        """What `result` of a node would raise."""
+        """Return the error that `result` of a node would raise."""
         try:
             if ending is None:  # replayed or trimmed just now
                 await run.result(0)
@@ -466,7 +465,7 @@ class FlowRun:
         summary = await self.summary()
         return ResultTimeout(
             f"{self.name} has not ended within {seconds:g} s: {summary.unfinished} of its "
-            f"{summary.total} nodes are unfinished. It goes on: ask again to keep waiting.",
+            f"{summary.total} nodes are unfinished. It continues: call again to keep waiting.",
             flow_id=self.id,
             state=summary.state,
         )
@@ -480,7 +479,7 @@ class FlowRun:
 
 
 def _printable(line: str) -> str:
-    """On one line, and without what could steer a terminal."""
+    """Replace control characters: the text is one line and cannot control a terminal."""
     return "".join("?" if category(ch) in ("Cc", "Cf", "Cs") else ch for ch in line)
 
 

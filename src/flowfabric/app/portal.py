@@ -1,4 +1,4 @@
-"""Lets synchronous code call the asynchronous core: a background event loop, or the worker's."""
+"""Lets synchronous code call async code, on a background event loop or on the worker's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from flowfabric.handlers.context import on_loop
+from flowfabric.handlers import call_and_await, check_no_loop
 
 T = TypeVar("T")
 
@@ -20,8 +20,8 @@ _STOP_SECONDS = 10.0
 class Portal:
     """Runs coroutines for callers that have no event loop.
 
-    `close` is what the background loop does before it ends: when the portal is stopped, or with
-    the program.
+    The background loop calls `close` before it ends: when the portal is stopped, or when the
+    program ends.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -34,32 +34,25 @@ class Portal:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The background loop, if somebody needed it."""
+        """The background loop, or None if it was not needed yet."""
         return self._loop
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run `work` and wait for it; an error on a thread that runs an event loop itself."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise RuntimeError(
-                f"This would block the event loop. In async code use: await {instead}"
-            )
+        """Run `work` and wait for it; an error on a thread that runs an event loop."""
+        check_no_loop(instead)
         with self._lock:
             if self._pid != os.getpid():
-                # Forked: the threads that run these loops stayed behind in the parent.
+                # Forked: the threads that run these loops exist only in the parent.
                 self._pid, self._loop, self._thread, self.host = os.getpid(), None, None, None
-            # A task in a thread of the worker uses the worker's own connections.
+            # A task in a thread of the worker uses the connections of the worker.
             host = self.host
             loop = host if host is not None and host.is_running() else self._background()
-            # Under the lock, so that a loop being stopped still does what it was given.
-            answer = asyncio.run_coroutine_threadsafe(on_loop(work), loop)
+            # Under the lock, so that a loop that is being stopped still runs what it was given.
+            answer = asyncio.run_coroutine_threadsafe(call_and_await(work), loop)
         return answer.result()
 
     def stop(self) -> None:
-        """End the background loop and its thread. A later call starts another."""
+        """End the background loop and its thread. A later call starts new ones."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -74,7 +67,7 @@ class Portal:
             loop.close()
 
     def _stop_at_exit(self) -> None:
-        # No thread starts this late, so the embedded server is left to its own way out.
+        # No thread can start this late: the embedded server ends by itself.
         with contextlib.suppress(Exception):
             self.stop()
 

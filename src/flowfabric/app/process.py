@@ -1,5 +1,4 @@
-"""What the workers of one process share: the connection they claim and listen on, the heartbeat,
-and the reconcilers."""
+"""What the workers of one process share: the claims' connection, heartbeat, reconcilers."""
 
 from __future__ import annotations
 
@@ -11,18 +10,12 @@ from datetime import timedelta
 from flowfabric.app.schedules import Scheduler
 from flowfabric.client import FlowFabric
 from flowfabric.reconcilers.loop import run_reconcilers
-from flowfabric.tasks.extensions import Extensions
-from flowfabric.tasks.spec import TaskSpec
-from flowfabric.worker.heartbeat import Heartbeat
-from flowfabric.worker.hints import Hints
-from flowfabric.worker.lifespan import Lifespan
-from flowfabric.worker.loop_watch import LoopWatch
-from flowfabric.worker.registration import Registrations
-from flowfabric.worker.worker import Worker
+from flowfabric.tasks import Extensions, TaskSpec
+from flowfabric.worker import Heartbeat, Hints, Lifespan, LoopWatch, Registrations, Worker
 
 
 class Process:
-    """Three connections in all: the client's one, the claims', the heartbeat's."""
+    """One process with workers. It has three connections: client, claims and heartbeat."""
 
     def __init__(
         self,
@@ -54,8 +47,8 @@ class Process:
         self._schedules: asyncio.Task[None] | None = None
         if is_paced:
             return
-        # What a process has loaded when it starts to work stays. Taken out of the garbage
-        # collector's sight, it is not walked again for every few hundred executions.
+        # What is loaded now stays loaded. Frozen, the garbage collector does not visit it again
+        # every few hundred executions.
         gc.freeze()
         self._reconcilers = asyncio.create_task(run_reconcilers(client))
 
@@ -64,7 +57,7 @@ class Process:
         return self._schedules is not None
 
     def keep_schedules(self, scheduler: Scheduler) -> None:
-        """Declare an app's schedules and fire them until this closes."""
+        """Declare an app's schedules and fire them until the process closes."""
         self._schedules = asyncio.create_task(scheduler.run())
 
     def worker(
@@ -95,7 +88,7 @@ class Process:
         return worker
 
     async def close(self) -> None:
-        """Let the workers finish or give back what they have, then close what they share."""
+        """Let the workers finish or release what they have, then close what they share."""
         if self._schedules is not None:
             self._schedules.cancel()
             await asyncio.wait([self._schedules])

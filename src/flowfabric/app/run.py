@@ -1,4 +1,4 @@
-"""A run: the handle of one submitted execution, typed by its result."""
+"""Run: the handle of one submitted execution, typed by its result."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import CancelSource, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, FailureClass, PublicState
-from flowfabric.handlers.context import asynchronous, running
-from flowfabric.tasks.failures import facts_of
+from flowfabric.handlers import async_only, current_run
+from flowfabric.tasks import facts_of
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
 
 T = TypeVar("T")
 
-# How often `events` looks while nothing ends.
+# How often `events` reads while nothing ends.
 EVENTS_SECONDS = 0.5
 
 _ENDINGS = (
@@ -51,7 +51,7 @@ _SOURCES = {
 class Run(Generic[T]):
     """One execution, as its submitter sees it.
 
-    `task` is its task's name; of a run that `app.get` gave, it is empty until something was asked.
+    `task` is the name of its task. In a run from `app.get` it is empty until the first question.
     """
 
     __slots__ = (
@@ -89,56 +89,56 @@ class Run(Generic[T]):
     def __repr__(self) -> str:
         return f"Run({self.task or 'unknown'}, {self.id})"
 
-    @asynchronous("run.state_sync")
+    @async_only("run.state_sync")
     async def state(self) -> PublicState:
-        """What the execution is doing now, in one word."""
+        """Return the state of the execution."""
         state = await (await self._client()).executions.state(self.id)
         if state is None:
             raise self._missing()
         return state
 
-    @asynchronous("run.result_sync")
+    @async_only("run.result_sync")
     async def result(self, timeout: float | timedelta | None = None) -> T:
         """Wait until the execution has ended and return its result.
 
         Raises ExecutionFailed, ExecutionCancelled, ExecutionExpired or ExecutionSkipped if it ended
-        otherwise, and ResultTimeout if it has not ended in time; the execution goes on then.
+        otherwise. Raises ResultTimeout if it has not ended in time; the execution continues.
 
-        In a handler, outside its steps, waiting leaves the worker free: the handler starts again
-        when the run has ended. With a `timeout` it waits where it is.
+        A handler that waits outside its steps frees the worker: it starts again when the run has
+        ended. With a `timeout` it waits in its slot.
         """
         seconds = seconds_of(timeout)
         client = await self._client()
         if not self._is_stored:
-            await self._look(client)
-        if (context := running.get()) is not None:
+            await self._find(client)
+        if (handler_run := current_run.get()) is not None:
             if seconds is None:
-                # In a handler: it leaves its worker free, and starts again when the run has ended.
-                ending = await context.ending_of(self.id, client)
+                # The handler may pause, and starts again when the run has ended.
+                ending = await handler_run.wait_for_end(self.id, client)
                 if ending is not None:
-                    return await self._concluded(client, ending)
-            context.waits_here()
+                    return await self._conclude(client, ending)
+            handler_run.report_blocking_wait()
         try:
             async with asyncio.timeout(seconds):
                 ending = await client.results.wait(self.id)
         except TimeoutError as error:
-            # It may have ended just now, or long before a caller that gave no time at all.
+            # It may have ended just now, or long before a call with a timeout of zero.
             endings = await client.executions.read_results(self.id.partition_key, [self.id.uuid])
             if endings:
-                return await self._concluded(client, endings[0])
+                return await self._conclude(client, endings[0])
             state = await client.executions.state(self.id)
             raise ResultTimeout(
                 f"{self.task} has not ended within {seconds:g} s; it is "
                 f"{state or 'not in the database (trimmed, or never committed)'}. "
-                "It goes on: call result() again to keep waiting.",
+                "It continues: call result() again to keep waiting.",
                 execution_id=self.id,
                 state=state,
             ) from error
-        return await self._concluded(client, ending)
+        return await self._conclude(client, ending)
 
-    @asynchronous("run.cancel_sync")
+    @async_only("run.cancel_sync")
     async def cancel(self, reason: str | None = None, *, actor: str | None = None) -> bool:
-        """End the execution as cancelled. False if it had ended otherwise before."""
+        """Cancel the execution. Returns False if it had already ended otherwise."""
         client = await self._client()
         try:
             await client.executions.cancel(self.id, reason=reason, actor=actor)
@@ -148,19 +148,19 @@ class Run(Generic[T]):
             raise self._missing() from error
         return True
 
-    @asynchronous("run.progress_sync")
+    @async_only("run.progress_sync")
     async def progress(self) -> Progress:
-        """What the handler last said about how far it is."""
+        """Return the progress that the handler last reported."""
         progress = await (await self._client()).executions.progress(self.id)
         if progress is None:
             raise self._missing()
         return progress
 
     async def events(self) -> AsyncIterator[Event]:
-        """What has happened to the execution and what happens, in order, until it has ended."""
+        """Yield the past and future events of the execution, in order, until it has ended."""
         version = 0
         while True:
-            events, has_ended = await self._events_behind(version)
+            events, has_ended = await self._events_after(version)
             for event in events:
                 version = event.version
                 yield event
@@ -192,38 +192,38 @@ class Run(Generic[T]):
         version, has_ended = 0, False
         while not has_ended:
             events, has_ended = self._call(
-                lambda seen=version: self._events_behind(seen), "run.events()"
+                lambda seen=version: self._events_after(seen), "run.events()"
             )
             for event in events:
                 version = event.version
                 yield event
 
-    # For joins and flows, which wait for several.
+    # For `gather` and flows, which wait for several runs.
 
     @property
     def call(self) -> Callable[..., Any]:
-        """How synchronous code gets something awaited."""
+        """Runs a coroutine for synchronous code."""
         return self._call
 
     async def client(self) -> FlowFabric:
-        """The engine's operations where it is asked."""
+        """Return the client of the engine for the running event loop."""
         return await self._client()
 
     async def look(self) -> None:
-        """See that it is there, unless that is known."""
+        """Check that the execution exists, unless that is known."""
         if not self._is_stored:
-            await self._look(await self._client())
+            await self._find(await self._client())
 
     async def conclude(self, ending: Ending) -> T:
-        """The result of an execution that has ended, or the error that stands for its end."""
-        return await self._concluded(await self._client(), ending)
+        """Return the result of an ended execution, or raise the error for its end."""
+        return await self._conclude(await self._client(), ending)
 
     def decode(self, ending: Ending) -> T:
-        """The result of an execution that has completed."""
+        """Return the result of a completed execution."""
         return self._decode(ending.result)
 
-    async def _events_behind(self, version: int) -> tuple[list[Event], bool]:
-        """The events behind a version, once there are some, and whether the last is the end."""
+    async def _events_after(self, version: int) -> tuple[list[Event], bool]:
+        """Wait for events after a version; return them and whether the execution has ended."""
         client = await self._client()
         while True:
             events = await client.executions.events(self.id)
@@ -237,8 +237,8 @@ class Run(Generic[T]):
                 async with asyncio.timeout(EVENTS_SECONDS):
                     await client.results.wait(self.id)
 
-    async def _look(self, client: FlowFabric) -> None:
-        """See that it is there, and which task it is of."""
+    async def _find(self, client: FlowFabric) -> None:
+        """Check that the execution exists, and find its task."""
         info = await client.executions.info(self.id)
         if info is None:
             raise self._missing()
@@ -254,7 +254,7 @@ class Run(Generic[T]):
         )
         return ExecutionNotFound(text, execution_id=self.id)
 
-    async def _concluded(self, client: FlowFabric, ending: Ending) -> T:
+    async def _conclude(self, client: FlowFabric, ending: Ending) -> T:
         if ending.public_state is PublicState.COMPLETED:
             return self._decode(ending.result)
         if ending.public_state is PublicState.CANCELLED:
@@ -262,7 +262,7 @@ class Run(Generic[T]):
         raise self._error(ending)
 
     async def _cancelled(self, client: FlowFabric) -> ExecutionCancelled:
-        """Who cancelled it and why is asked for only now."""
+        """Ask who cancelled the execution and why, and return the error."""
         info = await client.executions.describe(self.id)
         source = info.cancelled_by if info else None
         reason = info.cancellation_reason if info else None
@@ -274,11 +274,11 @@ class Run(Generic[T]):
         actor = actors[-1] if actors else None
         who = actor or _SOURCES.get(source or "", source)
         text = f"{self.task} was cancelled{f' by {who}' if who else ''}"
-        again = self._again()
+        again = self._retry_text()
         if info is not None and info.flow_id is not None:
             flow = await client.flows.describe(info.flow_id)
             if flow is not None and flow.cancelled_at is not None:
-                again = "In a cancelled flow nothing is run again: submit a new one."
+                again = "A cancelled flow cannot run again: submit a new one."
         return ExecutionCancelled(
             f"{text}{f': {reason}' if reason else ''}. {again}",
             execution_id=self.id,
@@ -287,18 +287,18 @@ class Run(Generic[T]):
             reason=reason,
         )
 
-    def _again(self) -> str:
+    def _retry_text(self) -> str:
         return f"To run it again: flowfabric retry {self.id.uuid}"
 
     def _error(self, ending: Ending) -> FlowFabricError:
         match ending.public_state:
             case PublicState.EXPIRED:
                 return ExecutionExpired(
-                    f"{_expiry(self.task, ending)} {self._again()}", execution_id=self.id
+                    f"{_expiry(self.task, ending)} {self._retry_text()}", execution_id=self.id
                 )
             case PublicState.SKIPPED:
                 return ExecutionSkipped(
-                    f"{self.task} was skipped: what it depended on did not succeed.",
+                    f"{self.task} was skipped: a node it depended on did not succeed.",
                     execution_id=self.id,
                 )
             case _:
@@ -306,7 +306,7 @@ class Run(Generic[T]):
                 return ExecutionFailed(
                     f"{self.task} failed in attempt {ending.attempt_index + 1}: "
                     f"{ending.failure_reason}\n(Its trace is in the error's `trace`. "
-                    f"{self._again()})",
+                    f"{self._retry_text()})",
                     **{
                         "type": ending.failure_category or "",
                         "message": ending.failure_reason or "",
@@ -318,7 +318,7 @@ class Run(Generic[T]):
 
 
 def seconds_of(duration: float | timedelta | None, field: str = "timeout") -> float | None:
-    """A number of seconds from what a caller gave."""
+    """Convert a duration that a caller passed to seconds."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if seconds is not None and (not isinstance(seconds, int | float) or seconds != seconds):
         raise InvalidInput(field=field, problem="must be a number of seconds or a timedelta")

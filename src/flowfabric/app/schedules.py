@@ -1,5 +1,4 @@
-"""Tasks that submit themselves: what `App.cron` and `App.every` register, and the loop of a worker
-process that fires them."""
+"""Schedules: what `App.cron` and `App.every` register, and the loop that fires them."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from flowfabric.core.schedule import (
     Rule,
 )
 from flowfabric.core.states import Misfire
-from flowfabric.handlers.context import Context
+from flowfabric.handlers import Context
 from flowfabric.telemetry import ENGINE_LOGGER
 
 P = ParamSpec("P")
@@ -33,19 +32,19 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 TaskT = TypeVar("TaskT", bound=Task[..., Any, Any])
 
-# At the latest after this time a worker looks again: somebody may have resumed a schedule.
+# A worker checks again after this time at the latest: a schedule may have been resumed.
 MOST_PAUSE = timedelta(seconds=10)
 LEAST_PAUSE = timedelta(milliseconds=20)
-# A schedule that could not fire, into a closed lane for example, is tried again after this time.
+# A schedule that could not fire, for example into a closed lane, is retried after this time.
 RETRY_PAUSE = timedelta(seconds=5)
-# A database that was restored hears of the schedules again.
+# Schedules are declared again at this interval: the database may have been restored.
 DECLARE_SECONDS = 300.0
 MOST_BACKOFF_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A task and when it is submitted."""
+    """A task and the times at which it is submitted."""
 
     name: str
     task: Task[..., Any, Any]
@@ -55,25 +54,26 @@ class Schedule:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def declaration(self) -> Declaration:
-        """What is stored of it; InvalidInput if the task cannot be called like this."""
+        """Build the stored form; InvalidInput if the task cannot be called like this."""
         try:
             submission = self.task.submission(tuple(self.args), dict(self.kwargs))
         except InvalidInput as error:
             raise InvalidInput(
                 field=f"schedule {self.name}: {error.field}",
-                problem=f"{error.problem}; give it as args= or kwargs= of the schedule",
+                problem=f"{error.problem}; pass it as args= or kwargs= of the schedule",
             ) from error
-        # Refused by the database, one of them would keep all of them from being declared.
+        # Checked here: one schedule that the database refuses would keep all from being declared.
         if len(submission.tags) > MAX_SCHEDULE_TAGS:
             raise InvalidInput(
                 field=f"schedule {self.name}: tags",
-                problem=f"must be at most {MAX_SCHEDULE_TAGS}: two more say what fired",
+                problem=f"must be at most {MAX_SCHEDULE_TAGS}: two are added when it fires",
             )
         submission.check()
         for option in ("key", "delay", "delayed_until"):
             if getattr(submission, option) is not None:
                 raise InvalidInput(
-                    field=option, problem=f"is not for {self.name}: a schedule has times of its own"
+                    field=option,
+                    problem=f"cannot be used with {self.name}: the schedule decides the times",
                 )
         return Declaration(
             name=self.name, submission=submission, rule=self.rule, misfire=self.misfire
@@ -85,12 +85,12 @@ def check_schedule_name(name: str, taken: Iterable[str]) -> None:
     if len(name.encode()) > MAX_SCHEDULE_NAME_BYTES:
         raise InvalidInput(
             field="name",
-            problem=f"must be at most {MAX_SCHEDULE_NAME_BYTES} bytes; give the schedule a name=",
+            problem=f"must be at most {MAX_SCHEDULE_NAME_BYTES} bytes; pass a shorter name=",
         )
     if name in taken:
         raise InvalidInput(
             field="name",
-            problem=f"a schedule named {name} is there already; give the second one a name=",
+            problem=f"a schedule named {name} exists already; pass another name=",
         )
 
 
@@ -102,7 +102,7 @@ def check_arguments(args: Any, kwargs: Any) -> None:
 
 
 def home_name() -> str:
-    """The module that makes the app, as tasks are named: a script by its file, not `__main__`."""
+    """Return the module that makes the app; a script is named after its file."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
@@ -118,7 +118,7 @@ def _is_ours(module: str) -> bool:
 
 
 class Scheduler:
-    """Declares the schedules of an app and fires those that are due. Any number may run at once."""
+    """Declares the schedules of an app and fires due ones. Any number may run at once."""
 
     def __init__(
         self,
@@ -140,21 +140,21 @@ class Scheduler:
         self._failing: set[str] = set()
 
     async def run(self) -> None:
-        """Go on until cancelled, or at once if there is nothing to fire."""
-        said = None
+        """Fire schedules until cancelled; return at once if there are none."""
+        declared_at = None
         backoff = 1.0
         while True:
             try:
-                if said is None or monotonic() - said > DECLARE_SECONDS:
+                if declared_at is None or monotonic() - declared_at > DECLARE_SECONDS:
                     await self.declare()
-                    said = monotonic()
+                    declared_at = monotonic()
                 if not self._declarations:
                     return
                 _, due_in = await self.fire_due()
             except Exception as error:
-                # Whatever it is: without this loop nothing would fire here any more.
+                # Any error: without this loop nothing would fire here any more.
                 ENGINE_LOGGER.warning(
-                    "schedules of %s failed, trying again: %s",
+                    "schedules failed, retrying: %s: %s",
                     self._app,
                     error,
                     exc_info=None if isinstance(error, FlowFabricError) else error,
@@ -169,7 +169,7 @@ class Scheduler:
             await asyncio.sleep(pause.total_seconds())
 
     async def declare(self) -> Declared:
-        """Say which schedules there are."""
+        """Declare which schedules exist."""
         declared = await self._client.schedules.declare(
             self._app,
             self._version,
@@ -181,15 +181,15 @@ class Scheduler:
             self._generation = declared.generation
         if declared.orphaned:
             ENGINE_LOGGER.warning(
-                "app %s does not declare these schedules any more, they will not fire: %s. If they "
-                "are still wanted: is there another app of the same name? give each App(name=…)",
+                "schedules no longer declared, they will not fire: app %s, %s. If you still want "
+                "them, check for another app of the same name and give each its own App(name=...)",
                 self._app,
                 ", ".join(declared.orphaned),
             )
         is_outdated = declared.outcome != "declared" and bool(self._declarations)
         if is_outdated and not self._is_outdated:
             ENGINE_LOGGER.info(
-                "the schedules of %s are as %s says, not as this worker does",
+                "schedules of this worker not used: app %s, declared by %s",
                 self._app,
                 f"version {'.'.join(map(str, declared.version))}"
                 if declared.outcome == "older"
@@ -199,7 +199,7 @@ class Scheduler:
         return declared
 
     async def fire_due(self) -> tuple[int, timedelta | None]:
-        """Fire all that is due; returns how many executions, and how long until the next is due."""
+        """Fire what is due; return how many executions, and the time until the next is due."""
         fired = 0
         failed = False
         while True:
@@ -215,13 +215,13 @@ class Scheduler:
                     if answer.next_at is not None:
                         waits.append(answer.next_at - now)
             if not failed and any(wait <= timedelta(0) for wait in waits):
-                continue  # more was missed than one call may submit
+                continue  # there is more to submit than one call may
             if failed:
                 waits.append(RETRY_PAUSE)
             return fired, min(waits, default=None)
 
     async def _fire(self, due: DueSchedule, now: datetime) -> Fired | None:
-        """One schedule; None, told once, if it cannot fire now."""
+        """Fire one schedule; None, logged once, if it cannot fire now."""
         try:
             answer = await self._client.schedules.fire(
                 self._app, due, now, namespace=self._namespace
@@ -229,14 +229,14 @@ class Scheduler:
         except (InvalidInput, NotFound, Refused) as error:
             if due.name not in self._failing:
                 self._failing.add(due.name)
-                ENGINE_LOGGER.warning("%s could not fire: %s", due.name, error)
+                ENGINE_LOGGER.warning("schedule could not fire: %s: %s", due.name, error)
             return None
         self._failing.discard(due.name)
         return answer
 
 
 class PlainFunction(Protocol[P, T_co]):
-    """A function; a task can be called, too, and is none."""
+    """A plain function: unlike a task, it has code."""
 
     __code__: Any
 
@@ -252,7 +252,7 @@ class ContextFunction(Protocol[P, T_co]):
 
 
 class ScheduleDecorator(Protocol):
-    """What `@app.cron(...)` and `@app.every(...)` return: they take a task or make one."""
+    """The decorator that `@app.cron(...)` and `@app.every(...)` return."""
 
     @overload
     def __call__(self, function: TaskT, /) -> TaskT: ...

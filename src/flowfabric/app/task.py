@@ -1,4 +1,4 @@
-"""A task as its callers see it: called, it is the plain function; submitted, it is durable."""
+"""Task: a registered function that can be called, or submitted as an execution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cas
 
 from flowfabric import tracing
 from flowfabric.app.run import Run
-from flowfabric.app.via import submit_joined, submit_joined_sync
+from flowfabric.app.via import submit_via, submit_via_sync
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
@@ -24,8 +24,8 @@ from flowfabric.core.execution import (
 )
 from flowfabric.core.ids import ExecutionId, mint, mint_for_key
 from flowfabric.core.states import KeyScope
-from flowfabric.handlers.context import Context, asynchronous, running
-from flowfabric.tasks.spec import TaskSpec
+from flowfabric.handlers import Context, async_only, context_of, current_run
+from flowfabric.tasks import TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
@@ -39,13 +39,13 @@ Unique = Literal["window", "unfinished"]
 
 MOST_KEY_WINDOW = timedelta(days=3652)
 
-# What `submit` takes beside the arguments of a task, unless the task has a parameter of that name.
+# Options of `submit`, unless the task has a parameter of that name.
 SUBMIT_OPTIONS = ("key", "unique", "window", "via")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one submission asks for beyond its arguments; None is the task's own."""
+    """Options of one submission; None means the option of the task."""
 
     lane: str | None = None
     priority: int | None = None
@@ -73,7 +73,7 @@ class Task(Generic[P, R, T]):
 
     @property
     def app(self) -> App:
-        """Where it is registered."""
+        """The app that registered the task."""
         return self._app
 
     @property
@@ -82,21 +82,22 @@ class Task(Generic[P, R, T]):
 
     @property
     def options(self) -> Options:
-        """What `using` was given."""
+        """The options that were passed to `using`."""
         return self._options
 
     @property
     def function(self) -> Callable[..., R]:
-        """The plain function. If it takes a context, that is an argument like the others."""
+        """The plain function. A context is an ordinary argument of it."""
         return self.spec.function
 
     def __repr__(self) -> str:
         return f"Task({self.name})"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, here and now; nothing is stored.
+        """Call the function now, without storing anything.
 
-        One that takes a context gets that of the handler it is called in, unless it is given one.
+        A function that takes a context receives the context of the calling handler, unless one is
+        passed.
         """
         if self.spec.context_name is None:
             return cast(R, self.spec.function(*args, **kwargs))
@@ -117,12 +118,11 @@ class Task(Generic[P, R, T]):
         via: object = None,
         with_parent: bool | None = None,
     ) -> Task[P, R, T]:
-        """The same task with other options for the submissions made through it.
+        """Return the same task with other options for its submissions.
 
-        `key` makes a repeated submission a duplicate: for `window` (a day), or with
-        `unique="unfinished"` until the first has ended. `via` is a connection whose transaction
-        the submission joins. `with_parent` is for children: they are cancelled when their parent
-        ends.
+        `key` makes a repeated submission a duplicate for `window` (a day), or with
+        `unique="unfinished"` until the first execution has ended. `via` is a connection whose
+        transaction the submission joins. `with_parent` cancels a child when its parent ends.
         """
         given: dict[str, Any] = {
             "lane": lane,
@@ -143,13 +143,11 @@ class Task(Generic[P, R, T]):
         if lane is not None:
             check_lane(lane)
         if options.delay is not None and options.delayed_until is not None:
-            raise InvalidInput(
-                field="delayed_until", problem="does not go with a delay: give one of them"
-            )
+            raise InvalidInput(field="delayed_until", problem="cannot be combined with a delay")
         return Task(self._app, self.spec, options)
 
-    # The arguments of a call cannot be typed together with options of ours (decision 0026): with
-    # an option they are checked when it is made. `using(...)` keeps the types.
+    # Python cannot type the arguments of a call together with options of ours (decision 0026): with
+    # an option they are checked when the call is made. `using(...)` keeps the types.
 
     @overload
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
@@ -166,16 +164,16 @@ class Task(Generic[P, R, T]):
     @overload
     async def submit(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
 
-    @asynchronous("task.submit_sync")
+    @async_only("task.submit_sync")
     async def submit(self, *args: Any, **kwargs: Any) -> Run[T]:
-        """Store an execution of this task; when this returns, it is durable.
+        """Submit an execution of this task; it is durable when this returns.
 
         With `via` it is stored when the transaction of that connection commits, or not at all.
         """
         task = self.taking(kwargs) if kwargs else self
         submission = task.submission(args, kwargs)
         (answer,) = await task._store([submission])
-        return task._loose([answer])[0]
+        return task._unrecorded_runs([answer])[0]
 
     @overload
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
@@ -193,23 +191,23 @@ class Task(Generic[P, R, T]):
     def submit_sync(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
 
     def submit_sync(self, *args: Any, **kwargs: Any) -> Run[T]:
-        """`submit` for synchronous code; an error inside a running event loop."""
+        """`submit` for synchronous code; an error on a running event loop."""
         task = self.taking(kwargs) if kwargs else self
         (answer,) = task._store_sync([task.submission(args, kwargs)], "submit")
-        return task._loose([answer])[0]
+        return task._unrecorded_runs([answer])[0]
 
-    @asynchronous("task.submit_many_sync")
+    @async_only("task.submit_many_sync")
     async def submit_many(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
-        """Store an execution for each tuple of arguments, many in one transaction."""
-        return self._loose(await self._store(self._submissions(calls)))
+        """Submit an execution for each tuple of arguments, many in one transaction."""
+        return self._unrecorded_runs(await self._store(self._submissions(calls)))
 
     def submit_many_sync(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
         """`submit_many` for synchronous code."""
         answers = self._store_sync(self._submissions(calls), "submit_many")
-        return self._loose(answers)
+        return self._unrecorded_runs(answers)
 
     def taking(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
-        """This task with the options that are among keyword arguments; they are taken out."""
+        """Move the options out of keyword arguments, and return the task with them."""
         own = self.spec.keywords
         given = {
             name: kwargs.pop(name) for name in SUBMIT_OPTIONS if name in kwargs and name not in own
@@ -217,7 +215,7 @@ class Task(Generic[P, R, T]):
         return self.using(**given) if given else self
 
     def submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
-        """What a submit with these arguments would store."""
+        """Build the submission for these arguments."""
         spec, options = self.spec, self._options
         namespace = self._app.settings.namespace
         keyed: dict[str, Any] = {}
@@ -236,7 +234,7 @@ class Task(Generic[P, R, T]):
     def node_submission(
         self, id: ExecutionId, payload: bytes, payload_encoding: str | None
     ) -> Submission:
-        """What a node of a flow stores: the options of this task with a payload of its own."""
+        """Build the submission for a node of a flow."""
         return self._submission(id, payload, payload_encoding=payload_encoding)
 
     def _submission(self, id: ExecutionId, payload: bytes, **facts: Any) -> Submission:
@@ -260,13 +258,13 @@ class Task(Generic[P, R, T]):
         )
 
     def run_of(self, submitted: Submitted) -> Run[T]:
-        """The run that a submission of this task became."""
+        """Return the run of a submission of this task."""
         return self._run(submitted)
 
     def _submissions(self, calls: Sequence[tuple[Any, ...]]) -> list[Submission]:
         if self._options.key is not None:
             raise InvalidInput(
-                field="key", problem="one key is for one execution: submit each with its own"
+                field="key", problem="belongs to one execution: submit each with its own key"
             )
         submissions = []
         for index, args in enumerate(calls):
@@ -291,7 +289,7 @@ class Task(Generic[P, R, T]):
                 field="window", problem=f"must be a timedelta, not {type(window).__name__}"
             )
         if window is not None and not timedelta(0) <= window <= MOST_KEY_WINDOW:
-            raise InvalidInput(field="window", problem="must be between nothing and ten years")
+            raise InvalidInput(field="window", problem="must be between zero and ten years")
         if unique is not None and unique not in tuple(KeyScope):
             raise InvalidInput(field="unique", problem="must be 'window' or 'unfinished'")
         return {
@@ -306,7 +304,7 @@ class Task(Generic[P, R, T]):
         client = await self._app.client()
         if (via := self._options.via) is not None:
             with tracing.send_span(submissions):
-                return await submit_joined(
+                return await submit_via(
                     client, via, submissions, instead=f"{self.__name__}.submit_sync"
                 )
         if len(submissions) == 1:
@@ -321,12 +319,12 @@ class Task(Generic[P, R, T]):
             return call(lambda: self._store(submissions), f"{instead}(...)")
 
         def find(anew: bool) -> Place:
-            # A synchronous connection cannot be awaited: somebody else's thread can.
+            # A synchronous connection needs a thread; async code can await that thread.
             thread = f"asyncio.to_thread({instead}_sync, ..., via=...)"
             return call(lambda: self._place(submissions, anew), thread)
 
         with tracing.send_span(submissions):
-            return submit_joined_sync(find, via, submissions, instead=instead)
+            return submit_via_sync(find, via, submissions, instead=instead)
 
     async def _place(self, submissions: list[Submission], anew: bool) -> Place:
         client = await self._app.client()
@@ -335,23 +333,23 @@ class Task(Generic[P, R, T]):
     def _check_has_no_parent(self) -> None:
         if self._options.with_parent:
             raise InvalidInput(
-                field="with_parent", problem="is for children: submit it with ctx.submit(...)"
+                field="with_parent", problem="is for children: submit the task with ctx.submit(...)"
             )
 
     def _call_in_context(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = cast(str, self.spec.context_name)
         if name in kwargs or any(isinstance(value, Context) for value in args):
             return self.spec.function(*args, **kwargs)
-        context = running.get()
-        if context is None:
+        handler_run = current_run.get()
+        if handler_run is None:
             raise TypeError(
-                f"{self.name} takes a Context, and there is none: no handler is running here. "
+                f"{self.name} takes a Context, but no handler is running here. "
                 f"Submit it, or call {self.__name__}.function with a context of your own"
             )
         whole = inspect.signature(self.spec.function)
         others = [p for p in whole.parameters.values() if p.name != name]
         given = whole.replace(parameters=others).bind(*args, **kwargs).arguments
-        bound = inspect.BoundArguments(whole, cast(Any, {**given, name: context}))
+        bound = inspect.BoundArguments(whole, cast(Any, {**given, name: context_of(handler_run)}))
         return self.spec.function(*bound.args, **bound.kwargs)
 
     def _route(self, namespace: str, lane: str) -> Route:
@@ -362,11 +360,13 @@ class Task(Generic[P, R, T]):
             self._routes[namespace, lane] = route
         return route
 
-    def _loose(self, answers: Sequence[Submitted]) -> list[Run[T]]:
-        """The runs of a plain submit. In a handler the next run of it has others, unless a key
-        leads to them again."""
-        if self._options.key is None and (context := running.get()) is not None:
-            context.loosen([answer.id for answer in answers])
+    def _unrecorded_runs(self, answers: Sequence[Submitted]) -> list[Run[T]]:
+        """Return the runs of a plain submit.
+
+        Without a key, the next run of a handler submits others: the handler cannot pause for these.
+        """
+        if self._options.key is None and (handler_run := current_run.get()) is not None:
+            handler_run.note_unrecorded([answer.id for answer in answers])
         return [self._run(answer) for answer in answers]
 
     def _run(self, answer: Submitted) -> Run[T]:

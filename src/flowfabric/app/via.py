@@ -1,9 +1,8 @@
-"""`via=`: a submit, of a task or of a whole flow, that joins the transaction of the caller's own
-connection.
+"""`via=`: submits a task or a flow inside the transaction of the caller's own connection.
 
-The connection is known by its type, looked at by name, so that no driver has to be installed. The
-execution exists if and only if that transaction commits. A connection without a transaction is
-refused: what it was given for could not be kept.
+The execution exists if and only if that transaction commits. A connection without a transaction is
+refused. The type of the connection is recognised by its name, so that no driver has to be
+installed.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ _NO_RIGHT = "42501"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A call of the engine, in the words of each driver."""
+    """A call of an engine function, as text for each driver."""
 
     function: Function
-    by_place: str
+    by_position: str
     named: str
 
     @classmethod
@@ -74,47 +73,46 @@ class Operation:
 _OPERATIONS = {one: Operation.of(one) for one in (functions.SUBMIT_JSON, functions.SUBMIT_FLOW)}
 
 
-class Joined(ABC):
-    """A caller's connection that can carry a submit."""
+class CallerConnection(ABC):
+    """A connection of the caller, in whose transaction we submit."""
 
     is_async: ClassVar[bool]
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def _in_transaction(self, is_so: bool, instead: str) -> None:
-        if not is_so:
+    def _check_transaction(self, is_open: bool, instead: str) -> None:
+        if not is_open:
             raise InvalidInput(
                 field="via",
-                problem=f"this connection is not in a transaction, so there is nothing to join: "
-                f"{instead}, or leave via out",
+                problem=f"this connection is not in a transaction: {instead}, or omit via",
             )
 
 
-class SyncJoined(Joined):
-    """One that answers in the caller's thread."""
+class SyncConnection(CallerConnection):
+    """A connection that answers in the caller's thread."""
 
     is_async = False
 
     @abstractmethod
-    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        """Submit inside the caller's transaction."""
+    def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        """Call an engine function inside the caller's transaction."""
 
 
-class AsyncJoined(Joined):
-    """One that answers on the caller's event loop."""
+class AsyncConnection(CallerConnection):
+    """A connection that answers on the caller's event loop."""
 
     is_async = True
 
     @abstractmethod
-    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        """Submit inside the caller's transaction."""
+    async def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        """Call an engine function inside the caller's transaction."""
 
 
-class Asyncpg(AsyncJoined):
-    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
+class Asyncpg(AsyncConnection):
+    async def call(self, operation: Operation, args: Sequence[Any]) -> str:
         connection = self._connection
-        self._in_transaction(
+        self._check_transaction(
             connection.is_in_transaction(), "open one with `async with connection.transaction():`"
         )
         return str(await connection.fetchval(operation.numbered, *args))
@@ -123,45 +121,46 @@ class Asyncpg(AsyncJoined):
 _PSYCOPG_IDLE = 0
 
 
-class Psycopg(SyncJoined):
-    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        self._in_transaction(
-            _begins(self._connection), "open one with `with connection.transaction():`"
+class Psycopg(SyncConnection):
+    def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        self._check_transaction(
+            _has_transaction(self._connection), "open one with `with connection.transaction():`"
         )
-        # Its own kind of cursor and row may be set on the connection.
+        # The connection may have its own kind of cursor and row.
         psycopg = sys.modules["psycopg"]
         with psycopg.Cursor(self._connection, row_factory=psycopg.rows.tuple_row) as cursor:
-            return str(cursor.execute(operation.by_place, args).fetchone()[0])
+            return str(cursor.execute(operation.by_position, args).fetchone()[0])
 
 
-class PsycopgAsync(AsyncJoined):
-    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        self._in_transaction(
-            _begins(self._connection), "open one with `async with connection.transaction():`"
+class PsycopgAsync(AsyncConnection):
+    async def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        self._check_transaction(
+            _has_transaction(self._connection),
+            "open one with `async with connection.transaction():`",
         )
         psycopg = sys.modules["psycopg"]
         rows = psycopg.rows.tuple_row
         async with psycopg.AsyncCursor(self._connection, row_factory=rows) as cursor:
-            await cursor.execute(operation.by_place, args)
+            await cursor.execute(operation.by_position, args)
             return str((await cursor.fetchone())[0])
 
 
-def _begins(connection: Any) -> bool:
-    """Whether psycopg is in a transaction, or begins one with the next statement."""
+def _has_transaction(connection: Any) -> bool:
+    """Tell whether psycopg is in a transaction, or begins one with the next statement."""
     return not connection.autocommit or connection.info.transaction_status != _PSYCOPG_IDLE
 
 
-class SqlAlchemy(SyncJoined):
-    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        return self._ask(self._connection, operation, args)
+class SqlAlchemy(SyncConnection):
+    def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        return self._call(self._connection, operation, args)
 
-    def _ask(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
+    def _call(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
         if connection.dialect.name != "postgresql":
             raise InvalidInput(
                 field="via", problem=f"is a connection to {connection.dialect.name}, not PostgreSQL"
             )
         driver = connection.connection.dbapi_connection
-        self._in_transaction(
+        self._check_transaction(
             not getattr(driver, "autocommit", False),
             "use an isolation level other than AUTOCOMMIT",
         )
@@ -171,42 +170,44 @@ class SqlAlchemy(SyncJoined):
 
 
 class SqlAlchemySession(SqlAlchemy):
-    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        return self._ask(self._connection.connection(), operation, args)
+    def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        return self._call(self._connection.connection(), operation, args)
 
 
-class SqlAlchemyAsync(AsyncJoined):
-    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        return await self._ask(self._connection, operation, args)
+class SqlAlchemyAsync(AsyncConnection):
+    async def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        return await self._call(self._connection, operation, args)
 
-    async def _ask(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
-        # Below it is the synchronous one, called so that its waiting is ours.
-        found: str = await connection.run_sync(lambda inner: SqlAlchemy(inner).ask(operation, args))
+    async def _call(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
+        # It wraps a synchronous connection; run_sync lets us await it.
+        found: str = await connection.run_sync(
+            lambda inner: SqlAlchemy(inner).call(operation, args)
+        )
         return found
 
 
 class SqlAlchemyAsyncSession(SqlAlchemyAsync):
-    async def ask(self, operation: Operation, args: Sequence[Any]) -> str:
-        return await self._ask(await self._connection.connection(), operation, args)
+    async def call(self, operation: Operation, args: Sequence[Any]) -> str:
+        return await self._call(await self._connection.connection(), operation, args)
 
 
-class Django(SyncJoined):
-    def ask(self, operation: Operation, args: Sequence[Any]) -> str:
+class Django(SyncConnection):
+    def call(self, operation: Operation, args: Sequence[Any]) -> str:
         connection = self._connection
         if connection.vendor != "postgresql":
             raise InvalidInput(
                 field="via", problem=f"is a connection to {connection.vendor}, not PostgreSQL"
             )
-        self._in_transaction(
+        self._check_transaction(
             connection.in_atomic_block or not connection.get_autocommit(),
             "open one with `with transaction.atomic():`",
         )
         with connection.cursor() as cursor:
-            cursor.execute(operation.by_place, args)
+            cursor.execute(operation.by_position, args)
             return str(cursor.fetchone()[0])
 
 
-_KINDS: dict[tuple[str, str], type[SyncJoined] | type[AsyncJoined]] = {
+_KINDS: dict[tuple[str, str], type[SyncConnection] | type[AsyncConnection]] = {
     ("asyncpg", "Connection"): Asyncpg,
     ("asyncpg", "PoolConnectionProxy"): Asyncpg,
     ("psycopg", "Connection"): Psycopg,
@@ -222,8 +223,8 @@ _KINDS: dict[tuple[str, str], type[SyncJoined] | type[AsyncJoined]] = {
 }
 
 
-def recognise(via: Any) -> SyncJoined | AsyncJoined:
-    """The way to use a caller's connection; InvalidInput for anything else."""
+def recognise(via: Any) -> SyncConnection | AsyncConnection:
+    """Return the adapter for a caller's connection; InvalidInput for anything else."""
     for kind in type(via).__mro__:
         found = _KINDS.get((kind.__module__.partition(".")[0], kind.__qualname__))
         if found is not None:
@@ -234,112 +235,114 @@ def recognise(via: Any) -> SyncJoined | AsyncJoined:
 
 def _unknown(answer: UnknownRoute) -> UnknownRoute:
     return UnknownRoute(
-        "This transaction does not see the route of the task, which was registered after it began "
-        "(it is REPEATABLE READ or SERIALIZABLE). Roll it back and try again.",
+        "This transaction does not see the route of the task, because the route was registered "
+        "after the transaction began (REPEATABLE READ or SERIALIZABLE). Roll back and try again.",
         **answer.facts,
     )
 
 
-async def submit_joined(
+async def submit_via(
     client: FlowFabric, via: Any, submissions: Sequence[Submission], *, instead: str
 ) -> list[Submitted]:
-    """Submit on a caller's asynchronous connection."""
-    joined = _asynchronous(via, f"use {instead}(..., via=...)")
+    """Submit on an async connection of the caller."""
+    connection = _async_connection(via, f"use {instead}(..., via=...)")
     place = await client.transactional.place(submissions)
-    return await _carry_out(submit_all_plan(JSON, submissions, place), joined, client)
+    return await _carry_out(submit_all_plan(JSON, submissions, place), connection, client)
 
 
-def submit_joined_sync(
+def submit_via_sync(
     find: Callable[[bool], Place], via: Any, submissions: Sequence[Submission], *, instead: str
 ) -> list[Submitted]:
-    """Submit on a caller's synchronous connection, in the caller's thread. `find` asks our own
-    connection for the place; with True, anew."""
-    joined = _synchronous(via, f"use await {instead}(..., via=...)")
-    return _carry_out_sync(submit_all_plan(JSON, submissions, find(False)), joined, find)
+    """Submit on a synchronous connection of the caller, in the caller's thread.
+
+    `find` looks up the routes on our own connection; with True it forgets the known ones first.
+    """
+    connection = _sync_connection(via, f"use await {instead}(..., via=...)")
+    return _carry_out_sync(submit_all_plan(JSON, submissions, find(False)), connection, find)
 
 
-async def submit_flow_joined(client: FlowFabric, via: Any, graph: Graph) -> FlowSubmitted:
-    """Store a flow on a caller's asynchronous connection."""
-    joined = _asynchronous(via, "use `with app.flow(..., via=...)`, without async,")
+async def submit_flow_via(client: FlowFabric, via: Any, graph: Graph) -> FlowSubmitted:
+    """Store a flow on an async connection of the caller."""
+    connection = _async_connection(via, "use `with app.flow(..., via=...)`, without async,")
     graph.check()
     place = await client.transactional.place([node.submission for node in graph.nodes])
-    return await _carry_out(flow_plan(graph, place), joined, client)
+    return await _carry_out(flow_plan(graph, place), connection, client)
 
 
-def submit_flow_joined_sync(find: Callable[[bool], Place], via: Any, graph: Graph) -> FlowSubmitted:
-    """Store a flow on a caller's synchronous connection, in the caller's thread."""
-    joined = _synchronous(via, "use `async with app.flow(..., via=...)`")
+def submit_flow_via_sync(find: Callable[[bool], Place], via: Any, graph: Graph) -> FlowSubmitted:
+    """Store a flow on a synchronous connection of the caller, in the caller's thread."""
+    connection = _sync_connection(via, "use `async with app.flow(..., via=...)`")
     graph.check()
-    return _carry_out_sync(flow_plan(graph, find(False)), joined, find)
+    return _carry_out_sync(flow_plan(graph, find(False)), connection, find)
 
 
-def _asynchronous(via: Any, instead: str) -> AsyncJoined:
-    joined = recognise(via)
-    if not isinstance(joined, AsyncJoined):
+def _async_connection(via: Any, instead: str) -> AsyncConnection:
+    connection = recognise(via)
+    if not isinstance(connection, AsyncConnection):
         raise InvalidInput(
             field="via",
             problem=f"is a synchronous connection ({_name(via)}); {instead} in the thread that "
             "owns it",
         )
-    return joined
+    return connection
 
 
-def _synchronous(via: Any, instead: str) -> SyncJoined:
-    joined = recognise(via)
-    if not isinstance(joined, SyncJoined):
+def _sync_connection(via: Any, instead: str) -> SyncConnection:
+    connection = recognise(via)
+    if not isinstance(connection, SyncConnection):
         raise InvalidInput(
             field="via",
             problem=f"is an asynchronous connection ({_name(via)}); {instead} on its event loop",
         )
-    return joined
+    return connection
 
 
-async def _carry_out(plan: Plan[T], joined: AsyncJoined, client: FlowFabric) -> T:
-    async def ask(one: Ask) -> str:
+async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFabric) -> T:
+    async def call(one: Ask) -> str:
         operation = _OPERATIONS[one.function]
-        with _explaining(operation):
-            return await joined.ask(operation, one.function.bind(one.arguments))
+        with _converting_errors(operation):
+            return await connection.call(operation, one.function.bind(one.arguments))
 
     async def find(submissions: Sequence[Submission]) -> Place:
         return await client.transactional.place(submissions, anew=True)
 
     try:
-        return await carry_out(plan, ask, find)
+        return await carry_out(plan, call, find)
     except UnknownRoute as error:
         raise _unknown(error) from error
 
 
-def _carry_out_sync(plan: Plan[T], joined: SyncJoined, find: Callable[[bool], Place]) -> T:
-    def ask(one: Ask) -> str:
+def _carry_out_sync(plan: Plan[T], connection: SyncConnection, find: Callable[[bool], Place]) -> T:
+    def call(one: Ask) -> str:
         operation = _OPERATIONS[one.function]
-        with _explaining(operation):
-            return joined.ask(operation, one.function.bind(one.arguments))
+        with _converting_errors(operation):
+            return connection.call(operation, one.function.bind(one.arguments))
 
     try:
-        return carry_out_sync(plan, ask, lambda _: find(True))
+        return carry_out_sync(plan, call, lambda _: find(True))
     except UnknownRoute as error:
         raise _unknown(error) from error
 
 
 @contextmanager
-def _explaining(operation: Operation) -> Iterator[None]:
-    """Our word for what concerns us; what concerns the caller's connection stays the driver's."""
+def _converting_errors(operation: Operation) -> Iterator[None]:
+    """Convert errors of the engine; errors of the caller's connection stay as they are."""
     try:
         yield
     except Exception as error:
-        told = _explained(error, operation)
-        if told is None:
+        converted = _convert(error, operation)
+        if converted is None:
             raise
-        raise told from error
+        raise converted from error
 
 
-def _explained(error: Exception, operation: Operation) -> FlowFabricError | None:
+def _convert(error: Exception, operation: Operation) -> FlowFabricError | None:
     cause: Any = error
     for source in (error, getattr(error, "orig", None), error.__cause__):
-        if _state(source):
+        if _sqlstate(source):
             cause = source
             break
-    state = _state(cause)
+    state = _sqlstate(cause)
     if state.startswith("WF"):
         diagnosis = getattr(cause, "diag", None)
         detail = getattr(diagnosis, "message_detail", None) or getattr(cause, "detail", None)
@@ -357,7 +360,7 @@ def _explained(error: Exception, operation: Operation) -> FlowFabricError | None
     return None
 
 
-def _state(error: Any) -> str:
+def _sqlstate(error: Any) -> str:
     return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
 
 

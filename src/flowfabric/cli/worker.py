@@ -19,7 +19,7 @@ from flowfabric.cli.options import EXIT_INTERRUPTED, Database, exit_code
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
-from flowfabric.worker.worker import Worker
+from flowfabric.worker import Worker
 
 
 def worker(

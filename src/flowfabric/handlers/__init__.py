@@ -1,3 +1,29 @@
-"""Handlers: what the function of a task may do while a worker runs it, and what it remembers."""
+"""Handlers: what the function of a task may do while a worker runs it, and what is recorded."""
 
 from __future__ import annotations
+
+from flowfabric.handlers.context import Context, context_of, current, run_of
+from flowfabric.handlers.durable_run import HandlerPaused, OnceCall, WorkerServices
+from flowfabric.handlers.handler_run import HandlerRun, async_only, current_run
+from flowfabric.handlers.loops import call_and_await, call_for_future, check_no_loop
+from flowfabric.handlers.waits import MAX_TARGETS, Pause, PauseForRuns, PauseOnHold
+
+__all__ = [
+    "MAX_TARGETS",
+    "Context",
+    "HandlerPaused",
+    "HandlerRun",
+    "OnceCall",
+    "Pause",
+    "PauseForRuns",
+    "PauseOnHold",
+    "WorkerServices",
+    "async_only",
+    "call_and_await",
+    "call_for_future",
+    "check_no_loop",
+    "context_of",
+    "current",
+    "current_run",
+    "run_of",
+]

@@ -1,5 +1,4 @@
-"""The journal of an execution as one run of its handler goes through it: every step finds what was
-recorded for it, or that the code is not what it was."""
+"""The journal of an execution: one run of the handler compares its steps with the recorded ones."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from flowfabric.core.step import StepRecord
 
 
 class Mismatch(Exception):
-    """The journal and the code do not fit together at a step."""
+    """The code does not match the journal at a step."""
 
     def __init__(self, step: str, problem: str) -> None:
         super().__init__(f"{step}: {problem}")
@@ -19,7 +18,7 @@ class Mismatch(Exception):
 
 
 class Entry:
-    """A step that this run has started: where it stands, and what an earlier run recorded."""
+    """A step that this run has begun: its position, and its record from an earlier run."""
 
     __slots__ = ("follows", "is_sequential", "kind", "name", "occurrence", "position", "record")
 
@@ -43,17 +42,17 @@ class Entry:
 
 
 class Journal:
-    """What earlier runs recorded, and how far this one is.
+    """The steps that earlier runs recorded, and how far this run is.
 
-    A step is known by its name and by how many of that name came before it. Those that the handler
-    itself starts, one after the other, also have to come in the order they were recorded in; those
-    it starts beside itself (`asyncio.gather`) share a position, since nothing orders them.
+    A step is identified by its name and by the number of earlier steps of that name. Steps that the
+    handler itself runs one after the other must also come in the recorded order. Steps that run
+    side by side (`asyncio.gather`) share a position, because they have no order.
     """
 
     def __init__(self, records: Iterable[StepRecord] = ()) -> None:
         in_order = sorted(records, key=lambda one: one.position)
         self._records = {(one.name, one.occurrence): one for one in in_order}
-        # Leaving out a sleep or a look at the clock undoes nothing: the loser of a race may.
+        # A run may omit a sleep or a reading of the clock, as the loser of a race does.
         self._unreached = {
             key: one
             for key, one in self._records.items()
@@ -62,14 +61,14 @@ class Journal:
         self._sequential = {key: one for key, one in self._records.items() if one.is_sequential}
         self._occurrences: dict[str, int] = {}
         self._next = 0
-        # Whether steps beside the handler's own have taken the next position.
+        # Whether steps side by side have taken the next position.
         self._is_beside = False
-        # The highest position that is known to be recorded: whoever looks at the journal later can
-        # tell that something is missing from it.
+        # The highest position known to be recorded. It is stored with every step, so that a check
+        # of the journal can find a missing one.
         self._last = -1
 
     def begin(self, name: str, kind: StepKind, *, is_own: bool, is_alone: bool) -> Entry:
-        """Start a step: of the handler's own flow or beside it, alone or with others in flight."""
+        """Begin a step of the handler's own flow or beside it, alone or with others in flight."""
         occurrence = self._occurrences.get(name, 0)
         record = self._records.get((name, occurrence))
         position = self._next
@@ -77,7 +76,7 @@ class Journal:
             position += 1
         if record is None:
             if is_own:
-                self._check_place(name, position)
+                self._check_order(name, position)
         else:
             self._check_record(record, kind, is_own)
             position = max(position, record.position)
@@ -92,16 +91,16 @@ class Journal:
         return Entry(name, occurrence, position, is_own and is_alone, kind, record, follows)
 
     def recorded(self, entry: Entry) -> None:
-        """A step that this run has started is written down."""
+        """Note that a step of this run was recorded."""
         self._last = max(self._last, entry.position)
 
     @property
     def unreached(self) -> StepRecord | None:
-        """The first step that was recorded and that this run has not come to."""
+        """The first recorded step that this run has not begun."""
         return next(iter(self._unreached.values()), None)
 
-    def _check_place(self, name: str, position: int) -> None:
-        """Nothing else may have been recorded where a new step stands, or before it."""
+    def _check_order(self, name: str, position: int) -> None:
+        """Refuse a new step where another step was recorded, or behind it."""
         first = next(iter(self._sequential.values()), None)
         if first is not None and first.position <= position:
             raise Mismatch(first.name, f"the code runs {_short(name)} where this was recorded")
@@ -122,5 +121,5 @@ class Journal:
 
 
 def _short(name: str) -> str:
-    """A name within a sentence that must not become long."""
+    """Return a name in quotes, cut to 40 characters."""
     return repr(name if len(name) <= 40 else f"{name[:39]}…")

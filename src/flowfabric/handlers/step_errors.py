@@ -1,4 +1,4 @@
-"""Failures of steps that a handler got over: stored, and raised again by a later run."""
+"""Stores the exceptions of failed steps that a handler handled, and restores them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from flowfabric.core.errors import FlowFabricError, StepFailed
 from flowfabric.core.step import StepRecord
 from flowfabric.tasks.failures import facts_of, message_of, type_of
 
-# Of one value among the arguments or attributes, and of all attributes together.
+# The limits of one argument or attribute, and of all attributes together.
 _VALUE_BYTES = 16_384
 _ATTRIBUTES_BYTES = 65_536
 
 
 def stored_error(error: Exception) -> bytes:
-    """What is remembered of an exception: never raises, and always fits."""
+    """Encode an exception. Never raises; the result always fits the limits."""
     facts: dict[str, Any] = {"type": type_of(error), "message": message_of(error)}
     args = list(error.args)
     if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:
-        args.append(error.filename)  # made with it, it does not keep it there
+        args.append(error.filename)  # its args do not contain the file name
     if _size(args):
         facts["args"] = args
     room = _ATTRIBUTES_BYTES
@@ -36,11 +36,14 @@ def stored_error(error: Exception) -> bytes:
 
 
 def error_of(record: StepRecord) -> Exception:
-    """The exception that was remembered. One whose class is not among the imported modules, or
-    cannot be made without its `__init__`, is a `StepFailed`."""
+    """Restore the exception of a recorded failure.
+
+    The result is a `StepFailed` if the class is not in an imported module, or cannot be made
+    without its `__init__`.
+    """
     facts = facts_of(record.value)
     kind, message = str(facts.get("type", "")), str(facts.get("message", ""))
-    error = _rebuilt(kind, message, facts)
+    error = _rebuild(kind, message, facts)
     if error is None:
         error = StepFailed(
             f"Step {record.name!r} failed in an earlier run, with {kind}: {message}",
@@ -53,7 +56,7 @@ def error_of(record: StepRecord) -> Exception:
 
 
 def _size(value: object) -> int:
-    """How long a value is as JSON; 0 if it is too long, or would not come back as it is."""
+    """Return the length of a value as JSON; 0 if it is too long or would not read back equal."""
     try:
         text = json.dumps(value, allow_nan=False)
         return len(text) if len(text) <= _VALUE_BYTES and json.loads(text) == value else 0
@@ -61,8 +64,8 @@ def _size(value: object) -> int:
         return 0
 
 
-def _rebuilt(name: str, message: str, facts: dict[str, Any]) -> Exception | None:
-    kind = _found(name)
+def _rebuild(name: str, message: str, facts: dict[str, Any]) -> Exception | None:
+    kind = _find_class(name)
     if kind is None:
         return None
     try:
@@ -78,8 +81,8 @@ def _rebuilt(name: str, message: str, facts: dict[str, Any]) -> Exception | None
     return error if isinstance(error, kind) else None
 
 
-def _found(name: str) -> type[Exception] | None:
-    """The class of that name in a module that is there already; nothing is imported."""
+def _find_class(name: str) -> type[Exception] | None:
+    """Find an exception class by name in the imported modules; import nothing."""
     parts = name.split(".")
     for length in reversed(range(len(parts))):
         found: object = sys.modules.get(".".join(parts[:length]) or "builtins")

@@ -1,4 +1,4 @@
-"""Pauses: when a handler has nothing to do but wait, and how its execution is then left."""
+"""What a handler waits for, and how its execution pauses when the handler can only wait."""
 
 from __future__ import annotations
 
@@ -8,83 +8,83 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId
 
-# A branch that goes on at once gets this many turns of the event loop to start its next step.
+# A branch that continues gets this many turns of the event loop to start its next step.
 QUIET_TURNS = 8
 MAX_TARGETS = 1000
-# A handler that waits for a run and sleeps at the same time looks again after an eighth of the time
-# that has passed, within these limits.
-LOOK_SHARE = 8
-LOOK_SECONDS = (1.0, 300.0)
+# A handler that sleeps and waits for a run at the same time checks the run after an eighth of the
+# time that has passed, within these limits.
+CHECK_SHARE = 8
+CHECK_SECONDS = (1.0, 300.0)
 
 
 class Pause(Protocol):
-    """How an execution is left by a handler that has been unwound."""
+    """How an execution pauses after its handler was unwound."""
 
-    async def carry_out(self, client: FlowFabric, held: Claimed) -> None: ...
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed:
-    """Until a time."""
+class PauseUntil:
+    """Pause until a time."""
 
     until: datetime
 
-    async def carry_out(self, client: FlowFabric, held: Claimed) -> None:
-        await client.executions.delay(held, until=self.until)
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        await client.executions.delay(claimed, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)
-class Awaiting:
-    """Until one of some runs has ended, or so many as are needed."""
+class PauseForRuns:
+    """Pause until `needed` of the target runs have ended."""
 
     targets: tuple[ExecutionId, ...]
     needed: int = 1
 
-    async def carry_out(self, client: FlowFabric, held: Claimed) -> None:
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
         try:
-            await client.executions.wait_for_runs(held, self.targets, self.needed)
+            await client.executions.wait_for_runs(claimed, self.targets, self.needed)
         except ExecutionNotFound:
-            # One was trimmed just now: the next run of the handler is told.
-            await client.executions.delay(held, timedelta(0))
+            # A target was trimmed just now: the next run of the handler raises the error.
+            await client.executions.delay(claimed, timedelta(0))
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Until an operator has looked."""
+class PauseOnHold:
+    """Pause until an operator retries or replays the execution."""
 
     step: str
     reason: str
 
-    async def carry_out(self, client: FlowFabric, held: Claimed) -> None:
-        await client.executions.hold(held, self.reason, step=self.step)
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        await client.executions.hold(claimed, self.reason, step=self.step)
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
-    """One branch of a handler sleeps."""
+class SleepWait:
+    """A branch of a handler sleeps."""
 
     since: datetime
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """One branch of a handler waits for a run; `watch` looks for its end from here."""
+class RunWait:
+    """A branch of a handler waits for one run; `watch` resolves a future when the run ends."""
 
     target: ExecutionId
     watch: Callable[[asyncio.Future[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
-    """One branch of a handler waits until so many of some runs have ended."""
+class RunsWait:
+    """A branch of a handler waits until `needed` of several runs have ended."""
 
     targets: tuple[ExecutionId, ...]
     needed: int
@@ -92,62 +92,70 @@ class Several:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
-    """One branch wanted to wait for what was over at this time. When branches race, the first run
-    saw one end before the other: a later run, which finds both, lets them go on in that order."""
+class EndedWait:
+    """A branch of a handler waits for something that already ended, at `at`.
+
+    Such branches continue in the order of `at`, so that a race between branches has the same
+    winner in every run of the handler.
+    """
 
     at: datetime
 
 
+Wait: TypeAlias = SleepWait | RunWait | RunsWait | EndedWait
+
+
 class Waits:
-    """The branches of one handler that wait. When all that is left to do is waiting, `leave` is
-    called with how."""
+    """The branches of one handler that wait.
+
+    When every branch waits and nothing is in flight, `pause` is called with how to pause.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], datetime],
-        leave: Callable[[Pause], None],
+        pause: Callable[[Pause], None],
     ) -> None:
         self._loop = loop
         self._now = now
-        self._leave = leave
-        self._waits: dict[asyncio.Future[Any], Sleep | Wait | Several | Over] = {}
-        self._over: list[tuple[datetime, int, asyncio.Future[Any]]] = []
+        self._pause = pause
+        self._waits: dict[asyncio.Future[Any], Wait] = {}
+        self._ended: list[tuple[datetime, int, asyncio.Future[Any]]] = []
         self._numbers = count()
-        self._questions = 0
+        self._queries = 0
         self._watched: set[asyncio.Future[Any]] = set()
-        self._is_looking = False
+        self._is_checking = False
         self.in_flight = 0
 
-    def begin(self) -> None:
-        """Something is being done that must not be cut short."""
+    def begin_work(self) -> None:
+        """Note work that a pause must not cut short."""
         self.in_flight += 1
 
-    def end(self) -> None:
+    def end_work(self) -> None:
         self.in_flight -= 1
-        self._look()
+        self._schedule_check()
 
-    def ask(self) -> None:
-        """The database is asked something: what is over already waits for the answer."""
-        self._questions += 1
-        self.begin()
+    def begin_query(self) -> None:
+        """Note a question to the database: branches whose wait has ended wait for the answer."""
+        self._queries += 1
+        self.begin_work()
 
-    def answered(self) -> None:
-        self._questions -= 1
-        self.end()
+    def end_query(self) -> None:
+        self._queries -= 1
+        self.end_work()
 
-    async def wait(self, wait: Sleep | Wait | Several | Over) -> Any:
-        """Wait here until it is over, or until the handler is unwound."""
+    async def wait(self, wait: Wait) -> Any:
+        """Wait here until the wait is over, or until the handler is unwound."""
         future = self._loop.create_future()
         self._waits[future] = wait
-        if isinstance(wait, Over):
-            heapq.heappush(self._over, (wait.at, next(self._numbers), future))
+        if isinstance(wait, EndedWait):
+            heapq.heappush(self._ended, (wait.at, next(self._numbers), future))
         timer = None
-        if isinstance(wait, Sleep):
+        if isinstance(wait, SleepWait):
             left = (wait.until - self._now()).total_seconds()
             timer = self._loop.call_later(max(left, 0.0), _wake, future)
-        self._look()
+        self._schedule_check()
         try:
             return await future
         finally:
@@ -155,10 +163,10 @@ class Waits:
             self._watched.discard(future)
             if timer is not None:
                 timer.cancel()
-            self._look()
+            self._schedule_check()
 
     def unwind(self, error: type[BaseException] | None) -> None:
-        """Raise an error wherever a branch waits, or cancel it."""
+        """Raise an error in every branch that waits; without an error, cancel the branch."""
         for future in list(self._waits):
             if future.done():
                 continue
@@ -167,60 +175,61 @@ class Waits:
             else:
                 future.set_exception(error())
 
-    def _look(self) -> None:
+    def _schedule_check(self) -> None:
         if not self._waits:
             return
         if self.in_flight:
             self._watch()
-        if not self._is_looking and not self._is_busy:
-            self._is_looking = True
-            self._loop.call_soon(self._turn, QUIET_TURNS)
+        if not self._is_checking and not self._is_busy:
+            self._is_checking = True
+            self._loop.call_soon(self._check, QUIET_TURNS)
 
     @property
     def _is_busy(self) -> bool:
-        return bool(self._questions if self._over else self.in_flight)
+        return bool(self._queries if self._ended else self.in_flight)
 
-    def _turn(self, left: int) -> None:
+    def _check(self, turns: int) -> None:
+        """Pause the handler if nothing has happened for so many turns of the event loop."""
         if self._is_busy or not self._waits:
-            self._is_looking = False
-            self._look()
-        elif left:
-            self._loop.call_soon(self._turn, left - 1)
+            self._is_checking = False
+            self._schedule_check()
+        elif turns:
+            self._loop.call_soon(self._check, turns - 1)
         else:
-            self._is_looking = False
-            # Whoever has been woken goes on first, and then looks again.
-            if self._over:
-                _wake(heapq.heappop(self._over)[2])
-                self._look()
+            self._is_checking = False
+            # A branch that was woken continues first, and then schedules the next check.
+            if self._ended:
+                _wake(heapq.heappop(self._ended)[2])
+                self._schedule_check()
             elif not any(future.done() for future in self._waits):
-                self._leave(self._pause_for(list(self._waits.values())))
+                self._pause(self._pause_for(list(self._waits.values())))
 
     def _watch(self) -> None:
-        """Something else goes on, for long perhaps: what is waited for may end before it."""
+        """Watch for the ends of runs from here: work in flight may take longer than they do."""
         for future, wait in self._waits.items():
-            if isinstance(wait, Wait | Several) and future not in self._watched:
+            if isinstance(wait, RunWait | RunsWait) and future not in self._watched:
                 self._watched.add(future)
                 wait.watch(future)
 
-    def _pause_for(self, waits: Sequence[Sleep | Wait | Several | Over]) -> Pause:
-        sleeps = [one for one in waits if isinstance(one, Sleep)]
-        targets = dict.fromkeys(one.target for one in waits if isinstance(one, Wait))
-        several = [one for one in waits if isinstance(one, Several)]
-        # Before so many have ended, no branch can go on.
-        needed = 1 if targets else min((one.needed for one in several), default=1)
-        for one in several:
+    def _pause_for(self, waits: Sequence[Wait]) -> Pause:
+        sleeps = [one for one in waits if isinstance(one, SleepWait)]
+        targets = dict.fromkeys(one.target for one in waits if isinstance(one, RunWait))
+        groups = [one for one in waits if isinstance(one, RunsWait)]
+        # No branch can continue before so many runs have ended.
+        needed = 1 if targets else min((one.needed for one in groups), default=1)
+        for one in groups:
             targets.update(dict.fromkeys(one.targets))
         if not sleeps:
-            return Awaiting(tuple(targets)[:MAX_TARGETS], min(needed, MAX_TARGETS))
+            return PauseForRuns(tuple(targets)[:MAX_TARGETS], min(needed, MAX_TARGETS))
         until = min(one.until for one in sleeps)
         if targets:
             # The engine waits for a time or for runs, not for whichever comes first.
             now = self._now()
             passed = (now - min(one.since for one in sleeps)).total_seconds()
-            least, most = LOOK_SECONDS
-            pause = min(max(passed / LOOK_SHARE, least), most)
+            least, most = CHECK_SECONDS
+            pause = min(max(passed / CHECK_SHARE, least), most)
             until = min(until, now + timedelta(seconds=pause))
-        return Delayed(until)
+        return PauseUntil(until)
 
 
 def _wake(future: asyncio.Future[Any]) -> None:

@@ -1,3 +1,46 @@
-"""Tasks: registered functions, how their arguments and results travel, what surrounds a call."""
+"""Tasks: registered functions, how arguments and results are stored, what surrounds a call."""
 
 from __future__ import annotations
+
+from flowfabric.tasks.assignability import accepts_none, type_text
+from flowfabric.tasks.extensions import Extensions, Hook
+from flowfabric.tasks.failures import facts_of, failure_of
+from flowfabric.tasks.handler_context import HandlerContext
+from flowfabric.tasks.inputs import (
+    INPUTS_ENCODING,
+    ArgumentTemplate,
+    Inputs,
+    Placeholder,
+    describe_arguments,
+    encode_argument,
+    fill_inputs,
+    leaf_values,
+    make_template,
+)
+from flowfabric.tasks.middleware import CallNext, check_middleware
+from flowfabric.tasks.providers import provided
+from flowfabric.tasks.spec import TaskSpec, task_name
+
+__all__ = [
+    "INPUTS_ENCODING",
+    "ArgumentTemplate",
+    "CallNext",
+    "Extensions",
+    "HandlerContext",
+    "Hook",
+    "Inputs",
+    "Placeholder",
+    "TaskSpec",
+    "accepts_none",
+    "check_middleware",
+    "describe_arguments",
+    "encode_argument",
+    "facts_of",
+    "failure_of",
+    "fill_inputs",
+    "leaf_values",
+    "make_template",
+    "provided",
+    "task_name",
+    "type_text",
+]

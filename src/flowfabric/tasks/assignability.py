@@ -1,5 +1,4 @@
-"""Whether a value of one type can be given where another is taken: told by the hints alone, before
-there is a value."""
+"""Compares type hints: whether a value of one type can be passed where another type is taken."""
 
 from __future__ import annotations
 
@@ -22,36 +21,40 @@ from typing import (
 )
 
 _UNIONS = (Union, types.UnionType)
-# As type checkers have it: a whole number is given where a float is taken.
+# As for type checkers: an int can be passed where a float is taken.
 _WIDER: dict[type, tuple[type, ...]] = {int: (float, complex), float: (complex,)}
-
-
-# Numbers and text: what equals one comes back as one.
+# Numbers and text: an equal value reads back as the type that the hint names.
 _NAMED = (int, float, complex, str, bytes)
 _ABSTRACT = "collections.abc"
 
 
-def fits(source: Any, target: Any) -> bool:
-    """Whether every value of `source` is one of `target`, as a type checker would say. What is not
-    understood fits: the value itself is looked at when it is there."""
+def is_assignable(source: Any, target: Any) -> bool:
+    """Tell whether every value of `source` is a value of `target`, as a type checker would.
+
+    Unknown hints count as assignable: the value itself is checked when it exists.
+    """
     try:
         return _cached(source, target)
     except TypeError:  # a hint need not be hashable
-        return _fits(source, target)
+        return _is_assignable(source, target)
 
 
-def carries(source: Any, target: Any) -> bool:
-    """Whether a value of `source` that fits is the same when it is read as `target`: a Circle read
-    as a Shape is not, nor is a date read as Any. What is not understood is taken to be."""
+def round_trips(source: Any, target: Any) -> bool:
+    """Tell whether an assignable value of `source` stays the same when it is read as `target`.
+
+    A Circle read as a Shape does not, nor does a date read as Any. Unknown hints count as True.
+    """
     source, target = plain(source), plain(target)
     if source is target or _is_open(source) or get_origin(source) is Literal:
         return not _is_open(target) or _is_json(source)
     if get_origin(source) in _UNIONS:
-        return all(carries(one, target) for one in get_args(source))
+        return all(round_trips(one, target) for one in get_args(source))
     if _is_open(target):
         return _is_json(source)
     if get_origin(target) in _UNIONS:
-        return any(fits(source, one) and carries(source, one) for one in get_args(target))
+        return any(
+            is_assignable(source, one) and round_trips(source, one) for one in get_args(target)
+        )
     (outer, inner), (wanted, takes) = _split(source), _split(target)
     if not isinstance(outer, type) or not isinstance(wanted, type):
         return True
@@ -59,32 +62,36 @@ def carries(source: Any, target: Any) -> bool:
         return is_typeddict(wanted) or bool(takes) or _is_json(source)
     if wanted in _NAMED or wanted in _WIDER.get(_base(outer), ()):
         return True
-    is_read_so = outer is wanted or (outer in (list, dict) and wanted.__module__ == _ABSTRACT)
-    if not is_read_so:
+    is_read_as_source = outer is wanted or (
+        outer in (list, dict) and wanted.__module__ == _ABSTRACT
+    )
+    if not is_read_as_source:
         return False
     if not takes:
         several = [one for one in inner if one is not Ellipsis]
         return all(map(_is_json, several)) if outer is tuple else not inner or _is_json(source)
     if len(inner) != len(takes):
         return True
-    return all(carries(*pair) for pair in zip(inner, takes, strict=True) if Ellipsis not in pair)
+    return all(
+        round_trips(*pair) for pair in zip(inner, takes, strict=True) if Ellipsis not in pair
+    )
 
 
 def accepts_none(hint: Any) -> bool:
-    """Whether None may be given where this is taken."""
-    return fits(type(None), hint)
+    """Tell whether None can be passed where this hint is taken."""
+    return is_assignable(type(None), hint)
 
 
-def members(hint: Any) -> tuple[Any, ...]:
-    """What a hint is one of: those of a union, else itself."""
+def union_members(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the hint itself."""
     hint = plain(hint)
     if get_origin(hint) in _UNIONS:
-        return tuple(inner for one in get_args(hint) for inner in members(one))
+        return tuple(inner for one in get_args(hint) for inner in union_members(one))
     return (hint,)
 
 
 def plain(hint: Any) -> Any:
-    """A hint without what only names or annotates it."""
+    """Return a hint without annotations, aliases and new names."""
     while True:
         if get_origin(hint) is Annotated:
             hint = get_args(hint)[0]
@@ -95,13 +102,13 @@ def plain(hint: Any) -> Any:
         elif hint is None:
             return type(None)
         elif isinstance(hint, str | ForwardRef):
-            return Any  # a type that holds itself, as pydantic's JsonValue
+            return Any  # a type that contains itself, as pydantic's JsonValue does
         else:
             return hint
 
 
 def element_of(hint: Any, at: int, length: int) -> Any | None:
-    """What a sequence or a set of this type takes at a place; None if it takes nothing there."""
+    """Return what a sequence or a set takes at an index; None if it takes nothing there."""
     if _is_open(hint):
         return Any
     origin, args = _split(hint)
@@ -117,13 +124,13 @@ def element_of(hint: Any, at: int, length: int) -> Any | None:
 
 
 def key_of(hint: Any) -> Any:
-    """What the keys of a mapping of this type are."""
+    """Return the type of the keys of a mapping."""
     args = get_args(hint)
     return _resolved(args[0]) if len(args) == 2 else Any
 
 
 def value_of(hint: Any, key: str) -> Any | None:
-    """What a mapping of this type takes under a key; None if it takes nothing there."""
+    """Return what a mapping takes under a key; None if it takes nothing there."""
     if _is_open(hint):
         return Any
     if is_typeddict(hint):
@@ -134,12 +141,12 @@ def value_of(hint: Any, key: str) -> Any | None:
     return _resolved(args[1]) if len(args) == 2 else Any
 
 
-def shown(hint: Any) -> str:
-    """A type as its author would write it."""
+def type_text(hint: Any) -> str:
+    """Write a type as its author would."""
     if hint is None or hint is type(None):
         return "None"
     if get_origin(hint) in _UNIONS:
-        return " | ".join(map(shown, get_args(hint)))
+        return " | ".join(map(type_text, get_args(hint)))
     if isinstance(hint, type) and not get_args(hint):
         return hint.__qualname__ if hint.__module__ == "builtins" else _short(hint)
     return str(hint).replace("typing.", "").replace("collections.abc.", "")
@@ -151,19 +158,19 @@ def _short(kind: type) -> str:
 
 @lru_cache(4096)
 def _cached(source: Any, target: Any) -> bool:
-    return _fits(source, target)
+    return _is_assignable(source, target)
 
 
-def _fits(source: Any, target: Any) -> bool:
+def _is_assignable(source: Any, target: Any) -> bool:
     source, target = plain(source), plain(target)
     if source is target or _is_open(source) or _is_open(target):
         return True
     if get_origin(source) in _UNIONS:
-        return all(fits(one, target) for one in get_args(source))
+        return all(is_assignable(one, target) for one in get_args(source))
     if get_origin(target) in _UNIONS:
-        return any(fits(source, one) for one in get_args(target))
+        return any(is_assignable(source, one) for one in get_args(target))
     if get_origin(source) is Literal:
-        return all(_literal_fits(value, target) for value in get_args(source))
+        return all(_is_literal_assignable(value, target) for value in get_args(source))
     if get_origin(target) is Literal:
         return False
     (outer, inner), (wanted, takes) = _split(source), _split(target)
@@ -181,40 +188,40 @@ def _fits(source: Any, target: Any) -> bool:
         return True
     if not is_one:
         return wanted in _WIDER.get(_base(outer), ())
-    return _arguments_fit(outer, inner, wanted, takes)
+    return _are_arguments_assignable(outer, inner, wanted, takes)
 
 
-def _arguments_fit(
+def _are_arguments_assignable(
     outer: type, inner: tuple[Any, ...], wanted: type, takes: tuple[Any, ...]
 ) -> bool:
     if not inner or not takes:
         return True
     if outer is tuple:
-        return _tuple_fits(inner, wanted, takes)
+        return _is_tuple_assignable(inner, wanted, takes)
     if len(inner) != len(takes):
-        # A mapping given where its keys are iterated, and the like.
-        return len(takes) != 1 or fits(inner[0], takes[0])
-    return all(fits(one, other) for one, other in zip(inner, takes, strict=True))
+        # Such as a mapping that is passed where its keys are iterated.
+        return len(takes) != 1 or is_assignable(inner[0], takes[0])
+    return all(is_assignable(one, other) for one, other in zip(inner, takes, strict=True))
 
 
-def _tuple_fits(inner: tuple[Any, ...], wanted: type, takes: tuple[Any, ...]) -> bool:
+def _is_tuple_assignable(inner: tuple[Any, ...], wanted: type, takes: tuple[Any, ...]) -> bool:
     is_endless = len(inner) == 2 and inner[1] is Ellipsis
     given = inner[:1] if is_endless else inner
     if wanted is not tuple or (len(takes) == 2 and takes[1] is Ellipsis):
-        return all(fits(one, takes[0]) for one in given)
+        return all(is_assignable(one, takes[0]) for one in given)
     if is_endless or len(given) != len(takes):
         return False
-    return all(fits(one, other) for one, other in zip(given, takes, strict=True))
+    return all(is_assignable(one, other) for one, other in zip(given, takes, strict=True))
 
 
-def _literal_fits(value: Any, target: Any) -> bool:
+def _is_literal_assignable(value: Any, target: Any) -> bool:
     if get_origin(target) is Literal:
         return any(type(one) is type(value) and one == value for one in get_args(target))
-    return fits(type(value), target)
+    return is_assignable(type(value), target)
 
 
 def _base(kind: type) -> type:
-    """The number that a class is one of; an enumeration of numbers is one as well."""
+    """Return the number type that a class belongs to, or the class itself."""
     if issubclass(kind, bool | int) and not issubclass(kind, Enum):
         return int
     return float if issubclass(kind, float) else kind
@@ -230,7 +237,7 @@ def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _is_json(hint: Any) -> bool:
-    """Whether values of this type come back from JSON without a type that says what they are."""
+    """Tell whether values of this type read back from JSON without a type hint."""
     hint = plain(hint)
     if _is_open(hint) or hint in (None, type(None), bool, int, float, str):
         return True
@@ -247,5 +254,5 @@ def _is_json(hint: Any) -> bool:
 
 
 def _is_open(hint: Any) -> bool:
-    """Whether anything is meant."""
+    """Tell whether a hint allows any value."""
     return hint is Any or hint is object or isinstance(hint, TypeVar)

@@ -1,5 +1,7 @@
-"""How a value travels as JSON by its type hint. What is written is what will be read: a value that
-would not come back equal, and of the same type, is refused where it is written."""
+"""Encodes values as JSON by their type hints, and decodes them.
+
+A value that would not read back equal and of the same type is refused when it is written.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +13,30 @@ from typing import Any
 from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import CoreConfig, SchemaSerializer, from_json
 
-from flowfabric.tasks.codec_plan import Plan, mapped, nodes
+from flowfabric.tasks.codec_plan import CodecPlan, mapped, nodes
 from flowfabric.tasks.comparison import Comparison
 from flowfabric.tasks.encoding_error import EncodingError
 
-# JSON has no infinity and no NaN; as null they would be refused when they are read.
+# JSON has no infinity and no NaN; written as null they would be refused by the reader.
 _AS_JSON = CoreConfig(ser_json_inf_nan="strings")
-# JSON readers refuse numbers of more digits than 4300.
+# JSON readers refuse numbers of more than 4300 digits.
 _DIGITS = 4300
 _TOO_LONG = re.compile(rb"[0-9]{%d}" % (_DIGITS + 1))
 
 
 class Codec:
-    """Writes the values of one type, and reads them again."""
+    """Writes the values of one type as JSON, and reads them back."""
 
     def __init__(self, hint: Any, *, is_call: bool = False) -> None:
-        """`is_call`: the hint is a TypedDict that holds arguments by their names."""
+        """`is_call` says that the hint is a TypedDict of arguments by name."""
         self._type: TypeAdapter[Any] = TypeAdapter(hint)
         schema: Any = self._type.core_schema
-        plan = Plan(schema, is_call=is_call)
-        self._look = plan.look
+        plan = CodecPlan(schema, is_call=is_call)
+        self._check = plan.check
         self._is_safe = plan.is_safe
         self._is_lenient = not plan.has_hidden_any
         self._enums = frozenset(plan.enums)
-        # What validation has made, all of it, is what the hint says; Any says nothing.
+        # Validated values have the types of the hint; Any has no type to check.
         self._is_trusted = (is_call and not plan.has_objects) or schema["type"] == "any"
         self._scalar = plan.scalar
         writer = SchemaSerializer(_writable(schema), _AS_JSON)
@@ -42,15 +44,15 @@ class Codec:
         if plan.is_for_itself:
             write = partial(write, round_trip=True)
         self._written = partial(write, warnings=False)
-        # This costs a microsecond by itself.
+        # The strict form costs a microsecond more.
         self._written_strictly = partial(write, warnings="error")
-        # Fields are written by their names; others may write them by their aliases.
+        # We write fields by their names; other writers may use their aliases.
         validator = self._type.validator
         self.validated = partial(validator.validate_python, by_alias=True, by_name=True)
         self._read = partial(validator.validate_json, by_alias=True, by_name=True)
 
     def write(self, value: Any) -> bytes:
-        """The stored form of a value; `EncodingError` if it would not come back as it is."""
+        """Encode a value; `EncodingError` if it would not read back equal."""
         is_sure = self._is_safe and (self._is_trusted or type(value) is self._scalar)
         is_safe = self._is_safe
         if is_sure or not is_safe:
@@ -59,13 +61,13 @@ class Codec:
             try:
                 stored = self._written_strictly(value)
             except ValueError:
-                # It is not what the hint names. It may be as good, such as 0 for a Decimal.
+                # Not the type of the hint. It may still read back equal, such as 0 for a Decimal.
                 is_safe = False
                 stored = self._forced(value)
             else:
-                # None is written as null whatever the hint says.
+                # None is written as null for every hint.
                 is_safe = b"null" not in stored or (value is None and self._takes_none)
-        if self._look is not None and (unfit := self._look(value)) is not None:
+        if self._check is not None and (unfit := self._check(value)) is not None:
             raise unfit
         if not is_safe:
             self._compare(value, stored)
@@ -84,11 +86,11 @@ class Codec:
             return False
 
     def read(self, stored: bytes) -> Any:
-        """A stored value as the hint says; `ValidationError` if it does not fit."""
+        """Decode a stored value; `ValidationError` if it does not match the hint."""
         return self._read(stored)
 
     def unfit_part(self, value: Mapping[str, Any]) -> str | None:
-        """The part of a mapping that cannot be written, or not be read, by itself."""
+        """Return the key of a mapping whose value cannot be written and read back."""
         for name in value:
             try:
                 from_json(self._written(value, include={name}))
@@ -119,7 +121,7 @@ class Codec:
 
 
 def codec_for(hint: Any) -> Codec:
-    """One for all that have this hint, such as functions made anew in every run of a handler."""
+    """Return a shared codec, as for functions that every run of a handler defines again."""
     try:
         return _cached(hint, repr(hint))
     except TypeError:  # a hint need not be hashable
@@ -128,28 +130,27 @@ def codec_for(hint: Any) -> Codec:
 
 @lru_cache(maxsize=512)
 def _cached(hint: Any, shown: str) -> Codec:
-    """By what it looks like as well: unions are equal in whatever order, and are read in theirs."""
+    """The text is part of the key: equal unions may differ in order, and order decides reading."""
     return Codec(hint)
 
 
 def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
-    """Where a value does not fit its hint, and why, without the value: this is told and logged."""
+    """Return where and why a value does not match its hint, without the value."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return first["loc"], first["msg"]
 
 
 def _unreadable(problem: str) -> str:
-    told = problem.removeprefix("Invalid JSON: ").partition(" at line ")[0]
-    return f"could not be read again from JSON: {told}. Send a very long number as text"
+    reason = problem.removeprefix("Invalid JSON: ").partition(" at line ")[0]
+    return f"could not be read again from JSON: {reason}. Send a very long number as text"
 
 
 def _writable(schema: Any) -> Any:
-    """A schema by which everything is written so that it can be read: secrets as their value,
-    infinity and NaN as text."""
+    """Change a schema so that all it writes can be read: secrets in clear, NaN as text."""
     found = mapped(schema, _writable)
     if found.get("type") in ("model", "dataclass"):
-        # A class brings a serialiser of its own, made with its own settings. By another class,
-        # that stands for it, pydantic makes one with ours.
+        # A class brings a serialiser with its own settings. For a class that stands in for it,
+        # pydantic makes a serialiser with our settings.
         found["cls"] = _stand_in(found["cls"])
         found["config"] = {**(found.get("config") or {}), **_AS_JSON}
     how = found.get("serialization")
@@ -168,14 +169,14 @@ def _stand_in(named: type) -> type:
 
 @lru_cache(maxsize=1)
 def _maskers() -> frozenset[Any]:
-    """The functions by which pydantic writes secrets as asterisks."""
-    hows = (
+    """Return the functions with which pydantic writes secrets as asterisks."""
+    serializations = (
         node["serialization"]
         for one in (SecretStr, SecretBytes, Secret[str])
         for node in nodes(TypeAdapter(one).core_schema, {})
         if "serialization" in node
     )
-    return frozenset(how["function"] for how in hows if "function" in how)
+    return frozenset(how["function"] for how in serializations if "function" in how)
 
 
 def _revealed(value: Any) -> Any:

@@ -1,11 +1,9 @@
-"""Where to look at a value before it travels as JSON: told by its type hint alone, once for all of
-its values.
+"""Plans how to check values of a type before they are written as JSON. Made once for each hint.
 
-Most hints need no look: pydantic writes plain numbers, texts and lists of them in one way only. An
-object has to be of the very class that the hint names, since a subclass is written without what it
-adds. What stands under `Any` has to be plain JSON. Whatever else there is, such as unions and types
-with serialisers, validators or constraints of their own, is not known to be safe: its values are
-read again and compared.
+Most hints need no check: pydantic writes plain numbers, text and lists of them in one way only. An
+object must be of the exact class that the hint names: a subclass is written without what it adds.
+A value under `Any` must be plain JSON. Everything else is not known to be safe, such as unions and
+types with their own serialisers, validators or constraints: its values are read back and compared.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from typing import Any
 
 from flowfabric.tasks.encoding_error import EncodingError, kind_of, wrong_class
 
-# Looks at a value: None, or what in it would not come back.
-Look = Callable[[Any], "EncodingError | None"]
+# Checks a value: returns None, or what in it would not read back.
+Check = Callable[[Any], "EncodingError | None"]
 Schema = Mapping[str, Any]
 
-# What may stand in the schema of a type that is written in one way only, and read as it was.
+# Allowed in the schema of a type that is written in one way only.
 _NEUTRAL = frozenset({"type", "metadata", "ref", "strict"})
 _SCALARS = frozenset({"none", "bool", "int", "float", "str", "uuid"})
 _SCALAR_TYPES = {"none": type(None), "bool": bool, "int": int, "float": float, "str": str}
@@ -35,7 +33,7 @@ _TYPED_DICT = _NEUTRAL | {
 _CONFIG = frozenset(
     {"title", "frozen", "strict", "from_attributes", "validate_assignment", "validate_by_name"}
 )
-# Where a schema has others inside it; of these, where they stand under names that users gave.
+# Keys under which a schema contains other schemas; and those with names that users gave.
 _BY_NAME = frozenset({"fields", "choices"})
 _INNER = _BY_NAME | {
     *("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "return_schema"),
@@ -46,28 +44,28 @@ _ANY: Schema = {"type": "any"}
 _MISSING = object()
 
 
-class Plan:
-    """What has to be done for the values of a type."""
+class CodecPlan:
+    """What to check for the values of one type."""
 
     def __init__(self, schema: Schema, *, is_call: bool = False) -> None:
-        """`is_call`: the schema is that of a TypedDict that holds arguments by their names."""
-        # Whether all is read as it was written, if it passes the look.
+        """`is_call` says that the schema is a TypedDict of arguments by name."""
+        # Whether every value that passes the check reads back equal.
         self.is_safe = True
-        # Whether there is an Any where the look does not come.
+        # Whether there is an Any that the check does not reach.
         self.has_hidden_any = False
-        # Whether to write what the type itself can read: without computed fields, Json[...] as text
+        # Whether to write for the type itself: without computed fields, Json[...] as text.
         self.is_for_itself = False
-        # Whether there are objects, which validation takes as they are.
+        # Whether there are objects, which validation does not copy.
         self.has_objects = False
-        # The enumerations where the look does not come: their members come back as such.
+        # Enumerations that the check does not reach: their members read back as members.
         self.enums: set[type] = set()
-        # The class of the values, if it is one of the plain ones.
+        # The class of the values, if it is a plain one.
         self.scalar = _SCALAR_TYPES.get(schema["type"])
         self._definitions: dict[str, Schema] = {}
-        self._made: dict[str, Look | None] = {}
+        self._made: dict[str, Check | None] = {}
         self._making: set[str] = set()
-        self._kinds: Mapping[str, Callable[[Schema], Look | None]] = {
-            "any": lambda _: _look_open,
+        self._kinds: Mapping[str, Callable[[Schema], Check | None]] = {
+            "any": lambda _: _check_open,
             "definitions": self._with_definitions,
             "definition-ref": self._ref,
             "nullable": self._nullable,
@@ -81,13 +79,13 @@ class Plan:
             "model": self._model,
             "dataclass": self._dataclass,
         }
-        self.look = self._of(schema)
+        self.check = self._of(schema)
 
-    def _of(self, schema: Schema) -> Look | None:
+    def _of(self, schema: Schema) -> Check | None:
         kind = schema["type"]
         if "serialization" not in schema:
             if kind in _SCALARS and schema.keys() <= _NEUTRAL:
-                return _look_float if kind == "float" else None
+                return _check_float if kind == "float" else None
             if (make := self._kinds.get(kind)) is not None:
                 return make(schema)
         self._doubt(schema)
@@ -102,42 +100,42 @@ class Plan:
                 self.enums.add(node["cls"])
 
     def _allow(self, schema: Schema, known: frozenset[str]) -> None:
-        """Doubt what says more than is known here: constraints, most of all."""
+        """Mark a schema unsafe that has unknown keys, such as constraints."""
         if not schema.keys() <= known or not (schema.get("config") or {}).keys() <= _CONFIG:
             self.is_safe = False
 
-    def _with_definitions(self, schema: Schema) -> Look | None:
+    def _with_definitions(self, schema: Schema) -> Check | None:
         self._definitions.update({one["ref"]: one for one in schema["definitions"]})
         return self._of(schema["schema"])
 
-    def _ref(self, schema: Schema) -> Look | None:
+    def _ref(self, schema: Schema) -> Check | None:
         ref = schema["schema_ref"]
-        if ref in self._making:  # a type that holds itself
-            return lambda value: None if (look := self._made[ref]) is None else look(value)
+        if ref in self._making:  # a type that contains itself
+            return lambda value: None if (check := self._made[ref]) is None else check(value)
         if ref not in self._made:
             self._making.add(ref)
             self._made[ref] = self._of(self._definitions[ref])
             self._making.discard(ref)
         return self._made[ref]
 
-    def _nullable(self, schema: Schema) -> Look | None:
+    def _nullable(self, schema: Schema) -> Check | None:
         self._allow(schema, _NEUTRAL | {"schema"})
         inner = self._of(schema["schema"])
         return None if inner is None else lambda value: None if value is None else inner(value)
 
-    def _list(self, schema: Schema) -> Look:
+    def _list(self, schema: Schema) -> Check:
         self._allow(schema, _NEUTRAL | {"items_schema"})
         inner = self._of(schema.get("items_schema", _ANY))
         return _exact(list, None if inner is None else lambda value: _among_items(inner, value))
 
-    def _tuple(self, schema: Schema) -> Look:
+    def _tuple(self, schema: Schema) -> Check:
         self._allow(schema, _NEUTRAL | {"items_schema", "variadic_item_index"})
         inner = [self._of(one) for one in schema["items_schema"]]
         if not any(inner):
             return _exact(tuple, None)
         at = schema.get("variadic_item_index")
 
-        def look(value: Any) -> EncodingError | None:
+        def check(value: Any) -> EncodingError | None:
             several = inner
             if at is not None:
                 repeated = [inner[at]] * (len(value) - len(inner) + 1)
@@ -147,66 +145,68 @@ class Plan:
                     return unfit.under(index)
             return None
 
-        return _exact(tuple, look)
+        return _exact(tuple, check)
 
-    def _set(self, schema: Schema) -> Look:
-        self.is_safe = False  # members that differ may be written alike
+    def _set(self, schema: Schema) -> Check:
+        self.is_safe = False  # different members may be written alike
         inner = self._of(schema.get("items_schema", _ANY))
         return _exact(
             set if schema["type"] == "set" else frozenset,
             None if inner is None else lambda value: _among_items(inner, value),
         )
 
-    def _dict(self, schema: Schema) -> Look:
+    def _dict(self, schema: Schema) -> Check:
         self._allow(schema, _NEUTRAL | {"keys_schema", "values_schema"})
         keys = schema.get("keys_schema", _ANY)
         if keys["type"] == "any":
-            look_key: Look | None = _look_key
+            check_key: Check | None = _check_key
         else:
-            look_key = self._of(keys)
+            check_key = self._of(keys)
             if keys["type"] != "str":
                 self.is_safe = False
-        look_value = self._of(schema.get("values_schema", _ANY))
+        check_value = self._of(schema.get("values_schema", _ANY))
         is_text = keys["type"] == "str"
 
-        def look(value: Any) -> EncodingError | None:
+        def check(value: Any) -> EncodingError | None:
             if is_text and None in value:
-                return EncodingError("has None among its keys, which would come back as text")
-            if look_key is None and (look_value is None or _are_floats(look_value, value.values())):
+                return EncodingError("has None among its keys, which would read back as text")
+            if check_key is None and (
+                check_value is None or _are_floats(check_value, value.values())
+            ):
                 return None
             for key, item in value.items():
-                if look_key is not None and (unfit := look_key(key)) is not None:
+                if check_key is not None and (unfit := check_key(key)) is not None:
                     return unfit
-                if look_value is not None and (unfit := look_value(item)) is not None:
+                if check_value is not None and (unfit := check_value(item)) is not None:
                     return unfit.under(key)
             return None
 
-        return _exact(dict, look)
+        return _exact(dict, check)
 
-    def _call(self, schema: Schema) -> Look | None:
+    def _call(self, schema: Schema) -> Check | None:
         self._kinds = {**self._kinds, "typed-dict": self._typed_dict}
-        looks = self._fields(schema["fields"])
-        return (lambda value: _among(looks, value)) if looks else None
+        checks = self._fields(schema["fields"])
+        return (lambda value: _among(checks, value)) if checks else None
 
-    def _typed_dict(self, schema: Schema) -> Look:
+    def _typed_dict(self, schema: Schema) -> Check:
         self._allow(schema, _TYPED_DICT)
         if schema.get("computed_fields") or schema.get("extra_behavior", "ignore") != "ignore":
             self._doubt(schema)
-        looks = self._fields(schema["fields"])
+        checks = self._fields(schema["fields"])
         known = schema["fields"].keys()
         required = [name for name, one in schema["fields"].items() if one.get("required", True)]
         needed = dict.fromkeys(required).keys()
         is_open = schema.get("extra_behavior") == "allow"
 
-        def look(value: Any) -> EncodingError | None:
+        def check(value: Any) -> EncodingError | None:
             if not is_open and not value.keys() <= known:
                 lost = next(key for key in value if key not in known)
-                return EncodingError("is no key of this TypedDict and would be lost").under(lost)
-            return _missing(needed, value) or _among(looks, value)
+                return EncodingError("is not a key of this TypedDict and would be lost").under(lost)
+            return _missing(needed, value) or _among(checks, value)
 
-        return _exact(dict, look)
+        return _exact(dict, check)
 
-    def _model(self, schema: Schema) -> Look:
+    def _model(self, schema: Schema) -> Check:
         self.has_objects = True
         self._allow(schema, _MODEL)
         fields, cls = schema["schema"], schema["cls"]
@@ -223,14 +223,14 @@ class Plan:
         if fields.get("computed_fields"):
             self.is_safe = False
             self.is_for_itself |= extra != "ignore"
-        looks, needed = self._fields(fields["fields"]), fields["fields"].keys()
+        checks, needed = self._fields(fields["fields"]), fields["fields"].keys()
 
-        def look(value: Any) -> EncodingError | None:
-            return _missing(needed, value.__dict__) or _among(looks, value.__dict__)
+        def check(value: Any) -> EncodingError | None:
+            return _missing(needed, value.__dict__) or _among(checks, value.__dict__)
 
-        return _exact(cls, look)
+        return _exact(cls, check)
 
-    def _dataclass(self, schema: Schema) -> Look:
+    def _dataclass(self, schema: Schema) -> Check:
         self.has_objects = True
         self._allow(schema, _DATACLASS)
         fields, cls = schema["schema"], schema["cls"]
@@ -243,33 +243,33 @@ class Plan:
             or not all(one.get("init", True) for one in fields["fields"])
         ):
             self.is_safe = False
-        looks = self._fields({one["name"]: one for one in fields["fields"]})
+        checks = self._fields({one["name"]: one for one in fields["fields"]})
 
-        def look(value: Any) -> EncodingError | None:
-            return _among(looks, {name: getattr(value, name, _MISSING) for name in looks})
+        def check(value: Any) -> EncodingError | None:
+            return _among(checks, {name: getattr(value, name, _MISSING) for name in checks})
 
-        return _exact(cls, look if looks else None)
+        return _exact(cls, check if checks else None)
 
-    def _fields(self, fields: Mapping[str, Schema]) -> dict[str, Look]:
-        looks = {}
+    def _fields(self, fields: Mapping[str, Schema]) -> dict[str, Check]:
+        checks = {}
         for name, one in fields.items():
             self._allow(one, _FIELD)
-            if (look := self._of(one["schema"])) is not None:
-                looks[name] = look
-        return looks
+            if (check := self._of(one["schema"])) is not None:
+                checks[name] = check
+        return checks
 
 
-def _exact(cls: type, inner: Look | None) -> Look:
-    """What has to be of this very class; `inner` looks at what is inside."""
+def _exact(cls: type, inner: Check | None) -> Check:
+    """Return a check for values of exactly this class; `inner` checks their content."""
     if inner is None:
         return lambda value: None if type(value) is cls else wrong_class(value, cls)
     return lambda value: inner(value) if type(value) is cls else wrong_class(value, cls)
 
 
-def _among(looks: Mapping[str, Look], values: Mapping[str, Any]) -> EncodingError | None:
-    for name, look in looks.items():
+def _among(checks: Mapping[str, Check], values: Mapping[str, Any]) -> EncodingError | None:
+    for name, check in checks.items():
         value = values.get(name, _MISSING)
-        if value is not _MISSING and (unfit := look(value)) is not None:
+        if value is not _MISSING and (unfit := check(value)) is not None:
             return unfit.under(name)
     return None
 
@@ -280,22 +280,22 @@ def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | Non
     return EncodingError("is missing").under(next(name for name in needed if name not in values))
 
 
-def _are_floats(look: Look, values: Iterable[Any]) -> bool:
-    """Whether a look for floats is spared: most lists of them hold nothing else."""
-    return look is _look_float and set(map(type, values)) <= {float}
+def _are_floats(check: Check, values: Iterable[Any]) -> bool:
+    """Tell whether a check for floats can be skipped, because all values are floats."""
+    return check is _check_float and set(map(type, values)) <= {float}
 
 
-def _among_items(look: Look, values: Iterable[Any]) -> EncodingError | None:
-    if _are_floats(look, values):
+def _among_items(check: Check, values: Iterable[Any]) -> EncodingError | None:
+    if _are_floats(check, values):
         return None
     for index, value in enumerate(values):
-        if (unfit := look(value)) is not None:
+        if (unfit := check(value)) is not None:
             return unfit.under(index)
     return None
 
 
-def _look_float(value: Any) -> EncodingError | None:
-    """Whatever can be made a float is written as one: it has to equal it."""
+def _check_float(value: Any) -> EncodingError | None:
+    """Check that a value, which is written as a float, equals that float."""
     if type(value) is float or value is None:
         return None
     try:
@@ -306,41 +306,41 @@ def _look_float(value: Any) -> EncodingError | None:
     return EncodingError(f"is {kind_of(value)} that no float equals: make it one")
 
 
-def _look_open(value: Any) -> EncodingError | None:
-    """What no hint describes: it has to be plain JSON."""
+def _check_open(value: Any) -> EncodingError | None:
+    """Check a value without a hint: it must be plain JSON."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return None
     if kind is float:
         if math.isfinite(value):
             return None
-        return EncodingError(f"is {value}, which is no JSON: let the hint say float instead of Any")
+        return EncodingError(f"is {value}, which is not JSON: use the hint float instead of Any")
     if kind is list:
-        return _among_items(_look_open, value)
+        return _among_items(_check_open, value)
     if kind is dict:
         for key, item in value.items():
-            if (unfit := _look_key(key)) is not None:
+            if (unfit := _check_key(key)) is not None:
                 return unfit
-            if (unfit := _look_open(item)) is not None:
+            if (unfit := _check_open(item)) is not None:
                 return unfit.under(key)
         return None
     return EncodingError(
-        f"is {kind_of(value)}, and without a type that says so it does not come back from JSON as "
-        "one: let the hint name its type instead of Any"
+        f"is {kind_of(value)}, which JSON does not give back without a type: name the type in the "
+        "hint instead of Any"
     )
 
 
-def _look_key(key: Any) -> EncodingError | None:
+def _check_key(key: Any) -> EncodingError | None:
     if type(key) is str:
         return None
     return EncodingError(
-        f"has {kind_of(key)} among its keys, and without a type that says so it does not come back "
-        "from JSON as one: let the hint name the type of the keys, as in dict[int, str]"
+        f"has {kind_of(key)} among its keys, which JSON does not give back without a type: name "
+        "the type of the keys in the hint, as in dict[int, str]"
     )
 
 
 def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
-    """A schema with every schema directly inside it changed; what users named stays apart."""
+    """Return a schema with every schema directly inside it changed."""
     found = dict(schema)
     for name in _INNER & schema.keys():
         inner = schema[name]
@@ -354,7 +354,7 @@ def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def nodes(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
-    """Every schema inside a schema, those it refers to included."""
+    """Yield every schema inside a schema, also those it refers to."""
     pending, seen = [schema], set()
 
     def add(one: Any) -> Any:

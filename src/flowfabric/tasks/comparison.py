@@ -1,4 +1,4 @@
-"""Whether a value that was read again is the one that was written."""
+"""Compares a value that was read back with the value that was written."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from flowfabric.tasks.encoding_error import EncodingError, kind_of, wrong_class
 
 _PLAIN = frozenset({str, int, bool, type(None), bytes, date, UUID})
 _MISSING = object()
-_CHANGED = "would come back with another value"
+_CHANGED = "would read back with another value"
 
 
 class Comparison:
-    """Compares values and types, all the way down. NaN is NaN.
+    """Compares values and types at every level. NaN equals NaN.
 
-    `is_lenient`: where a hint names a number or text, an equal value comes back as what it names,
-    unless it is of one of the `enums`, which the hint names as well.
+    `is_lenient` accepts an equal value of another type where the hint names a number or text,
+    unless the value is of one of the `enums`, which the hint names as well.
     """
 
     def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:
         self._is_lenient = is_lenient
         self._enums = enums
-        # Whether there was something that cannot tell whether it equals another.
+        # Whether there was a value that cannot be compared with another.
         self.saw_opaque = False
 
     def difference(self, value: Any, again: Any) -> EncodingError | None:
-        """What is different about a value that was read again."""
+        """Return the first difference between a value and what was read back."""
         if value is again:
             return None
         if type(value) is not type(again):
@@ -66,8 +66,8 @@ class Comparison:
         if isinstance(value, wanted):
             return wrong_class(value, wanted)
         return EncodingError(
-            f"is {kind_of(value)} and would come back as {kind_of(again)}: make it one, or let the "
-            "hint name its type and nothing that is written alike"
+            f"is {kind_of(value)} and would read back as {kind_of(again)}: convert it, or use a "
+            "hint that names its type and no other type that is written alike"
         )
 
     def _models(self, value: BaseModel, again: BaseModel) -> EncodingError | None:
@@ -84,21 +84,21 @@ class Comparison:
                 return unfit
         unfit = self._parts(value.__pydantic_private__ or {}, again.__pydantic_private__ or {})
         if unfit is not None:
-            unfit.problem += " (private attributes do not travel: make it a field)"
+            unfit.problem += " (private attributes are not stored: make it a field)"
         return unfit
 
     def _parts(self, values: Mapping[str, Any], others: Mapping[str, Any]) -> EncodingError | None:
         for name, value in values.items():
             other = others.get(name, _MISSING)
             if (value is _MISSING) != (other is _MISSING):
-                return EncodingError("would not come back").under(name)
+                return EncodingError("would not read back").under(name)
             if (unfit := self.difference(value, other)) is not None:
                 return unfit.under(name)
         return None
 
     def _mappings(self, value: Mapping[Any, Any], again: Mapping[Any, Any]) -> EncodingError | None:
         if len(value) != len(again):
-            return EncodingError("has keys that are the same in JSON")
+            return EncodingError("has several keys that are the same in JSON")
         for (key, one), (other_key, other) in zip(value.items(), again.items(), strict=True):
             if (unfit := self.difference(key, other_key)) is not None:
                 unfit.problem = f"has a key that {unfit.problem}"
@@ -109,7 +109,7 @@ class Comparison:
 
     def _sets(self, value: AbstractSet[Any], again: AbstractSet[Any]) -> EncodingError | None:
         if len(value) != len(again):
-            return EncodingError("has members that are the same in JSON")
+            return EncodingError("has several members that are the same in JSON")
         others = {one: one for one in again}
         strange = []
         for one in value:
@@ -117,7 +117,7 @@ class Comparison:
                 strange.append(one)
             elif (unfit := self.difference(one, others.pop(one))) is not None:
                 return unfit
-        # NaN, or what has no equality.
+        # NaN, or values without equality.
         for one, other in zip(strange, others, strict=True):
             if (unfit := self.difference(one, other)) is not None:
                 return unfit
@@ -126,7 +126,7 @@ class Comparison:
     def _sequences(self, value: Iterable[Any], again: Iterable[Any]) -> EncodingError | None:
         several, others = list(value), list(again)
         if len(several) != len(others):
-            return EncodingError(f"has {len(several)} items and would come back with {len(others)}")
+            return EncodingError(f"has {len(several)} items and would read back with {len(others)}")
         for index, (one, other) in enumerate(zip(several, others, strict=True)):
             if (unfit := self.difference(one, other)) is not None:
                 return unfit.under(index)
@@ -148,6 +148,6 @@ class Comparison:
             return True
         try:
             return bool(value == again) or bool(value != value and again != again)
-        except (TypeError, ValueError):  # an array, whose items are compared one by one
+        except (TypeError, ValueError):  # an array compares item by item
             self.saw_opaque = True
             return True

@@ -1,4 +1,4 @@
-"""Why a value cannot travel as JSON."""
+"""The error for a value that cannot be stored as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class EncodingError(ValueError):
-    """A value would not come back from JSON as it went: where in it, and why, without the value."""
+    """A value would not read back from JSON: says where in it and why, without the value."""
 
     def __init__(self, problem: str, at: Iterable[Any] = ()) -> None:
         super().__init__(problem)
@@ -16,36 +16,36 @@ class EncodingError(ValueError):
         self.at = deque(at)
 
     def under(self, key: Any) -> EncodingError:
-        """The same, seen from what holds the value."""
+        """Return the same error, seen from the container of the value."""
         self.at.appendleft(key)
         return self
 
     def field(self, *outer: object) -> str:
-        """Where it is, behind the name of the whole."""
+        """Return the path to the value, behind the names in `outer`."""
         return ".".join(map(str, (*outer, *self.at)))
 
-    def told(self) -> str:
-        """Where it is, if not everywhere, and why."""
+    def describe(self) -> str:
+        """Return the path to the value, if there is one, and the problem."""
         where = self.field()
         return f"{where}: {self.problem}" if where else self.problem
 
 
 def kind_of(value: Any) -> str:
-    """The class of a value, in words."""
+    """Return the class of a value with its article."""
     kind = type(value)
     name = kind.__qualname__.rpartition("<locals>.")[2]
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def wrong_class(value: Any, wanted: type) -> EncodingError:
-    """An object of another class than the hint names."""
+    """Return the error for an object of another class than the hint names."""
     name = wanted.__qualname__.rpartition("<locals>.")[2]
     if not isinstance(value, wanted):
-        return EncodingError(f"is {kind_of(value)}, and the hint says {name}")
+        return EncodingError(f"is {kind_of(value)}, but the hint is {name}")
     own = type(value).__qualname__.rpartition("<locals>.")[2]
     if wanted in (list, tuple, dict, set, frozenset):
-        return EncodingError(f"is {kind_of(value)} and would come back as a {name}: make it one")
+        return EncodingError(f"is {kind_of(value)} and would read back as a {name}: convert it")
     return EncodingError(
-        f"is {kind_of(value)} and would come back as a plain {name}: let the hint name {own}, by "
-        f"itself or in a union such as {own} | {name}, with a field that tells them apart"
+        f"is {kind_of(value)} and would read back as a plain {name}: name {own} in the hint, alone "
+        f"or in a union such as {own} | {name} with a field that tells them apart"
     )

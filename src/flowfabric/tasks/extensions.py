@@ -1,4 +1,4 @@
-"""What an app puts around the runs of its tasks and around the life of its workers."""
+"""Extensions of an app: middleware and providers for its tasks, hooks for its workers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from functools import partial
 from typing import Any
 
 from flowfabric.tasks.handler_context import HandlerContext
-from flowfabric.tasks.middleware import Middleware, call_through
-from flowfabric.tasks.providers import Opening, Plan, Providers, Values
+from flowfabric.tasks.middleware import Middleware, call_middleware
+from flowfabric.tasks.providers import ProviderPlan, Providers, ResolvedProvider, Values
 from flowfabric.tasks.spec import TaskSpec
 
 Hook = Callable[[], Any]
-InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-Shared = Callable[[tuple[Opening, ...]], Awaitable[Values]]
+RunInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+Shared = Callable[[tuple[ResolvedProvider, ...]], Awaitable[Values]]
 
 
 class Extensions:
-    """Middleware, providers and hooks, as they were registered."""
+    """The middleware, providers and hooks that an app has registered."""
 
     def __init__(self) -> None:
         self.middleware: list[Middleware] = []
@@ -27,15 +27,15 @@ class Extensions:
         self.on_shutdown: list[Hook] = []
 
     @property
-    def is_bare(self) -> bool:
-        """Whether a run is a call of the task's function and nothing else."""
+    def is_empty(self) -> bool:
+        """Whether a run calls the function of the task and nothing else."""
         return not (self.middleware or self.providers.found)
 
-    def plan(self, spec: TaskSpec) -> Plan:
-        """What the parameters of a task are given; `InvalidInput` if one has no provider."""
+    def plan(self, spec: TaskSpec) -> ProviderPlan:
+        """Plan what to provide for a task; `InvalidInput` if a parameter has no provider."""
         return self.providers.plan(spec.name, spec.provided, is_async=spec.is_async)
 
-    async def run(
+    async def call(
         self,
         spec: TaskSpec,
         context: HandlerContext,
@@ -43,11 +43,11 @@ class Extensions:
         kwargs: dict[str, Any],
         *,
         shared: Shared,
-        in_thread: InThread,
+        run_in_thread: RunInThread,
     ) -> Any:
-        """Call a task through the middleware, with what it is provided."""
-        call = partial(self._call, spec, context, args, kwargs, shared, in_thread)
-        return await call_through(self.middleware, context, call)
+        """Call a task through the middleware, with its provided parameters."""
+        call = partial(self._call, spec, context, args, kwargs, shared, run_in_thread)
+        return await call_middleware(self.middleware, context, call)
 
     async def _call(
         self,
@@ -56,30 +56,30 @@ class Extensions:
         args: list[Any],
         kwargs: dict[str, Any],
         shared: Shared,
-        in_thread: InThread,
+        run_in_thread: RunInThread,
     ) -> Any:
         plan = self.plan(spec)
         values = dict(await shared(plan.of_worker)) if plan.of_worker else {}
         async with AsyncExitStack() as stack:
             try:
-                for opening in plan.on_loop:
-                    await opening.enter(stack, values, context)
+                for resolved in plan.on_loop:
+                    await resolved.enter(stack, values, context)
                 if not spec.is_async:
-                    return await in_thread(
+                    return await run_in_thread(
                         partial(_call_plain, spec, plan, context, values, args, kwargs)
                     )
-                spec.place(args, kwargs, plan.given_of(values))
+                spec.insert_provided(args, kwargs, plan.given_of(values))
                 return await spec.function(*args, **kwargs)
             except BaseException as error:
                 raised = error
                 raise
-        # A context manager that swallows an error must not make a success of a failure.
+        # A context manager that suppresses an error must not turn a failure into a success.
         raise raised
 
 
 def _call_plain(
     spec: TaskSpec,
-    plan: Plan,
+    plan: ProviderPlan,
     context: HandlerContext,
     values: Values,
     args: list[Any],
@@ -87,9 +87,9 @@ def _call_plain(
 ) -> Any:
     with ExitStack() as stack:
         try:
-            for opening in plan.in_thread:
-                opening.enter_sync(stack, values, context)
-            spec.place(args, kwargs, plan.given_of(values))
+            for resolved in plan.in_thread:
+                resolved.enter_sync(stack, values, context)
+            spec.insert_provided(args, kwargs, plan.given_of(values))
             return spec.function(*args, **kwargs)
         except BaseException as error:
             raised = error

@@ -1,4 +1,4 @@
-"""Turns an exception of user code into what is stored about a failed attempt, and back."""
+"""Converts exceptions of user code to stored failures, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.core.states import FailureClass
 
 _NAME_BYTES = 256
 _REASON_BYTES = 256
-# As JSON a character of these may take twice its bytes; the engine stores 64 KiB in all.
+# As JSON a character may take twice its bytes; the engine stores 64 KiB in all.
 _MESSAGE_BYTES = 4_000
 _TRACE_BYTES = 24_000
 
@@ -22,12 +22,12 @@ def failure_of(
     kind: FailureClass = FailureClass.TRANSIENT,
     retry: Retry | None = None,
 ) -> Failure:
-    """What went wrong: one line for lists, and type, message and trace for whoever debugs it.
+    """Convert an exception to a failure: one line for lists, and type, message and trace.
 
-    What `retry` does not allow to be tried again is permanent.
+    An error that `retry` does not retry makes the failure permanent.
 
-    Never raises and always fits into the engine's limits, whatever the exception looks like: a
-    failure that could not be stored would leave its execution neither ended nor given back.
+    It never raises and always fits the limits of the engine: a failure that could not be stored
+    would leave its execution neither ended nor released.
     """
     if kind is FailureClass.TRANSIENT and retry is not None and not retry.allows(error):
         kind = FailureClass.PERMANENT
@@ -48,7 +48,7 @@ def failure_of(
 
 
 def type_of(error: BaseException) -> str:
-    """Module and name of its class."""
+    """Return the module and the name of the class of an error."""
     name = type(error).__qualname__
     if type(error).__module__ != "builtins":
         name = f"{type(error).__module__}.{name}"
@@ -56,12 +56,12 @@ def type_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What it says, as far as that fits."""
+    """Return the message of an error, cut to the limit."""
     return _head(_printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
 
 
 def facts_of(detail: bytes | None) -> dict[str, Any]:
-    """Type, message and trace of a stored failure."""
+    """Read type, message and trace of a stored failure."""
     if detail is None:
         return {}
     try:
@@ -92,7 +92,7 @@ def _tail(text: str, most: int) -> str:
 
 
 def _printable(text: str, *, lines: bool = False) -> str:
-    """Text that any JSON reader and any terminal can take."""
+    """Return text that every JSON reader and every terminal accepts."""
     keep = "\n\t" if lines else ""
     clean = "".join(ch if ch >= " " or ch in keep else " " for ch in text)
     return clean.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""How a task recognises the parameter that receives the context of its run."""
+"""Recognises the parameter of a task that receives the context."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Arguments that are the results of other nodes of a flow: how they are written down when the flow
-is stored, and filled in when a worker starts the node.
+"""Inputs: arguments of a flow's node that are results of other nodes.
 
-The payload of such a node is JSON with two parts. `arguments` are those of a plain payload, with
-null wherever a result belongs; `inputs` says which belongs where:
+The payload of such a node is JSON with two parts. `arguments` is a plain payload with null for
+every result; `inputs` says which result belongs where:
 
     {"at": ["parts", 0], "of": "load"}     the result of the node `load`
-    {"at": ["offer"], "first": 1}          that of the first to succeed among group 1
+    {"at": ["offer"], "first": 1}          the result of the first node of group 1 to succeed
+
+A worker fills in the results when it starts the node.
 """
 
 from __future__ import annotations
@@ -23,42 +24,42 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId
 from flowfabric.tasks.assignability import (
-    carries,
     element_of,
-    fits,
+    is_assignable,
     key_of,
-    members,
-    shown,
+    round_trips,
+    type_text,
+    union_members,
     value_of,
 )
 from flowfabric.tasks.codec import codec_for, first_problem
 from flowfabric.tasks.encoding_error import EncodingError
 from flowfabric.tasks.spec import TaskSpec
 
-ENCODING = "json+inputs"
+INPUTS_ENCODING = "json+inputs"
 
 Path = tuple[str | int, ...]
 
 
 class Placeholder:
-    """Stands for a value that is there only when the flow has run so far.
+    """Stands for a value that exists only once the flow runs.
 
-    `hint` is the type of the value, `giver` says in words where it comes from.
+    `hint` is the type of the value; `origin` says in words where the value comes from.
     """
 
-    __slots__ = ("giver", "hint")
+    __slots__ = ("hint", "origin")
 
-    def __init__(self, giver: str, hint: Any) -> None:
-        self.giver = giver
+    def __init__(self, origin: str, hint: Any) -> None:
+        self.origin = origin
         self.hint = hint
 
     def __repr__(self) -> str:
-        return f"<{self.giver}>"
+        return f"<{self.origin}>"
 
     def _unknown(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
-            f"{self.giver} is not known before the flow runs: it can be passed to another node, "
-            "by itself or in a list, tuple, set or dict, and nothing else"
+            f"{self.origin} is not known before the flow runs. It can only be passed to another "
+            "node, by itself or in a list, tuple, set or dict"
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -74,147 +75,157 @@ class Placeholder:
 
 
 @dataclass(frozen=True, slots=True)
-class Woven:
-    """The arguments of a node: as JSON with gaps, and what belongs into the gaps."""
+class ArgumentTemplate:
+    """The arguments of a node as JSON with gaps, and the placeholders for the gaps."""
 
     arguments: dict[str, Any]
     gaps: tuple[Gap, ...]
 
     def payload(self, source: Callable[[Placeholder], Mapping[str, Any]]) -> bytes:
-        """The payload; `source` says for every gap what fills it."""
+        """Return the payload; `source` describes for every gap what fills it."""
         inputs = [{"at": list(gap.at), **source(gap.value)} for gap in self.gaps]
         return to_json({"arguments": self.arguments, "inputs": inputs})
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A place among the arguments, what belongs there, and what the parameter takes there."""
+    """A gap in the arguments: its path, what fills it, and the type that is taken there."""
 
     at: Path
     value: Placeholder
     hint: Any
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """What is inside lists, tuples, sets and dicts; anything else is one by itself."""
+def leaf_values(value: Any) -> Iterator[Any]:
+    """Yield the values inside nested lists, tuples, sets and dicts."""
     if isinstance(value, list | tuple | set | frozenset):
         for one in value:
-            yield from leaves(one)
+            yield from leaf_values(one)
     elif isinstance(value, dict):
         for key, one in value.items():
             if isinstance(key, Placeholder):
                 yield key
-            yield from leaves(one)
+            yield from leaf_values(one)
     else:
         yield value
 
 
-def weave(spec: TaskSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Woven:
-    """Check the arguments of a node and write down what is known of them; `InvalidInput` names the
-    parameter, and for a result the type it has and the one that is taken."""
+def make_template(
+    spec: TaskSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ArgumentTemplate:
+    """Check the arguments of a node and encode what is known of them.
+
+    `InvalidInput` names the parameter, and for a result its type and the type that is taken.
+    """
     arguments: dict[str, Any] = {}
     gaps: list[Gap] = []
-    weaver = _Weaver(spec)
+    builder = _TemplateBuilder(spec)
     for name, value in spec.bind(args, kwargs).items():
-        arguments[name] = weaver.weave(value, spec.argument_hint(name), (name,), gaps)
-    return Woven(arguments, tuple(gaps))
+        arguments[name] = builder.build(value, spec.argument_hint(name), (name,), gaps)
+    return ArgumentTemplate(arguments, tuple(gaps))
 
 
-def written(spec: TaskSpec, name: str, value: Any) -> Any:
-    """One argument without results as JSON; `InvalidInput` if it does not fit its parameter."""
-    return _Weaver(spec).weave(value, spec.argument_hint(name), (name,), [])
+def encode_argument(spec: TaskSpec, name: str, value: Any) -> Any:
+    """Encode one argument without results; `InvalidInput` if its parameter does not take it."""
+    return _TemplateBuilder(spec).build(value, spec.argument_hint(name), (name,), [])
 
 
-class _Weaver:
+class _TemplateBuilder:
+    """Encodes the arguments of one task, and collects the gaps."""
+
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
 
-    def weave(self, value: Any, hint: Any, at: Path, gaps: list[Gap]) -> Any:
+    def build(self, value: Any, hint: Any, at: Path, gaps: list[Gap]) -> Any:
         if isinstance(value, Placeholder):
-            if not fits(value.hint, hint):
+            if not is_assignable(value.hint, hint):
                 raise InvalidInput(
-                    field=_told(at),
-                    problem=f"{value.giver} is {shown(value.hint)}, and {self._spec.name} takes "
-                    f"{shown(hint)} here",
+                    field=_path_text(at),
+                    problem=f"{value.origin} is {type_text(value.hint)}, but {self._spec.name} "
+                    f"takes {type_text(hint)} here",
                 )
-            if not carries(value.hint, hint):
+            if not round_trips(value.hint, hint):
                 raise InvalidInput(
-                    field=_told(at),
-                    problem=f"{value.giver} is {shown(value.hint)}, and read as {shown(hint)} it "
-                    f"would not be the same: let {self._spec.name} take {shown(value.hint)} here",
+                    field=_path_text(at),
+                    problem=f"{value.origin} is {type_text(value.hint)}, and would change when it "
+                    f"is read as {type_text(hint)}: let {self._spec.name} take "
+                    f"{type_text(value.hint)} here",
                 )
             gaps.append(Gap(at, value, hint))
             return None
-        if not any(isinstance(one, Placeholder) for one in leaves(value)):
-            return self._written(value, hint, at)
+        if not any(isinstance(one, Placeholder) for one in leaf_values(value)):
+            return self._encode(value, hint, at)
         refusal: InvalidInput | None = None
-        for one in members(hint):
+        for one in union_members(hint):
             found: list[Gap] = []
             try:
-                woven = self._weave_container(value, one, at, found)
+                built = self._build_container(value, one, at, found)
             except InvalidInput as error:
                 refusal = refusal or error
             else:
                 gaps += found
-                return woven
+                return built
         assert refusal is not None
         raise refusal
 
-    def _weave_container(self, value: Any, hint: Any, at: Path, gaps: list[Gap]) -> Any:
+    def _build_container(self, value: Any, hint: Any, at: Path, gaps: list[Gap]) -> Any:
         if isinstance(value, dict):
-            woven = {}
+            built = {}
             for key, one in value.items():
                 name = self._key(key, hint, at)
                 inner = value_of(hint, name)
                 if inner is None:
-                    raise self._misplaced(hint, (*at, name))
-                woven[name] = self.weave(one, inner, (*at, name), gaps)
-            return woven
+                    raise self._not_taken(hint, (*at, name))
+                built[name] = self.build(one, inner, (*at, name), gaps)
+            return built
         several = []
         for index, one in enumerate(value):
             inner = element_of(hint, index, len(value))
             if inner is None:
-                raise self._misplaced(hint, at)
-            several.append(self.weave(one, inner, (*at, index), gaps))
+                raise self._not_taken(hint, at)
+            several.append(self.build(one, inner, (*at, index), gaps))
         return several
 
     def _key(self, key: Any, hint: Any, at: Path) -> str:
-        """A key as JSON has it."""
+        """Return a key as JSON writes it."""
         if isinstance(key, Placeholder):
             raise InvalidInput(
-                field=_told(at), problem=f"{key.giver} is a key here; it can be a value only"
+                field=_path_text(at),
+                problem=f"{key.origin} is a key here; a result can only be a value",
             )
         taken = key_of(hint)
         if type(key) is str and (taken is str or taken is Any):
             return key
-        (name,) = self._written({key: None}, dict[taken, None], at)  # type: ignore[valid-type]
+        (name,) = self._encode({key: None}, dict[taken, None], at)  # type: ignore[valid-type]
         return str(name)
 
-    def _misplaced(self, hint: Any, at: Path) -> InvalidInput:
+    def _not_taken(self, hint: Any, at: Path) -> InvalidInput:
         return InvalidInput(
-            field=_told(at),
-            problem=f"holds the result of another node, but {self._spec.name} takes "
-            f"{shown(hint)} here",
+            field=_path_text(at),
+            problem=f"contains the result of another node, but {self._spec.name} takes "
+            f"{type_text(hint)} here",
         )
 
-    def _written(self, value: Any, hint: Any, at: Path) -> Any:
+    def _encode(self, value: Any, hint: Any, at: Path) -> Any:
         try:
             codec = codec_for(hint)
             return from_json(codec.write(codec.validated(value)))
         except ValidationError as error:
             where, problem = first_problem(error)
-            told = _told((*at, *where))
+            where_text = _path_text((*at, *where))
         except EncodingError as unfit:
-            told, problem = unfit.field(*at), unfit.problem
+            where_text, problem = unfit.field(*at), unfit.problem
         except PydanticSchemaGenerationError as error:
-            told, problem = _told(at), f"cannot be written as JSON: {error}"
-        # Without what it came from, which shows the value.
-        raise InvalidInput(field=told, problem=f"{problem} (argument of {self._spec.name})")
+            where_text, problem = _path_text(at), f"cannot be written as JSON: {error}"
+        # Without its cause, which shows the value.
+        raise InvalidInput(field=where_text, problem=f"{problem} (argument of {self._spec.name})")
 
 
-def fill(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
-    """A plain payload, with the results where they belong. One that was not counted is null, and so
-    is that of a node that was completed without any."""
+def fill_inputs(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
+    """Return a plain payload with the results filled in.
+
+    A result that was not counted is null, and so is the result of a node completed without one.
+    """
     counted = [one for one in inputs if one.is_counted]
     by_name = {one.node_name: one for one in reversed(counted)}
     by_group = {one.group_no: one for one in reversed(counted)}
@@ -227,23 +238,23 @@ def fill(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
         return to_json(written["arguments"])
     except (ValueError, LookupError, TypeError) as error:
         raise InvalidInput(
-            field="payload", problem=f"is not written as {ENCODING}: {error}"
+            field="payload", problem=f"is not valid {INPUTS_ENCODING}: {error}"
         ) from None
 
 
-def described(payload: bytes | None) -> Mapping[str, Any]:
-    """The arguments of such a payload for a reader: a gap says what belongs there."""
+def describe_arguments(payload: bytes | None) -> Mapping[str, Any]:
+    """Return the arguments of a payload for a reader; a gap says what fills it."""
     written = from_json(payload or b"{}")
     arguments: dict[str, Any] = written["arguments"]
     for gap in written["inputs"]:
-        giver = f"<result of {gap['of']}>" if "of" in gap else "<result of the first>"
-        _put(arguments, gap["at"], giver)
+        origin = f"<result of {gap['of']}>" if "of" in gap else "<result of the first>"
+        _put(arguments, gap["at"], origin)
     return arguments
 
 
 def _put(arguments: Any, at: Sequence[str | int], value: Any) -> None:
-    *way, last = at
-    for one in way:
+    *path, last = at
+    for one in path:
         arguments = arguments[one]
     arguments[last] = value
 
@@ -253,48 +264,48 @@ def _value(found: FlowInput) -> Any:
         return from_json(found.result or b"null")
     except ValueError as error:
         raise InvalidInput(
-            field="payload", problem=f"the result of {_named(found)} is not JSON: {error}"
+            field="payload", problem=f"the result of {_node_name(found)} is not JSON: {error}"
         ) from None
 
 
-def _named(found: FlowInput) -> str:
+def _node_name(found: FlowInput) -> str:
     return found.node_name or str(found.upstream_id)
 
 
 class Inputs:
-    """Reads the inputs of nodes; those that start together share a call."""
+    """Reads the inputs of nodes; nodes that start together share a call."""
 
     def __init__(self, client: FlowFabric) -> None:
         self._client = client
-        self._asked: dict[ExecutionId, asyncio.Future[list[FlowInput]]] = {}
+        self._reading: dict[ExecutionId, asyncio.Future[list[FlowInput]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, id: ExecutionId) -> list[FlowInput]:
-        """What there is for a node to be filled with."""
-        asked = self._asked.get(id)
-        if asked is None:
-            asked = self._asked[id] = asyncio.get_running_loop().create_future()
-            if len(self._asked) == 1:
-                task = asyncio.create_task(self._ask())
+        """Read the inputs of one node."""
+        reading = self._reading.get(id)
+        if reading is None:
+            reading = self._reading[id] = asyncio.get_running_loop().create_future()
+            if len(self._reading) == 1:
+                task = asyncio.create_task(self._read_all())
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(asked)
+        return await asyncio.shield(reading)
 
-    async def _ask(self) -> None:
-        asked, self._asked = self._asked, {}
-        found: dict[ExecutionId, list[FlowInput]] = {id: [] for id in asked}
+    async def _read_all(self) -> None:
+        reading, self._reading = self._reading, {}
+        found: dict[ExecutionId, list[FlowInput]] = {id: [] for id in reading}
         try:
-            for one in await self._client.flows.inputs(list(asked)):
+            for one in await self._client.flows.inputs(list(reading)):
                 found[one.execution_id].append(one)
         except Exception as error:
-            for future in asked.values():
+            for future in reading.values():
                 if not future.done():
                     future.set_exception(error)
             return
-        for id, future in asked.items():
+        for id, future in reading.items():
             if not future.done():
                 future.set_result(found[id])
 
 
-def _told(at: Sequence[Any]) -> str:
+def _path_text(at: Sequence[Any]) -> str:
     return ".".join(map(str, at)) or "arguments"

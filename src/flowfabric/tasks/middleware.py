@@ -1,4 +1,4 @@
-"""Middleware: functions around the run of every task of an app."""
+"""Middleware: functions that an app calls around every run of a task."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from flowfabric.core.errors import InvalidInput
 
 
 class CallNext(Protocol):
-    """What a middleware calls to go on, to the next one or to the task; it returns the result."""
+    """Calls the next middleware, or the task, and returns its result."""
 
     def __call__(self) -> Awaitable[Any]: ...
 
 
-# The first argument is the context, a class of a layer above; `App.middleware` types it.
+# The first argument is the context, a class of a higher layer; `App.middleware` types it.
 Middleware = Callable[[Any, CallNext], Awaitable[Any]]
 
 
 def check_middleware(function: Middleware) -> None:
-    """Refuse what could not be called as middleware."""
+    """Refuse a function that cannot be called as middleware."""
     call = function if inspect.isroutine(function) else type(function).__call__
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
         raise InvalidInput(field="middleware", problem=f"{function!r} must be an async function")
@@ -33,15 +33,15 @@ def check_middleware(function: Middleware) -> None:
         ) from error
 
 
-async def call_through(middleware: Sequence[Middleware], context: Any, call: CallNext) -> Any:
-    """Call through all of them, the one registered first outermost."""
+async def call_middleware(middleware: Sequence[Middleware], context: Any, call: CallNext) -> Any:
+    """Call a task through all middleware; the first registered is the outermost."""
     for one in reversed(middleware):
         call = _Link(one, context, call)
     return await call()
 
 
 class _Link:
-    """One middleware and what it surrounds."""
+    """One middleware and the call that it surrounds."""
 
     __slots__ = ("_call_next", "_context", "_function", "_is_used")
 
@@ -56,10 +56,10 @@ class _Link:
 
     async def _once(self) -> Any:
         if self._is_used:
-            # Twice in one attempt would be a retry that nobody stores or counts.
+            # A second call in one attempt would be a retry that is neither stored nor counted.
             raise RuntimeError(
-                "call_next() was called a second time. To have the task tried again, let the error "
-                "pass: its retry policy decides"
+                "call_next() was called a second time. To retry the task, let the error pass: the "
+                "retry policy of the task decides"
             )
         self._is_used = True
         return await self._call_next()

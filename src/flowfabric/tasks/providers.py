@@ -1,5 +1,4 @@
-"""Providers: what a task's parameters are given by their type, made for one execution or for the
-whole life of a worker process."""
+"""Providers: values for the parameters of tasks, by type, for one execution or a whole worker."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.tasks.handler_context import HandlerContext, is_context
 
 Factory = Callable[..., Any]
-Values = dict["Opening", Any]
+Values = dict["ResolvedProvider", Any]
 
 _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -31,7 +30,7 @@ _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class _Provided:
     """The default of a parameter that a worker provides: `session: Session = provided`.
 
-    Whoever submits the task or calls its function may leave such a parameter out.
+    A caller that submits the task may omit such a parameter.
     """
 
     __slots__ = ()
@@ -41,8 +40,8 @@ class _Provided:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"{name!r} was asked of a parameter that only a worker provides; whoever calls the "
-            "function itself has to pass it"
+            f"{name!r} was used on a parameter that only a worker provides; pass the parameter "
+            "when you call the function yourself"
         )
 
 
@@ -57,7 +56,7 @@ class Scope(StrEnum):
 
 
 def wanted_type(hint: Any) -> Any:
-    """The class that a hint asks for, with `Annotated` and `| None` taken off."""
+    """Return the class that a hint names, without `Annotated` and `| None`."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType):
@@ -80,7 +79,7 @@ class Provider:
 
     @cached_property
     def make(self) -> Factory:
-        """The factory; of a generator function, the context manager it stands for."""
+        """The factory; a generator function becomes a context manager."""
         if inspect.isasyncgenfunction(self.factory):
             return asynccontextmanager(self.factory)
         if inspect.isgeneratorfunction(self.factory):
@@ -89,8 +88,8 @@ class Provider:
 
     @cached_property
     def is_async(self) -> bool:
-        """Whether it needs the event loop, as far as one can tell without calling it."""
-        inner = inspect.unwrap(_innermost(self.factory))
+        """Whether the factory needs the event loop, as far as its signature tells."""
+        inner = inspect.unwrap(_unwrap_partial(self.factory))
         called = getattr(type(inner), "__call__", None)  # noqa: B004  an object's own method
         return any(
             inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
@@ -99,10 +98,10 @@ class Provider:
 
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
-        """The parameters it has to be given, with their types. Those with a default keep it."""
+        """The parameters without a default, with their types."""
         try:
             parameters = inspect.signature(self.factory).parameters.values()
-        except ValueError:  # a class written in C tells nothing
+        except ValueError:  # a class written in C has no signature
             return {}
         names = [
             one.name
@@ -115,12 +114,12 @@ class Provider:
             if name not in hints:
                 raise InvalidInput(
                     field=f"the factory of {type_name(self.type)}",
-                    problem=f"its parameter {name} has no type hint, so nothing can be provided",
+                    problem=f"its parameter {name} has no type hint, so nothing is provided",
                 )
         return {name: wanted_type(hints[name]) for name in names}
 
     def _hints(self) -> dict[str, Any]:
-        inner = _innermost(self.factory)
+        inner = _unwrap_partial(self.factory)
         if isinstance(inner, type):
             inner = inner.__init__  # type: ignore[misc]
         elif not inspect.isroutine(inner):
@@ -135,15 +134,15 @@ class Provider:
 
 
 @dataclass(frozen=True)
-class Opening:
-    """A provider together with what its factory is given: all it takes to make a value.
+class ResolvedProvider:
+    """A provider with the resolved providers of its factory's parameters.
 
-    Two of them are equal if they make the same from the same, so an override deep down makes
-    everything that rests on it anew.
+    Two are equal if they make the same value from the same values, so that an override of one
+    provider also replaces everything that depends on it.
     """
 
     provider: Provider
-    needs: tuple[tuple[str, Opening | None], ...] = ()  # None: the context
+    needs: tuple[tuple[str, ResolvedProvider | None], ...] = ()  # None is the context
 
     @cached_property
     def _hash(self) -> int:
@@ -155,8 +154,8 @@ class Opening:
     async def enter(
         self, stack: AsyncExitStack, values: Values, context: HandlerContext | None
     ) -> Any:
-        """Make the value on the event loop; the stack unmakes it."""
-        made = self._made(values, context)
+        """Make the value on the event loop; the stack closes it."""
+        made = self._make(values, context)
         if not _is_manager(made) and inspect.isawaitable(made):
             made = await made
         if isinstance(made, AbstractAsyncContextManager):
@@ -167,38 +166,38 @@ class Opening:
         return made
 
     def enter_sync(self, stack: ExitStack, values: Values, context: HandlerContext | None) -> Any:
-        """Make the value in the thread that uses it; the stack unmakes it."""
-        made = self._made(values, context)
+        """Make the value in the thread that uses it; the stack closes it."""
+        made = self._make(values, context)
         if isinstance(made, AbstractContextManager):
             made = stack.enter_context(made)
         elif isinstance(made, AbstractAsyncContextManager) or inspect.isawaitable(made):
             if inspect.iscoroutine(made):
                 made.close()
             raise TypeError(
-                f"the factory of {type_name(self.provider.type)} gave something to await, but was "
-                "called for a `def` task in its thread; make the factory an async function"
+                f"the factory of {type_name(self.provider.type)} returned an awaitable, but a "
+                "`def` task called it in its thread; make the factory an async function"
             )
         values[self] = made
         return made
 
-    def _made(self, values: Values, context: HandlerContext | None) -> Any:
+    def _make(self, values: Values, context: HandlerContext | None) -> Any:
         return self.provider.make(
             **{name: context if one is None else values[one] for name, one in self.needs}
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What one task is given, and everything that has to be made for it, in order."""
+class ProviderPlan:
+    """What one task is provided with, and everything to make for it, in order."""
 
-    given: Mapping[str, Opening] = field(default_factory=dict)
-    of_worker: tuple[Opening, ...] = ()
-    on_loop: tuple[Opening, ...] = ()
-    in_thread: tuple[Opening, ...] = ()
+    given: Mapping[str, ResolvedProvider] = field(default_factory=dict)
+    of_worker: tuple[ResolvedProvider, ...] = ()
+    on_loop: tuple[ResolvedProvider, ...] = ()
+    in_thread: tuple[ResolvedProvider, ...] = ()
 
     def given_of(self, values: Values) -> dict[str, Any]:
-        """The parameters with their values."""
-        return {name: values[opening] for name, opening in self.given.items()}
+        """Return the provided parameters with their values."""
+        return {name: values[resolved] for name, resolved in self.given.items()}
 
 
 class Providers:
@@ -208,8 +207,8 @@ class Providers:
         self._registered: dict[Any, Provider] = {}
         self._overriding: list[Provider] = []
         self.found: dict[Any, Provider] = {}
-        self._openings: dict[Any, Opening] = {}
-        self._plans: dict[str, Plan] = {}
+        self._resolved: dict[Any, ResolvedProvider] = {}
+        self._plans: dict[str, ProviderPlan] = {}
 
     def __contains__(self, wanted: Any) -> bool:
         try:
@@ -225,92 +224,93 @@ class Providers:
                 "app.overriding(...)",
             )
         self._registered[wanted] = _provider(wanted, factory, scope)
-        self._changed()
+        self._reset()
 
     @contextmanager
     def overriding(self, wanted: Any, factory: Factory) -> Iterator[None]:
-        """Provide it by another factory during the block, for as long a life as before."""
+        """Replace the factory of a type during the block, in the same scope."""
         before = self.found.get(wanted)
         provider = _provider(wanted, factory, before.scope if before else Scope.EXECUTION)
         self._overriding.append(provider)
-        self._changed()
+        self._reset()
         try:
             yield
         finally:
             self._overriding.remove(provider)
-            self._changed()
+            self._reset()
 
-    def plan(self, task: str, wanted: Mapping[str, Any], *, is_async: bool) -> Plan:
-        """How the parameters of a task are provided; `InvalidInput` if one cannot be."""
+    def plan(self, task: str, wanted: Mapping[str, Any], *, is_async: bool) -> ProviderPlan:
+        """Plan the provided parameters of a task; `InvalidInput` if one has no provider."""
         plan = self._plans.get(task)
         if plan is None:
-            plan = self._plans[task] = self._planned(task, wanted, is_async=is_async)
+            plan = self._plans[task] = self._make_plan(task, wanted, is_async=is_async)
         return plan
 
-    def _planned(self, task: str, wanted: Mapping[str, Any], *, is_async: bool) -> Plan:
+    def _make_plan(self, task: str, wanted: Mapping[str, Any], *, is_async: bool) -> ProviderPlan:
         given = {
-            name: self._opening(one, f"task {task}", f"its parameter {name} wants", ())
+            name: self._resolve(one, f"task {task}", f"its parameter {name} takes", ())
             for name, one in wanted.items()
         }
-        order: dict[Opening, None] = {}
-        for opening in given.values():
-            _put_in_order(opening, order)
+        order: dict[ResolvedProvider, None] = {}
+        for resolved in given.values():
+            _put_in_order(resolved, order)
         of_worker = [one for one in order if one.provider.scope is Scope.WORKER]
         own = [one for one in order if one.provider.scope is Scope.EXECUTION]
         if is_async:
-            return Plan(given, tuple(of_worker), tuple(own))
-        # What a plain task uses is made in its thread, unless it needs the loop or is needed there.
-        on_loop: dict[Opening, None] = {}
-        for opening in own:
-            if opening.provider.is_async:
-                _put_in_order(opening, on_loop)
-        return Plan(
+            return ProviderPlan(given, tuple(of_worker), tuple(own))
+        # Values of a plain task are made in its thread, unless the loop makes or needs them.
+        on_loop: dict[ResolvedProvider, None] = {}
+        for resolved in own:
+            if resolved.provider.is_async:
+                _put_in_order(resolved, on_loop)
+        return ProviderPlan(
             given,
             tuple(of_worker),
             tuple(one for one in own if one in on_loop),
             tuple(one for one in own if one not in on_loop),
         )
 
-    def _opening(self, wanted: Any, whose: str, what: str, trail: tuple[Any, ...]) -> Opening:
-        if (known := self._openings.get(wanted)) is not None:
+    def _resolve(
+        self, wanted: Any, whose: str, what: str, trail: tuple[Any, ...]
+    ) -> ResolvedProvider:
+        if (known := self._resolved.get(wanted)) is not None:
             return known
         name = type_name(wanted)
         provider = self.found.get(wanted)
         if provider is None:
             raise InvalidInput(
                 field=whose,
-                problem=f"{what} a {name}, and nothing provides one: "
-                f"app.provide({name}, ...) is missing",
+                problem=f"{what} a {name}, but nothing provides one: call app.provide({name}, ...)",
             )
         if wanted in trail:
             circle = " → ".join(type_name(one) for one in (*trail, wanted))
             raise InvalidInput(
-                field=f"the factory of {name}", problem=f"it needs itself in the end: {circle}"
+                field=f"the factory of {name}", problem=f"it depends on itself: {circle}"
             )
         field = f"the factory of {name}"
-        needs: list[tuple[str, Opening | None]] = []
+        needs: list[tuple[str, ResolvedProvider | None]] = []
         for parameter, one in provider.parameters.items():
             if is_context(one):
                 if provider.scope is Scope.WORKER:
                     raise InvalidInput(
-                        field=field, problem="it wants a Context, but lives as long as the worker"
+                        field=field, problem="it takes a Context, but its scope is the worker"
                     )
                 needs.append((parameter, None))
                 continue
-            need = self._opening(one, field, f"its parameter {parameter} wants", (*trail, wanted))
+            need = self._resolve(one, field, f"its parameter {parameter} takes", (*trail, wanted))
             if provider.scope is Scope.WORKER and need.provider.scope is Scope.EXECUTION:
                 raise InvalidInput(
                     field=field,
-                    problem=f"it lives as long as the worker, but wants a {type_name(one)}, which "
-                    "is made for every execution",
+                    problem=f"its scope is the worker, but it takes a {type_name(one)}, which is "
+                    "made for every execution",
                 )
             needs.append((parameter, need))
-        opening = self._openings[wanted] = Opening(provider, tuple(needs))
-        return opening
+        resolved = self._resolved[wanted] = ResolvedProvider(provider, tuple(needs))
+        return resolved
 
-    def _changed(self) -> None:
+    def _reset(self) -> None:
         self.found = {**self._registered, **{one.type: one for one in self._overriding}}
-        self._openings = {}
+        self._resolved = {}
         self._plans = {}
 
 
@@ -320,29 +320,29 @@ def _provider(wanted: Any, factory: Factory, scope: str) -> Provider:
     if is_context(wanted) or wanted.__module__ == "builtins":
         raise InvalidInput(
             field="type",
-            problem=f"{type_name(wanted)} cannot be provided: it would take the place of every "
-            "argument of that type; make a class of your own",
+            problem=f"{type_name(wanted)} cannot be provided: it would replace every argument of "
+            "that type; make a class of your own",
         )
     if not callable(factory):
         raise InvalidInput(
             field="factory",
-            problem=f"must be something to call that makes a {type_name(wanted)}",
+            problem=f"must be a callable that makes a {type_name(wanted)}",
         )
     if scope not in tuple(Scope):
         raise InvalidInput(field="scope", problem="must be 'execution' or 'worker'")
     return Provider(wanted, factory, Scope(scope))
 
 
-def _put_in_order(opening: Opening, order: dict[Opening, None]) -> None:
-    """Everything that one rests on, then itself."""
-    if opening not in order:
-        for _, need in opening.needs:
+def _put_in_order(resolved: ResolvedProvider, order: dict[ResolvedProvider, None]) -> None:
+    """Add everything that a provider depends on, then the provider itself."""
+    if resolved not in order:
+        for _, need in resolved.needs:
             if need is not None:
                 _put_in_order(need, order)
-        order[opening] = None
+        order[resolved] = None
 
 
-def _innermost(factory: Factory) -> Any:
+def _unwrap_partial(factory: Factory) -> Any:
     while isinstance(factory, partial):
         factory = factory.func
     return factory

@@ -1,5 +1,4 @@
-"""A task as the worker knows it: a function, its options, and how its arguments and its result
-travel as JSON by its type hints."""
+"""A task as the worker knows it: a function, its options, and the codecs of its type hints."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ from flowfabric.tasks.encoding_error import EncodingError
 from flowfabric.tasks.handler_context import HandlerContext, is_context
 from flowfabric.tasks.providers import Providers, provided, wanted_type
 
-_BY_PLACE = (
+_BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
@@ -49,7 +48,7 @@ _NAMED = inspect.Parameter.VAR_KEYWORD
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One registered function."""
+    """One registered function with its options."""
 
     function: Callable[..., Any]
     name: str
@@ -102,7 +101,7 @@ class TaskSpec:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The parameters a caller gives: all but the context and what is provided."""
+        """The parameters that a caller passes: without the context and provided ones."""
         signature = inspect.signature(self.function)
         return signature.replace(
             parameters=[
@@ -114,7 +113,7 @@ class TaskSpec:
 
     @cached_property
     def keywords(self) -> frozenset[str]:
-        """The parameters that a caller may give by name."""
+        """The parameters that a caller may pass by name."""
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         return frozenset(p.name for p in self.signature.parameters.values() if p.kind in kinds)
 
@@ -124,7 +123,7 @@ class TaskSpec:
 
     @cached_property
     def context_name(self) -> str | None:
-        """The parameter annotated with Context, if there is one."""
+        """The name of the parameter annotated with Context, or None."""
         for name, hint in self._hints.items():
             if name != "return" and any(map(is_context, (hint, *get_args(hint)))):
                 return name
@@ -143,28 +142,30 @@ class TaskSpec:
         return found
 
     @cached_property
-    def _places(self) -> Mapping[str, int]:
-        """Where the parameters that can be given by position stand."""
+    def _positions(self) -> Mapping[str, int]:
+        """The positions of the parameters that can be passed by position."""
         return {
-            name: place
-            for place, (name, parameter) in enumerate(self._parameters.items())
-            if parameter.kind in _BY_PLACE
+            name: position
+            for position, (name, parameter) in enumerate(self._parameters.items())
+            if parameter.kind in _BY_POSITION
         }
 
-    def place(self, args: list[Any], kwargs: dict[str, Any], values: Mapping[str, Any]) -> None:
-        """Put what is provided among the arguments that `decode` returned."""
+    def insert_provided(
+        self, args: list[Any], kwargs: dict[str, Any], values: Mapping[str, Any]
+    ) -> None:
+        """Insert provided values into the arguments that `decode` returned."""
         for name, value in values.items():
-            if (place := self._places.get(name)) is not None:
-                args[place] = value
+            if (position := self._positions.get(name)) is not None:
+                args[position] = value
             else:
                 kwargs[name] = value
 
     def check(self) -> None:
-        """Refuse a function whose arguments or result could not travel, before it has to."""
+        """Refuse a function whose arguments or result cannot be stored."""
         _ = self._arguments, self._result
 
-    def reread(self) -> None:
-        """Forget what was made of the function's parameters: other types are provided now."""
+    def reset(self) -> None:
+        """Forget what was derived from the parameters: other types are provided now."""
         for name in set(vars(self)) - set(self.__dataclass_fields__):
             del self.__dict__[name]
 
@@ -185,7 +186,7 @@ class TaskSpec:
         )
 
     def argument_hint(self, name: str) -> Any:
-        """The type that a parameter takes: of one that gathers the rest, a list or a dict."""
+        """Return the type of a parameter; `*args` is a list, `**kwargs` a dict."""
         hint: Any = self._hints.get(name, Any)
         kind = self.signature.parameters[name].kind
         if kind is _POSITIONAL:
@@ -194,7 +195,7 @@ class TaskSpec:
 
     @property
     def result_hint(self) -> Any:
-        """The type of its result; Any if it does not say."""
+        """The type of the result; Any without a hint."""
         return self._hints.get("return", Any)
 
     @cached_property
@@ -202,23 +203,25 @@ class TaskSpec:
         return self._codec(self.result_hint, "its result")
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The payload for a call with these arguments; `InvalidInput` names the one that is off."""
-        return self._written(args, kwargs)[1]
+        """Encode arguments as a payload; `InvalidInput` names the wrong one."""
+        return self._encode(args, kwargs)[1]
 
     def encode_comparable(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, bytes]:
-        """The payload, and a form of it that is the same for all calls with equal arguments: the
-        payload has sets and mappings in the order they happen to be in."""
-        arguments, payload = self._written(args, kwargs)
+        """Encode arguments, and also in a form that is the same for equal arguments.
+
+        The payload itself keeps sets and mappings in the order in which they iterate.
+        """
+        arguments, payload = self._encode(args, kwargs)
         try:
             written = _ordered(arguments, json.loads(payload))
         except ValueError:  # a number of more digits than Python reads
             return payload, payload
         return payload, json.dumps(written, sort_keys=True).encode()
 
-    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
-        """The arguments as their hints say, and as JSON."""
+    def _encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
+        """Return the arguments validated by their hints, and as JSON."""
         arguments = self.bind(args, kwargs)
         codec = self._arguments
         try:
@@ -230,11 +233,11 @@ class TaskSpec:
         except EncodingError as unfit:
             field = unfit.field() or codec.unfit_part(valid) or "arguments"
             problem = unfit.problem
-        # Without what it came from, which shows the value.
+        # Without its cause, which shows the value.
         raise InvalidInput(field=field, problem=f"{problem} (argument of {self.name})")
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by the names of their parameters."""
+        """Return arguments by the names of their parameters."""
         if not kwargs and len(args) == len(self._plain_names):
             return dict(zip(self._plain_names, args, strict=True))
         try:
@@ -248,7 +251,7 @@ class TaskSpec:
 
     @cached_property
     def _plain_names(self) -> tuple[str, ...]:
-        """The parameters, if each can be given by its position and none gathers the rest."""
+        """The parameters, if every one can be passed by position and by name."""
         parameters = self.signature.parameters.values()
         is_plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         return tuple(p.name for p in parameters) if is_plain else ()
@@ -256,13 +259,13 @@ class TaskSpec:
     def decode(
         self, payload: bytes | None, context: HandlerContext | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a stored payload, as this version of the function takes them."""
+        """Decode a payload to the arguments of this version of the function."""
         try:
             arguments = self._arguments.read(payload or b"{}")
         except ValidationError as error:
             raise InvalidInput(
                 field="payload",
-                problem=f"it does not fit the parameters of {self.name}: {_told(error)}",
+                problem=f"it does not fit the parameters of {self.name}: {_describe(error)}",
             ) from None
         if self.context_name is not None:
             arguments[self.context_name] = context
@@ -276,14 +279,14 @@ class TaskSpec:
             elif parameter.kind is _NAMED:
                 kwargs.update(arguments.get(name, {}))
             elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-                # One that was left out has a default, and those behind it need their places.
+                # A missing argument has a default, and those behind it need their positions.
                 args.append(arguments.get(name, parameter.default))
             elif name in arguments:
                 kwargs[name] = arguments[name]
         return args, kwargs
 
     def encode_result(self, value: Any) -> bytes:
-        """The stored form of a result; `InvalidInput` if it has none."""
+        """Encode a result; `InvalidInput` if it cannot be stored."""
         try:
             return self._result.write(value)
         except EncodingError as unfit:
@@ -294,7 +297,7 @@ class TaskSpec:
         )
 
     def decode_result(self, stored: bytes | None) -> Any:
-        """A stored result as the type hint says."""
+        """Decode a stored result by the type hint."""
         if stored is None:
             return None
         try:
@@ -312,13 +315,13 @@ class TaskSpec:
         except PydanticSchemaGenerationError as error:
             raise InvalidInput(
                 field=f"task {self.name}",
-                problem=f"{what} cannot travel as JSON: {error.message.splitlines()[0]} "
-                "(what a worker should provide instead is registered with app.provide)",
+                problem=f"{what} cannot be stored as JSON: {error.message.splitlines()[0]} "
+                "(register what a worker should provide with app.provide)",
             ) from error
 
 
 def _ordered(value: Any, written: Any) -> Any:
-    """JSON with what was written from sets in an order of its own."""
+    """Return JSON in which the items of sets are sorted."""
     if isinstance(written, list):
         if not isinstance(value, list | tuple | Set) or len(value) != len(written):
             return written
@@ -338,8 +341,8 @@ def _sorted_json(written: Any) -> str:
     return json.dumps(written, sort_keys=True)
 
 
-def _told(error: ValidationError) -> str:
-    """What is wrong with a value, without the value: this is logged."""
+def _describe(error: ValidationError) -> str:
+    """Describe what is wrong with a value without showing it: the text is logged."""
     return "; ".join(
         f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"]
         for one in error.errors(include_url=False, include_input=False, include_context=False)[:5]
@@ -347,7 +350,7 @@ def _told(error: ValidationError) -> str:
 
 
 def task_name(function: Callable[..., Any]) -> str:
-    """`module.qualname`; a script's functions are named after its file, not `__main__`."""
+    """Return `module.qualname`; functions of a script are named after its file."""
     module = function.__module__
     if module == "__main__":
         main = getattr(sys.modules.get("__main__"), "__file__", None)

@@ -28,7 +28,7 @@ from flowfabric.testing.breakpoint import Breakpoint
 from flowfabric.testing.database import Database
 from flowfabric.testing.redirect import Redirect
 from flowfabric.testing.submissions import Expectation, Submitted
-from flowfabric.worker.worker import Worker
+from flowfabric.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -447,7 +447,7 @@ class Harness:
         return state
 
     async def _endless(self, session: _Session) -> str:
-        running = [claimed for worker in session.workers.values() for claimed in worker.held]
+        running = [claimed for worker in session.workers.values() for claimed in worker.claimed]
         lines = [f"After {self.timeout:g} s handlers are still running:"]
         lines += [f"  {claimed.task}, {claimed.id}" for claimed in running]
         lines.append("Let them finish, or raise the `timeout` of the harness.")

@@ -13,7 +13,7 @@ from flowfabric.app.task import Options, Task
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
-from flowfabric.tasks.inputs import ENCODING, described, written
+from flowfabric.tasks import INPUTS_ENCODING, describe_arguments, encode_argument
 
 _COMPARED = ("lane", "priority", "key", "tags", "delay", "delayed_until")
 _SHOWN = 20
@@ -38,12 +38,12 @@ class Submitted:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Submitted:
-        has_inputs = row["payload_encoding"] == ENCODING
+        has_inputs = row["payload_encoding"] == INPUTS_ENCODING
         payload = row["payload"]
         return cls(
             id=ExecutionId.of(row["partition_key"], row["execution_id"]),
             task=row["task"],
-            arguments=described(payload) if has_inputs else _object(payload),
+            arguments=describe_arguments(payload) if has_inputs else _object(payload),
             has_inputs=has_inputs,
             lane=row["lane"],
             priority=row["priority"],
@@ -99,7 +99,7 @@ class Expectation:
             return True
         if found.has_inputs:
             return all(
-                found.arguments.get(name) == written(self._spec, name, value)
+                found.arguments.get(name) == encode_argument(self._spec, name, value)
                 for name, value in self._arguments.items()
             )
         try:

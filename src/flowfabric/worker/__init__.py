@@ -1,3 +1,12 @@
-"""Handlers: what runs an execution, and keeps its lease while it does."""
+"""The worker: claims executions, runs their handlers, renews their leases and settles them."""
 
 from __future__ import annotations
+
+from flowfabric.worker.heartbeat import Heartbeat
+from flowfabric.worker.hints import Hints
+from flowfabric.worker.lifespan import Lifespan
+from flowfabric.worker.loop_watch import LoopWatch
+from flowfabric.worker.registration import Registrations
+from flowfabric.worker.worker import Worker
+
+__all__ = ["Heartbeat", "Hints", "Lifespan", "LoopWatch", "Registrations", "Worker"]

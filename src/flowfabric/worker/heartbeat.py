@@ -1,6 +1,8 @@
-"""Keeps every lease of the process alive, on a thread and a connection of its own, so that user
-code which blocks the event loop does not lose them. Code that does not let go of the GIL for longer
-than a lease stops this thread as well, and loses them: C code may do that, Python code cannot."""
+"""Renews every lease of the process, on a thread and a connection of its own.
+
+User code that blocks the event loop does not lose its leases. C code that keeps the GIL for longer
+than a lease stops this thread as well, and does lose them.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,18 @@ from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.loop_watch import LoopWatch
 from flowfabric.worker.registration import Registration, Registrations
 
-Lost = Callable[[list[Claimed]], None]
+OnLost = Callable[[list[Claimed]], None]
 
-# Beats come this often while a row was busy, so that it is not forgotten until its lease is over.
+# The share of a lease between two beats after a row was busy, so that its lease does not expire.
 _BUSY_SHARE = 15
+# The share of a lease between two regular beats.
 _REGULAR_SHARE = 3
-# How long a hint waits for others, so that a storm of them costs a few beats.
+# How long a hint waits for others, so that many hints cost few beats.
 HINT_SECONDS = 0.02
 
 
 class Renewer(Protocol):
-    """What the heartbeat needs of a client: leases renewed over a session of its own."""
+    """What the heartbeat needs of a client: it renews leases over a given session."""
 
     async def renew(
         self, held: list[Claimed], ttl: timedelta, *, caller: Caller | None
@@ -45,20 +48,20 @@ class BeatSession(Caller, Protocol):
     async def close(self) -> None: ...
 
 
-class _Held:
-    __slots__ = ("claimed", "is_lost", "lost", "until")
+class _KeptLease:
+    __slots__ = ("claimed", "is_lost", "on_lost", "until")
 
-    def __init__(self, claimed: Claimed, until: float, lost: Lost) -> None:
+    def __init__(self, claimed: Claimed, until: float, on_lost: OnLost) -> None:
         self.claimed = claimed
         self.until = until
-        self.lost = lost
+        self.on_lost = on_lost
         self.is_lost = False
 
 
 class Heartbeat:
-    """Renews all held leases in one call a beat, and says which are lost.
+    """Renews all leases in one call for each beat, and reports the lost ones.
 
-    A hint tells at once of a lease that somebody took away; the next beat finds it anyway.
+    A hint reports at once that somebody took a lease away; the next beat finds it anyway.
     """
 
     def __init__(
@@ -67,23 +70,24 @@ class Heartbeat:
         connect: Callable[[], BeatSession],
         ttl: timedelta,
         registrations: Registrations | None = None,
-        pulse: LoopWatch | None = None,
+        loop_watch: LoopWatch | None = None,
     ) -> None:
         self._renewer = renewer
         self._registrations = registrations
-        self._loop_watch = pulse
+        self._loop_watch = loop_watch
         self._connect = connect
         self._ttl = ttl
-        # Written by the workers' loop, read by ours: each step on it is one operation of the
-        # interpreter, so no lock is needed, and only this thread decides that a lease is lost.
-        self._held: dict[int, _Held] = {}
-        self._names: set[str] = set()
+        # Written by the loop of the workers and read by ours. Every operation on it is atomic in
+        # the interpreter, so it needs no lock. Only this thread decides that a lease is lost.
+        self._kept: dict[int, _KeptLease] = {}
+        self._instance_ids: set[str] = set()
         self._stopping = False
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start the thread and wait until it runs."""
         started = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run(started)),
@@ -94,7 +98,7 @@ class Heartbeat:
         started.wait()
 
     def stop(self) -> None:
-        """End the thread; what is still held will run out."""
+        """End the thread; leases that are still kept will expire."""
         thread, loop = self._thread, self._loop
         if thread is None or loop is None:
             return
@@ -102,30 +106,30 @@ class Heartbeat:
             loop.call_soon_threadsafe(self._end)
         thread.join(timeout=10)
 
-    def hold(self, claimed: list[Claimed], asked_at: float, lost: Lost) -> None:
-        """Keep these leases alive. They were asked for at `asked_at`, by the monotonic clock.
+    def keep(self, claimed: list[Claimed], asked_at: float, on_lost: OnLost) -> None:
+        """Renew these leases from now on. They were claimed at `asked_at` of the monotonic clock.
 
-        `lost` is called on the heartbeat's thread, once for each lease that is gone.
+        `on_lost` is called on the heartbeat's thread, once for each lost lease.
         """
         until = asked_at + self._ttl.total_seconds()
         for one in claimed:
-            self._held[id(one)] = _Held(one, until, lost)
+            self._kept[id(one)] = _KeptLease(one, until, on_lost)
 
     def drop(self, claimed: Claimed) -> None:
-        """Stop keeping a lease: it has ended."""
-        self._held.pop(id(claimed), None)
+        """Stop renewing a lease: it has ended."""
+        self._kept.pop(id(claimed), None)
 
-    def join(self, registration: Registration) -> None:
-        """Hear hints for this worker, and tell the registry that it is there, until it leaves."""
-        self._names.add(registration.worker_instance_id)
+    def add_worker(self, registration: Registration) -> None:
+        """Listen to hints for a worker and register it, until it is removed."""
+        self._instance_ids.add(registration.worker_instance_id)
         if self._registrations is not None:
-            self._registrations.join(registration)
+            self._registrations.add(registration)
             self._wake()
 
-    def leave(self, worker_instance_id: str) -> None:
-        self._names.discard(worker_instance_id)
+    def remove_worker(self, worker_instance_id: str) -> None:
+        self._instance_ids.discard(worker_instance_id)
         if self._registrations is not None:
-            self._registrations.leave(worker_instance_id)
+            self._registrations.remove(worker_instance_id)
             self._wake()
 
     def _wake(self) -> None:
@@ -152,7 +156,7 @@ class Heartbeat:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
-                        # Hints that come together are answered by one beat, however many.
+                        # One beat answers all hints that come together.
                         await asyncio.sleep(HINT_SECONDS)
             if self._registrations is not None:
                 await self._registrations.end(session)
@@ -167,36 +171,38 @@ class Heartbeat:
 
     async def _listen(self, session: BeatSession) -> None:
         try:
-            await session.listen(LOST_CHANNEL, self._heard, trial=False)
+            await session.listen(LOST_CHANNEL, self._on_hint, trial=False)
         except Exception as error:
-            # Only a hint: the session listens when it connects, and every beat is a net.
-            WORKER_LOGGER.warning("cannot listen for leases that are taken away: %s", error)
+            # The session listens when it connects again, and every beat finds lost leases anyway.
+            WORKER_LOGGER.warning("listening for revoked leases failed: %s", error)
 
-    def _heard(self, payload: str | None) -> None:
-        """A lease of the named worker was taken away; None: hints may have been missed. Ask the
-        database at once: a hint proves nothing, and anybody who may connect can send one."""
-        if payload is None or payload in self._names:
+    def _on_hint(self, payload: str | None) -> None:
+        """Beat at once: a worker has lost a lease, or (None) hints may have been missed.
+
+        A hint proves nothing: anybody who may connect can send one.
+        """
+        if payload is None or payload in self._instance_ids:
             self._woken.set()
 
     async def _beat(self, session: BeatSession) -> bool:
-        """One beat; True if some leases could not be renewed now and should be soon."""
-        held = [one for one in list(self._held.values()) if not one.is_lost]
-        if not held:
+        """Renew all leases once; True if some rows were busy and should be renewed soon."""
+        kept = [one for one in list(self._kept.values()) if not one.is_lost]
+        if not kept:
             return False
         started = monotonic()
-        by_claim = {id(one.claimed): one for one in held}
+        by_claim = {id(one.claimed): one for one in kept}
         try:
             lost, busy = await self._renewer.renew(
-                [one.claimed for one in held], self._ttl, caller=session
+                [one.claimed for one in kept], self._ttl, caller=session
             )
         except Exception as error:
-            # Whatever it is: a heartbeat that ends loses every lease of the process.
+            # Any error: a heartbeat that ends loses every lease of the process.
             WORKER_LOGGER.warning(
-                "leases could not be renewed: %s",
+                "leases not renewed: %s",
                 error,
                 exc_info=None if isinstance(error, FlowFabricError) else error,
             )
-            self._give_up_expired(held)
+            self._give_up_expired(kept)
             return True
         gone = {id(claimed) for claimed in lost}
         missed = {id(claimed) for claimed in busy}
@@ -204,24 +210,24 @@ class Heartbeat:
             if key not in gone and key not in missed:
                 one.until = started + self._ttl.total_seconds()
         self._lose([one for key, one in by_claim.items() if key in gone])
-        self._give_up_expired(held)
+        self._give_up_expired(kept)
         return bool(missed)
 
-    def _give_up_expired(self, held: list[_Held]) -> None:
-        """By our own clock the lease is over: somebody else may have it already."""
+    def _give_up_expired(self, kept: list[_KeptLease]) -> None:
+        """Give up leases that have expired by our own clock: another worker may have them."""
         now = monotonic()
-        self._lose([one for one in held if one.until <= now])
+        self._lose([one for one in kept if one.until <= now])
 
-    def _lose(self, several: list[_Held]) -> None:
-        """Tell each worker at once of all it lost, so that it starts none of them meanwhile."""
-        told: dict[Lost, list[Claimed]] = {}
+    def _lose(self, several: list[_KeptLease]) -> None:
+        """Report all lost leases of a worker in one call, so that it starts none meanwhile."""
+        lost: dict[OnLost, list[Claimed]] = {}
         for one in several:
-            if self._held.get(id(one.claimed)) is one and not one.is_lost:
+            if self._kept.get(id(one.claimed)) is one and not one.is_lost:
                 one.is_lost = True
-                told.setdefault(one.lost, []).append(one.claimed)
-        for lost, claimed in told.items():
+                lost.setdefault(one.on_lost, []).append(one.claimed)
+        for on_lost, claimed in lost.items():
             try:
-                lost(claimed)
+                on_lost(claimed)
             except Exception as error:
-                # The loop of its worker may have ended.
-                WORKER_LOGGER.warning("nobody heard that leases are lost: %s", error)
+                # The loop of the worker may have ended.
+                WORKER_LOGGER.warning("lost leases not reported to their worker: %s", error)

@@ -1,4 +1,4 @@
-"""Hints that there may be work: heard once a process, passed to one idle worker at a time."""
+"""Hints of new work: one listener for the process wakes one idle worker at a time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER
 
 
-class Sleeper(Protocol):
-    """What the hints need to know of a worker."""
+class HintedWorker(Protocol):
+    """What the hints need of a worker."""
 
     @property
     def is_idle(self) -> bool: ...
 
     @property
-    def is_still(self) -> bool: ...
+    def is_quiet(self) -> bool: ...
 
     @property
-    def has_turn_of_its_own(self) -> bool: ...
+    def has_suspect(self) -> bool: ...
 
-    def look(self) -> None: ...
+    def notify_room(self) -> None: ...
 
     def covers(self, namespace: str, lane: str) -> bool: ...
 
@@ -30,79 +30,79 @@ class Sleeper(Protocol):
 
 
 class Hints:
-    """The listening of a process. Nobody listens while everybody is busy."""
+    """Listens for the workers of a process, unless all of them are busy."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._sleepers: list[Sleeper] = []
+        self._workers: list[HintedWorker] = []
         self.is_listening = False
 
-    def join(self, sleeper: Sleeper) -> None:
-        self._sleepers.append(sleeper)
+    def add(self, worker: HintedWorker) -> None:
+        self._workers.append(worker)
 
-    def leave(self, sleeper: Sleeper) -> None:
-        self._sleepers.remove(sleeper)
-        self.let_go()
+    def remove(self, worker: HintedWorker) -> None:
+        self._workers.remove(worker)
+        self.end_reservation()
 
     @property
-    def is_still(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether nothing runs in any worker of the process."""
-        return all(sleeper.is_still for sleeper in self._sleepers)
+        return all(worker.is_quiet for worker in self._workers)
 
     @property
     def is_reserved(self) -> bool:
         """Whether a worker of the process runs a suspect alone, or waits to."""
-        return any(sleeper.has_turn_of_its_own for sleeper in self._sleepers)
+        return any(worker.has_suspect for worker in self._workers)
 
-    def let_go(self) -> None:
-        """A suspect runs alone no more: all workers of the process may go on."""
-        for sleeper in self._sleepers:
-            sleeper.look()
+    def end_reservation(self) -> None:
+        """Let all workers of the process claim again: no suspect runs alone any more."""
+        for worker in self._workers:
+            worker.notify_room()
 
     @property
-    def is_deaf(self) -> bool:
-        """Whether hints do not arrive here, so that polling has to do."""
+    def are_missed(self) -> bool:
+        """Whether hints do not arrive here, so that workers have to poll more often."""
         return self._session.can_hear is False
 
     async def listen(self) -> None:
-        """Listen from now on. Without a connection this does nothing: polling is the net."""
+        """Listen for hints. Without a connection this does nothing: polling finds the work."""
         self.is_listening = True
         try:
-            await self._session.listen(READY_CHANNEL, self._heard)
+            await self._session.listen(READY_CHANNEL, self._on_hint)
         except Exception as error:
-            WORKER_LOGGER.warning("cannot listen for hints, polling instead: %s", error)
+            WORKER_LOGGER.warning("listening for hints failed, polling instead: %s", error)
             self.is_listening = False
             await asyncio.sleep(1)
 
     async def stop_listening(self) -> None:
-        """Everybody is busy: a hint would tell them what they know."""
-        if self.is_listening and not any(sleeper.is_idle for sleeper in self._sleepers):
+        """Stop listening if no worker is idle."""
+        if self.is_listening and not any(worker.is_idle for worker in self._workers):
             self.is_listening = False
             await self._session.unlisten(READY_CHANNEL)
 
-    def more(self, finder: Sleeper) -> None:
-        """A worker found as much as it could take: there may be more for another."""
+    def wake_another(self) -> None:
+        """Wake an idle worker: a claim was full, so there may be more work."""
         self._wake_one(None)
 
-    def _heard(self, payload: str | None) -> None:
+    def _on_hint(self, payload: str | None) -> None:
         if payload is None:
-            for sleeper in self._sleepers:
-                if sleeper.is_idle:
-                    sleeper.wake()
+            for worker in self._workers:
+                if worker.is_idle:
+                    worker.wake()
             return
-        # `partition namespace lane`; anybody may send anything, so nothing of it is relied on.
+        # `partition namespace lane`. Anybody may send anything: the text is not trusted.
         words = payload.split(" ", 2)
         if len(words) == 3:
             self._wake_one((words[1], words[2]))
 
     def _wake_one(self, lane: tuple[str, str] | None) -> None:
-        for position, sleeper in enumerate(self._sleepers):
-            if sleeper.is_idle and (lane is None or sleeper.covers(*lane)):
-                # The next hint goes to the next one.
-                self._sleepers.append(self._sleepers.pop(position))
-                sleeper.wake()
+        for position, worker in enumerate(self._workers):
+            if worker.is_idle and (lane is None or worker.covers(*lane)):
+                # The next hint goes to the next worker.
+                self._workers.append(self._workers.pop(position))
+                worker.wake()
                 return
-        # Nobody sleeps: whoever has just asked may have asked too early, and asks once more.
-        for sleeper in self._sleepers:
-            if lane is not None and sleeper.covers(*lane):
-                sleeper.wake()
+        # No worker is idle: a claim that is under way may be too early, so it is repeated.
+        for worker in self._workers:
+            if lane is not None and worker.covers(*lane):
+                worker.wake()

@@ -1,4 +1,4 @@
-"""The life of a process's workers: what happens once before the first and once after the last."""
+"""Runs the app's hooks before the first worker of a process starts and after the last one ends."""
 
 from __future__ import annotations
 
@@ -10,120 +10,119 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from flowfabric.tasks.extensions import Extensions, Hook
-from flowfabric.tasks.providers import Opening, Values
+from flowfabric.tasks.providers import ResolvedProvider, Values
 from flowfabric.tasks.spec import TaskSpec
 from flowfabric.telemetry import WORKER_LOGGER
 
-_Wish = tuple[Opening, asyncio.Future[None]]
+_Request = tuple[ResolvedProvider, asyncio.Future[None]]
 
 
 class Lifespan:
-    """Runs the hooks at both ends, and keeps what is provided for the time between them.
+    """Runs the hooks, and keeps what is provided for the whole life of the workers.
 
-    That happens in an asyncio task of its own: a context manager may have to be left by the task
-    that entered it.
+    Both happen in one asyncio task: a context manager may have to exit in the task that entered it.
     """
 
     def __init__(self, extensions: Extensions) -> None:
         self.extensions = extensions
         self._users = 0
         self._task: asyncio.Task[None] | None = None
-        self._began: asyncio.Future[contextvars.Context]
-        self._wishes: asyncio.Queue[_Wish | None]
+        self._started: asyncio.Future[contextvars.Context]
+        self._requests: asyncio.Queue[_Request | None]
         self._values: Values = {}
 
     async def enter(self, specs: Iterable[TaskSpec]) -> contextvars.Context:
-        """Begin, or join what has begun; returns what the hooks have left in contextvars.
+        """Run the startup hooks, unless they have run; return the contextvars that they set.
 
-        Raises what a hook or a factory raised, and `InvalidInput` for a task that could never run.
+        Raises the error of a hook or a factory, and `InvalidInput` for a task that can never run.
         """
-        openings: dict[Opening, None] = {}
+        providers: dict[ResolvedProvider, None] = {}
         for spec in specs:
             spec.check()
-            openings |= dict.fromkeys(self.extensions.plan(spec).of_worker)
+            providers |= dict.fromkeys(self.extensions.plan(spec).of_worker)
         self._users += 1
         try:
             if self._task is None:
-                self._began = asyncio.get_running_loop().create_future()
-                self._wishes = asyncio.Queue()
+                self._started = asyncio.get_running_loop().create_future()
+                self._requests = asyncio.Queue()
                 self._values = {}
-                self._task = asyncio.create_task(self._live())
-            either: list[asyncio.Future[Any]] = [self._began, self._task]
+                self._task = asyncio.create_task(self._run())
+            either: list[asyncio.Future[Any]] = [self._started, self._task]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not self._began.done():
+            if not self._started.done():
                 await asyncio.shield(self._task)
-            await self.shared(tuple(openings))
+            await self.shared(tuple(providers))
         except BaseException:
-            if (ending := self._leave()) is not None:
+            if (ending := self._remove_user()) is not None:
                 ending.cancel()
                 await asyncio.gather(ending, return_exceptions=True)
             raise
-        return self._began.result()
+        return self._started.result()
 
-    async def leave(self) -> None:
-        """End it if nobody else is in it; raises what a hook raised then."""
-        wishes = self._wishes
-        if (ending := self._leave()) is not None:
-            wishes.put_nowait(None)
+    async def exit(self) -> None:
+        """Run the shutdown hooks after the last worker; raises the error of a hook."""
+        requests = self._requests
+        if (ending := self._remove_user()) is not None:
+            requests.put_nowait(None)
             await asyncio.shield(ending)
 
     async def close(self) -> None:
-        """End it, whoever is still in it."""
+        """Run the shutdown hooks now, even if workers are left."""
         if self._users:
             self._users = 1
-            await self.leave()
+            await self.exit()
 
-    async def shared(self, openings: tuple[Opening, ...]) -> Values:
-        """What lives as long as this, made now if it is not there yet."""
-        for opening in openings:
-            if opening not in self._values:
+    async def shared(self, providers: tuple[ResolvedProvider, ...]) -> Values:
+        """Return what is provided for all workers; make what does not exist yet."""
+        for provider in providers:
+            if provider not in self._values:
                 if self._task is None or self._task.done():
-                    raise RuntimeError("the worker has ended, and what it provided with it")
+                    raise RuntimeError("the worker has ended, and so has what it provided")
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._wishes.put_nowait((opening, done))
+                self._requests.put_nowait((provider, done))
                 await done
         return self._values
 
-    def _leave(self) -> asyncio.Task[None] | None:
+    def _remove_user(self) -> asyncio.Task[None] | None:
         self._users -= 1
         if self._users:
             return None
         ending, self._task = self._task, None
         return ending
 
-    async def _live(self) -> None:
-        began, wishes, values = self._began, self._wishes, self._values
+    async def _run(self) -> None:
+        started, requests, values = self._started, self._requests, self._values
         failure: BaseException | None = None
         try:
             for hook in self.extensions.on_startup:
-                await _called(hook)
-            began.set_result(contextvars.copy_context())
+                await _call(hook)
+            started.set_result(contextvars.copy_context())
             async with AsyncExitStack() as stack:
-                await _fulfil(wishes, stack, values)
+                await _provide(requests, stack, values)
         except BaseException as error:
             failure = error
-            if began.done() and isinstance(error, Exception):
-                WORKER_LOGGER.exception("what the worker provided could not be closed")
+            if started.done() and isinstance(error, Exception):
+                WORKER_LOGGER.exception("closing what the worker provided failed")
         for hook in reversed(self.extensions.on_shutdown):
             try:
-                await _called(hook)
+                await _call(hook)
             except Exception as error:
-                # The others run all the same.
-                WORKER_LOGGER.exception("a shutdown hook failed: %s", _name(hook))
+                # The other hooks run anyway.
+                WORKER_LOGGER.exception("shutdown hook failed: %s", _name(hook))
                 failure = failure or error
         if failure is not None:
             raise failure
 
 
-async def _fulfil(
-    wishes: asyncio.Queue[_Wish | None], stack: AsyncExitStack, values: Values
+async def _provide(
+    requests: asyncio.Queue[_Request | None], stack: AsyncExitStack, values: Values
 ) -> None:
-    """Make what is wished for, one after the other, until there is no more to come."""
-    while (wish := await wishes.get()) is not None:
-        opening, done = wish
+    """Make what is requested, one after the other, until the workers have ended."""
+    while (request := await requests.get()) is not None:
+        provider, done = request
         try:
-            if opening not in values:
-                await opening.enter(stack, values, None)
+            if provider not in values:
+                await provider.enter(stack, values, None)
         except BaseException as error:
             if not done.done():
                 done.set_exception(error)
@@ -134,7 +133,7 @@ async def _fulfil(
                 done.set_result(None)
 
 
-async def _called(hook: Hook) -> None:
+async def _call(hook: Hook) -> None:
     answer = hook()
     if inspect.isawaitable(answer):
         await answer

@@ -1,6 +1,7 @@
-"""Tells the registry which workers of this process are there: one call for all of them, on the
-heartbeat's thread and connection. Nobody's work depends on it: what fails is logged and tried again
-with a later beat."""
+"""Registers the workers of this process, on the heartbeat's thread and connection.
+
+No work depends on it: a failure is logged, and a later beat retries.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from flowfabric.telemetry import WORKER_LOGGER
 _LIVENESS_SHARE = 2
 # A beat is due a little before a third of that, so that it falls on a beat of the leases.
 _BEAT_SHARE = 3.5
-# The leases must not wait for the registry longer than this part of their time.
+# Leases must not wait for the registry longer than this share of their time.
 _LEASE_SHARE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a worker says about itself."""
+    """What a worker says about itself to the registry."""
 
     worker_id: str
     worker_instance_id: str
@@ -35,7 +36,7 @@ class Registration:
 
 
 class Registry(Protocol):
-    """What is needed of a client: the registry of workers, over a session of the caller's."""
+    """What registrations need of a client: the registry, over a given session."""
 
     async def register(
         self,
@@ -60,54 +61,54 @@ class Registry(Protocol):
 
 
 class Registrations:
-    """The workers of this process that are there, and those that left."""
+    """The workers of this process to register and to sign off."""
 
     def __init__(self, registry: Registry, lease_ttl: timedelta) -> None:
         self._registry = registry
         self._lease_ttl = lease_ttl
         self._ttl = lease_ttl * _LIVENESS_SHARE
-        # Written by the workers' loops, read by the heartbeat's: each step is one operation of the
-        # interpreter. Only the heartbeat's thread touches the other two.
-        self._here: dict[str, Registration] = {}
-        self._left: deque[str] = deque()
+        # Written by the loops of the workers and read by the heartbeat's. Every operation on them
+        # is atomic in the interpreter. Only the heartbeat's thread touches the other two.
+        self._workers: dict[str, Registration] = {}
+        self._removed: deque[str] = deque()
         self._registered: set[str] = set()
         self._due_at = 0.0
 
-    def join(self, registration: Registration) -> None:
-        """From now on this worker is there; from any thread."""
-        self._here[registration.worker_instance_id] = registration
+    def add(self, registration: Registration) -> None:
+        """Register a worker with the next beat; from any thread."""
+        self._workers[registration.worker_instance_id] = registration
 
-    def leave(self, worker_instance_id: str) -> None:
-        """The worker has stopped; from any thread."""
-        if self._here.pop(worker_instance_id, None) is not None:
-            self._left.append(worker_instance_id)
+    def remove(self, worker_instance_id: str) -> None:
+        """Sign a worker off with the next beat; from any thread."""
+        if self._workers.pop(worker_instance_id, None) is not None:
+            self._removed.append(worker_instance_id)
 
     async def beat(self, caller: Caller) -> bool:
-        """Say what there is to say; True if not all of it could be said in time."""
-        enough = monotonic() + self._lease_ttl.total_seconds() / _LEASE_SHARE
+        """Update the registry; True if there was not enough time for all workers."""
+        deadline = monotonic() + self._lease_ttl.total_seconds() / _LEASE_SHARE
         try:
-            await self._part(caller)
+            await self._sign_off(caller)
             await self._beat_if_due(caller)
-            for registration in list(self._here.values()):
+            for registration in list(self._workers.values()):
                 if registration.worker_instance_id not in self._registered:
-                    if monotonic() > enough:
+                    if monotonic() > deadline:
                         return True
                     await self._register(registration, caller)
         except Exception as error:
-            WORKER_LOGGER.warning("the registry of workers could not be told: %s", error)
+            WORKER_LOGGER.warning("workers not registered, retrying: %s", error)
         return False
 
     async def end(self, caller: Caller) -> None:
-        """Every worker of this process has gone."""
-        for name in list(self._here):
-            self.leave(name)
+        """Sign off every worker of this process."""
+        for name in list(self._workers):
+            self.remove(name)
         try:
-            await self._part(caller)
+            await self._sign_off(caller)
         except Exception as error:
-            WORKER_LOGGER.warning("workers could not be signed off, they will expire: %s", error)
+            WORKER_LOGGER.warning("workers not signed off, they will expire: %s", error)
 
     async def _beat_if_due(self, caller: Caller) -> None:
-        names = [name for name in list(self._here) if name in self._registered]
+        names = [name for name in list(self._workers) if name in self._registered]
         if not names or monotonic() < self._due_at:
             return
         missing = await self._registry.heartbeat(names, caller=caller, patience=0.0)
@@ -127,18 +128,18 @@ class Registrations:
                 patience=0.0,
             )
         except InvalidInput as error:
-            # It would be refused again: the worker works without being listed.
+            # A retry would be refused as well: the worker works without being registered.
             WORKER_LOGGER.warning(
-                "worker %s cannot be registered: %s", registration.worker_instance_id, error
+                "worker not registered: %s: %s", registration.worker_instance_id, error
             )
-            self._here.pop(registration.worker_instance_id, None)
+            self._workers.pop(registration.worker_instance_id, None)
         else:
             self._registered.add(registration.worker_instance_id)
 
-    async def _part(self, caller: Caller) -> None:
-        while self._left:
-            name = self._left[0]
+    async def _sign_off(self, caller: Caller) -> None:
+        while self._removed:
+            name = self._removed[0]
             if name in self._registered:
                 await self._registry.mark_dead(name, "worker_shutdown", caller=caller, patience=0.0)
                 self._registered.discard(name)
-            self._left.popleft()
+            self._removed.popleft()

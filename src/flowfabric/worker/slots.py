@@ -1,5 +1,4 @@
-"""The slots of a worker, and those that are lost: to a handler that was told to stop, or a thread
-that nobody waits for any more, which goes on all the same."""
+"""The slots of a worker, and the slots lost to handlers and threads that do not stop."""
 
 from __future__ import annotations
 
@@ -12,12 +11,16 @@ from typing import Any
 
 from flowfabric.core.execution import Claimed
 from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.log_text import attempt_text
 from flowfabric.worker.threads import Threads
 
 
 class Slots:
-    """Counts the handlers that hold a slot. One that does not stop holds it for `grace` seconds;
-    then the slot is lost and another opened in its place, until as many are lost as there are."""
+    """Counts the handlers that occupy a slot.
+
+    A handler that was told to stop keeps its slot for `grace` seconds. Then the slot is lost and
+    another one opens in its place, until all slots are lost.
+    """
 
     def __init__(
         self,
@@ -26,123 +29,121 @@ class Slots:
         threads: Threads,
         running: Collection[Claimed],
         *,
-        opened: Callable[[], None],
-        lost: Callable[[Claimed], None],
-        used_up: Callable[[], None],
+        on_free: Callable[[], None],
+        on_lost: Callable[[Claimed], None],
+        on_exhausted: Callable[[], None],
     ) -> None:
         self._size = size
         self._grace = grace
         self._threads = threads
         self._running = running
-        self._opened = opened
-        self._is_lost = lost
-        self._used_up = used_up
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._on_exhausted = on_exhausted
         self._loop = asyncio.get_running_loop()
-        self._told: set[Claimed] = set()
-        self._left: dict[Claimed, set[Future[Any]]] = {}
+        self._stop_requested: set[Claimed] = set()
+        self._abandoned: dict[Claimed, set[Future[Any]]] = {}
         self._timers: dict[Claimed, asyncio.TimerHandle] = {}
-        # With the number of threads that were added in its place.
+        # With the number of threads that were added in place of its own.
         self._lost: dict[Claimed, int] = {}
 
     @property
     def taken(self) -> int:
-        """How many slots are in use; those that are lost are not."""
-        if not self._left and not self._lost:
+        """How many slots are in use, without the lost ones."""
+        if not self._abandoned and not self._lost:
             return len(self._running)
-        return len({*self._running, *self._left}.difference(self._lost))
+        return len({*self._running, *self._abandoned}.difference(self._lost))
 
     @property
     def free(self) -> int:
         return self._size - self.taken
 
     @property
-    def has_left_threads(self) -> bool:
-        """Whether threads go on that nobody waits for any more."""
-        return bool(self._left)
+    def has_abandoned_threads(self) -> bool:
+        """Whether threads run for which nobody waits any more."""
+        return bool(self._abandoned)
 
     @property
     def lost(self) -> Collection[Claimed]:
         return self._lost.keys()
 
-    def told(self, claimed: Claimed) -> None:
-        """The handler was told to stop."""
-        self._told.add(claimed)
+    def request_stop(self, claimed: Claimed) -> None:
+        """Note that a handler was told to stop."""
+        self._stop_requested.add(claimed)
         self._arm(claimed)
 
-    def left(self, claimed: Claimed, thread: Future[Any]) -> None:
-        """Nobody waits any more for what a thread does, and it goes on."""
-        self._left.setdefault(claimed, set()).add(thread)
-        thread.add_done_callback(partial(self._returned_elsewhere, claimed))
+    def abandon_thread(self, claimed: Claimed, thread: Future[Any]) -> None:
+        """Note that a thread runs on although nobody waits for it any more."""
+        self._abandoned.setdefault(claimed, set()).add(thread)
+        thread.add_done_callback(partial(self._on_thread_ended, claimed))
         self._arm(claimed)
 
-    def ended(self, claimed: Claimed) -> None:
-        """The handler has ended."""
-        self._told.discard(claimed)
-        self._look(claimed)
+    def end_handler(self, claimed: Claimed) -> None:
+        """Free the slot of a handler that has ended, unless a thread of it runs on."""
+        self._stop_requested.discard(claimed)
+        self._free_if_unused(claimed)
 
     def lose(self, claimed: Claimed) -> None:
-        """Whoever holds this slot has had its time to stop."""
+        """Give up a slot whose handler or thread did not stop in time."""
         self._disarm(claimed)
         if claimed in self._lost:
             return
-        threads = max(1, len(self._left.get(claimed, ())))
+        threads = max(1, len(self._abandoned.get(claimed, ())))
         self._lost[claimed] = threads
         self._threads.resize(threads)
         WORKER_LOGGER.warning(
-            "%s does not stop: the handler of %s goes on. Its slot is lost and another is opened "
-            "(%s of %s are lost)",
-            claimed.task,
-            claimed.id,
+            "slot lost, its handler does not stop; another slot opens: %s (%s of %s lost)",
+            attempt_text(claimed),
             len(self._lost),
             self._size,
         )
-        self._is_lost(claimed)
+        self._on_lost(claimed)
         if len(self._lost) >= self._size:
-            self._used_up()
+            self._on_exhausted()
         else:
-            self._opened()
+            self._on_free()
 
     def close(self) -> None:
-        """Lose no more slots: the worker stops."""
+        """Stop losing slots: the worker stops."""
         for claimed in list(self._timers):
             self._disarm(claimed)
 
     def _arm(self, claimed: Claimed) -> None:
         if claimed not in self._timers and claimed not in self._lost:
-            self._timers[claimed] = self._loop.call_later(self._grace, self._is_due, claimed)
+            self._timers[claimed] = self._loop.call_later(self._grace, self._on_timer, claimed)
 
     def _disarm(self, claimed: Claimed) -> None:
         if (timer := self._timers.pop(claimed, None)) is not None:
             timer.cancel()
 
-    def _is_due(self, claimed: Claimed) -> None:
+    def _on_timer(self, claimed: Claimed) -> None:
         self._disarm(claimed)
-        if claimed in self._told or claimed not in self._running:
+        if claimed in self._stop_requested or claimed not in self._running:
             self.lose(claimed)
         else:
-            # The handler gave up on a step, and is itself at work.
+            # The handler gave up on a step in a thread, and itself still works.
             self._arm(claimed)
 
-    def _returned_elsewhere(self, claimed: Claimed, thread: Future[Any]) -> None:
-        """Called in the thread that has come to its end."""
+    def _on_thread_ended(self, claimed: Claimed, thread: Future[Any]) -> None:
+        """Free the slot on the loop. Called in the thread that has ended."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._returned, claimed, thread)
+            self._loop.call_soon_threadsafe(self._remove_thread, claimed, thread)
 
-    def _returned(self, claimed: Claimed, thread: Future[Any]) -> None:
-        threads = self._left.get(claimed, set())
+    def _remove_thread(self, claimed: Claimed, thread: Future[Any]) -> None:
+        threads = self._abandoned.get(claimed, set())
         threads.discard(thread)
         if not threads:
-            self._left.pop(claimed, None)
-            self._look(claimed)
+            self._abandoned.pop(claimed, None)
+            self._free_if_unused(claimed)
 
-    def _look(self, claimed: Claimed) -> None:
-        """Take the slot back if nobody holds it any more."""
-        if claimed in self._running or claimed in self._left:
+    def _free_if_unused(self, claimed: Claimed) -> None:
+        """Free the slot if neither a handler nor a thread occupies it."""
+        if claimed in self._running or claimed in self._abandoned:
             return
         self._disarm(claimed)
         if (threads := self._lost.pop(claimed, None)) is not None:
             self._threads.resize(-threads)
             WORKER_LOGGER.info(
-                "%s has stopped after all: the slot of %s is back", claimed.task, claimed.id
+                "lost slot recovered, its handler has stopped: %s", attempt_text(claimed)
             )
-        self._opened()
+        self._on_free()

@@ -1,90 +1,226 @@
-"""Suspects: executions with which two workers in a row vanished. A worker runs them one at a time
-and alone, so that the one that ends its process takes no other with it."""
+"""Suspects: executions with which two workers in a row crashed.
+
+A worker runs a suspect alone, so that a crash takes no other execution with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from time import monotonic
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from flowfabric.client import FlowFabric
 from flowfabric.client.executions import Floor
+from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed
+from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.heartbeat import Heartbeat
+from flowfabric.worker.log_text import attempt_text
 
-# How long a suspect waits here until nothing else runs, before it is put off.
+if TYPE_CHECKING:
+    from flowfabric.worker.runner import Runner
+    from flowfabric.worker.settlement import Settlement
+
+# How long a suspect waits here until nothing else runs, before it is postponed.
 QUIET_SECONDS = 30.0
-# How often a worker looks whether nothing runs any more.
-QUIET_LOOK_SECONDS = 0.02
-# How long a worker takes no other work beside a suspect that runs.
+# How often a worker checks whether anything else still runs.
+QUIET_POLL_SECONDS = 0.02
+# How long a worker takes no other work beside a running suspect.
 ALONE_SECONDS = 30.0
-# How long the turn of the others lasts at most: in it, what is more urgent than the suspect waits.
-OTHERS_SECONDS = 2.0
-# For how long a suspect is put off, and how often by one worker; then it runs beside others, so
-# that it need not wait for ever for handlers that never end.
-PUT_OFF = timedelta(seconds=15)
-MOST_PUT_OFFS = 3
+# The longest turn of ordinary work: an urgent suspect waits that long.
+ORDINARY_SECONDS = 2.0
+# How long a suspect is postponed, and how often by one worker; then it runs beside other work, so
+# that it does not wait for ever for handlers that never end.
+POSTPONE = timedelta(seconds=15)
+MAX_POSTPONES = 3
 
 
 class Suspects:
-    """Whose turn it is in a worker: one suspect and nothing else, or all other work.
+    """Whose turn it is in a worker: one suspect and nothing else, or ordinary work.
 
-    The two take turns, so that neither waits for ever. That of the others is as long as that of the
-    suspect, but short; it is over at once if there is no other work.
+    The two take turns, so that neither waits for ever. The turn of ordinary work is as long as that
+    of the suspect was, but short; it ends at once if there is no ordinary work.
     """
 
     def __init__(self) -> None:
-        # It waits here until nothing else runs, or it runs; until then nothing is claimed.
+        # The suspect that waits or runs here; meanwhile nothing else is claimed.
         self.current: Claimed | None = None
-        # Whether it is to be said that it runs alone.
+        # Whether the database is to know that the suspect runs alone.
         self.is_alone = False
-        self._are_there = False
+        # Set when a suspect does not stop, or itself waits for other executions.
+        self.turn_ended = asyncio.Event()
+        self._exist = False
         self._last: Floor | None = None
         self._since = 0.0
-        self._others_until = 0.0
-        self._put_offs: dict[UUID, int] = {}
+        self._ordinary_until = 0.0
+        self._postpones: dict[UUID, int] = {}
 
     def limit(self, limit: int) -> int:
-        """How many to claim: no more than one if it would be a suspect."""
-        return 1 if self._are_there and self.behind is None else limit
+        """Return how many executions to claim: only one if it could be a suspect."""
+        return 1 if self._exist and self.floor is None else limit
 
     @property
-    def behind(self) -> Floor | None:
-        """The place behind the suspects, while the others have their turn."""
-        return self._last if monotonic() < self._others_until else None
+    def floor(self) -> Floor | None:
+        """Where ordinary work starts behind the suspects, during the turn of ordinary work."""
+        return self._last if monotonic() < self._ordinary_until else None
 
-    def sort(self, claimed: Sequence[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
-        """What was claimed: ordinary executions and suspects. Without any the turn changes."""
+    def split(self, claimed: Sequence[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
+        """Split claimed executions into ordinary ones and suspects."""
         found = [one for one in claimed if one.crash_count > 1]
         if found:
             last = found[-1]
-            self._are_there = True
+            self._exist = True
             self._last = (last.rank, last.order_at, last.execution_id)
             return [one for one in claimed if one.crash_count < 2], found
-        if not claimed and self.behind is not None:
-            self._others_until = 0.0
-        elif self.behind is None:
-            self._are_there = False
+        if not claimed and self.floor is not None:
+            self._ordinary_until = 0.0
+        elif self.floor is None:
+            self._exist = False
         return list(claimed), found
 
-    def begin(self, suspect: Claimed) -> None:
+    def begin_turn(self, suspect: Claimed) -> None:
         self.current = suspect
         self.is_alone = False
         self._since = monotonic()
 
-    def end(self) -> None:
-        """Its run is over, or other work may run beside it: the others have their turn."""
+    def end_turn(self) -> None:
+        """Begin the turn of ordinary work: the suspect has ended, or others may run beside it."""
         self.current = None
         now = monotonic()
-        self._others_until = now + min(now - self._since, OTHERS_SECONDS)
+        self._ordinary_until = now + min(now - self._since, ORDINARY_SECONDS)
 
-    def may_put_off(self, suspect: Claimed) -> bool:
-        """Whether to let it wait once more for a time when nothing else runs."""
-        count = self._put_offs.get(suspect.execution_id, 0) + 1
-        if count > MOST_PUT_OFFS:
+    def end_turn_of(self, claimed: Claimed) -> None:
+        """Let other work run beside a suspect that does not stop or waits for other executions."""
+        if self.current is claimed:
+            self.turn_ended.set()
+
+    def may_postpone(self, suspect: Claimed) -> bool:
+        """Count one more postponement, and tell whether it is allowed."""
+        count = self._postpones.get(suspect.execution_id, 0) + 1
+        if count > MAX_POSTPONES:
             return False
-        self._put_offs[suspect.execution_id] = count
+        self._postpones[suspect.execution_id] = count
         return True
 
-    def forget(self, suspect: Claimed) -> None:
-        """It has run: what it waited for is over."""
-        self._put_offs.pop(suspect.execution_id, None)
+    def forget_postpones(self, suspect: Claimed) -> None:
+        self._postpones.pop(suspect.execution_id, None)
+
+
+class SuspectRunner:
+    """Runs one suspect of a worker when nothing else runs in the process."""
+
+    def __init__(
+        self,
+        client: FlowFabric,
+        heartbeat: Heartbeat,
+        runner: Runner,
+        settlement: Settlement,
+        suspects: Suspects,
+        *,
+        stopping: asyncio.Event,
+        is_quiet: Callable[[], bool],
+        on_turn_ended: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._heartbeat = heartbeat
+        self._runner = runner
+        self._settlement = settlement
+        self._suspects = suspects
+        self._stopping = stopping
+        self._is_quiet = is_quiet
+        self._on_turn_ended = on_turn_ended
+        self._stop = stop
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, suspects: Sequence[Claimed]) -> None:
+        """Begin the turn of the first suspect, and release the others.
+
+        They are released before the first one starts: a worker that crashes must not hold them.
+        """
+        self._suspects.begin_turn(suspects[0])
+        self._task = asyncio.create_task(self._run(suspects[0], suspects[1:]))
+
+    async def wait(self) -> None:
+        """Wait until the turn of the last suspect has ended."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self, suspect: Claimed, others: Sequence[Claimed]) -> None:
+        try:
+            if others:
+                await self._settlement.release(others, "suspects_run_alone")
+            is_alone = await self._wait_until_quiet(suspect)
+            if self._suspects.current is not suspect or self._stopping.is_set():
+                return
+            if not is_alone and (
+                self._suspects.may_postpone(suspect) or self._runner.slots.free <= 0
+            ):
+                await self._postpone(suspect)
+                return
+            await self._run_now(suspect, is_alone)
+        except FlowFabricError as error:
+            WORKER_LOGGER.warning("turn of a suspect ended: %s: %s", attempt_text(suspect), error)
+        except asyncio.CancelledError:
+            # The loop is ending: the suspect stays current, to be released.
+            self._stop()
+            raise
+        finally:
+            if self._suspects.current is suspect and not self._stopping.is_set():
+                self._suspects.end_turn()
+            self._on_turn_ended()
+
+    async def _run_now(self, suspect: Claimed, is_alone: bool) -> None:
+        self._suspects.is_alone = is_alone
+        self._suspects.turn_ended.clear()
+        WORKER_LOGGER.warning(
+            "suspect runs %s: %s, %s workers in a row crashed with it",
+            "alone" if is_alone else "beside others, which have not ended for long",
+            attempt_text(suspect),
+            suspect.crash_count,
+        )
+        task = self._runner.start(suspect)
+        if is_alone:
+            await self._wait_for_turn_end(task)
+            if self._runner.is_running(suspect) and not self._stopping.is_set():
+                await self._client.executions.start(suspect, alone=False)
+        self._suspects.forget_postpones(suspect)
+
+    async def _wait_for_turn_end(self, task: asyncio.Task[None]) -> None:
+        """Wait until the suspect has ended, its turn has, or the worker stops."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        turn_ended = asyncio.create_task(self._suspects.turn_ended.wait())
+        try:
+            await asyncio.wait(
+                [task, stopping, turn_ended],
+                timeout=ALONE_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            stopping.cancel()
+            turn_ended.cancel()
+
+    async def _wait_until_quiet(self, suspect: Claimed) -> bool:
+        """Wait until nothing else runs in the process; False if that takes too long."""
+        until = monotonic() + QUIET_SECONDS
+        while not self._is_quiet():
+            if self._suspects.current is not suspect or self._stopping.is_set():
+                return False
+            if monotonic() > until:
+                return False
+            await asyncio.sleep(QUIET_POLL_SECONDS)
+        return True
+
+    async def _postpone(self, suspect: Claimed) -> None:
+        WORKER_LOGGER.warning(
+            "suspect postponed for %s, other handlers do not end: %s",
+            POSTPONE,
+            attempt_text(suspect),
+        )
+        try:
+            await self._client.executions.delay(suspect, POSTPONE)
+        finally:
+            self._heartbeat.drop(suspect)

@@ -1,5 +1,8 @@
-"""Threads for plain handlers. Unlike those of the standard library, they do not keep the process:
-a handler that does not end was given back, and nobody has to wait for it."""
+"""Threads for plain handlers.
+
+Unlike threads of the standard library's pool, they do not keep the process alive: the execution of
+a handler that does not end was released, and nobody has to wait for it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _Item = tuple[Future[Any], Callable[[], Any]]
 
 
 class Threads(Executor):
-    """At most `size` daemon threads, started when they are needed. Used by one thread only."""
+    """At most `size` daemon threads, started when needed. To be used from one thread only."""
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -37,11 +40,11 @@ class Threads(Executor):
         return future
 
     def resize(self, by: int) -> None:
-        """Allow so many threads more, in place of those that do not end; or fewer again."""
+        """Allow more threads, in place of threads that do not end, or fewer again."""
         self._size += by
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """Drop what has not started; a thread ends when its handler does. Never waits."""
+        """Drop what has not started; every thread ends with its handler. Never waits."""
         while True:
             try:
                 item = self._work.get_nowait()

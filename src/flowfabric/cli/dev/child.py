@@ -30,10 +30,10 @@ from flowfabric.cli.imports import load_app, print_traceback
 from flowfabric.cli.output import complain
 from flowfabric.cli.worker import Signals, serve
 from flowfabric.core.errors import FlowFabricError, InvalidInput
-from flowfabric.handlers.context import Context
-from flowfabric.tasks.middleware import CallNext
+from flowfabric.handlers import Context
+from flowfabric.tasks import CallNext
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
-from flowfabric.worker.worker import Worker
+from flowfabric.worker import Worker
 
 # Running executions get this long after a save; then they are released and run on the new code.
 DRAIN = timedelta(seconds=2)

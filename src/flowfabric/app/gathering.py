@@ -1,8 +1,8 @@
-"""Joins: waiting for several runs at once, in a handler or outside of one.
+"""Waits for several runs at once, in a handler or outside of one.
 
-In a handler, outside its steps, waiting leaves the worker free: the handler starts again when
-enough runs have ended. Which ones came first is recorded, so that every later run of the handler
-goes on with the same.
+A handler that waits outside its steps frees the worker: it starts again when enough runs have
+ended. The journal records which runs came first, so that every later run of the handler continues
+with the same ones.
 """
 
 from __future__ import annotations
@@ -18,25 +18,23 @@ from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
-from flowfabric.handlers.context import Context, asynchronous, running
-from flowfabric.handlers.handler_run import Unrepeated
-from flowfabric.handlers.waits import MAX_TARGETS
+from flowfabric.handlers import MAX_TARGETS, HandlerRun, OnceCall, async_only, current_run
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
 
 T = TypeVar("T")
 
-# How many results are read in one call.
+# How many results one call reads.
 PAGE = 1000
 
 
-@asynchronous("gather_sync")
+@async_only("gather_sync")
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
-    """Wait until all of these have ended, and return their results, in the order of the runs.
+    """Wait until all runs have ended, and return their results in the order of the runs.
 
-    If some did not complete, the error of the one that ended first is raised, as by `Run.result`,
-    once all have ended.
+    If some runs did not complete, raises the error of the one that ended first, as `Run.result`
+    does, after all have ended.
     """
     several = _checked(runs, least=0)
     if not several:
@@ -52,24 +50,23 @@ async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     return [run.decode(endings[run.id.uuid]) for run in several]
 
 
-@asynchronous("first_sync")
+@async_only("first_sync")
 async def first(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T:
-    """Wait until one of these has completed, and return its result.
+    """Wait until one run has completed, and return its result.
 
-    With `cancel_rest` the others are cancelled then. If none completes, the error of the one that
-    ended last is raised, as by `Run.result`.
+    With `cancel_rest` the other runs are then cancelled. If no run completes, raises the error of
+    the one that ended last, as `Run.result` does.
     """
     (result,) = await quorum_of(1, runs, cancel_rest=cancel_rest)
     return result
 
 
-@asynchronous("quorum_of_sync")
+@async_only("quorum_of_sync")
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
-    """Wait until `k` of these have completed, and return their results, in the order they ended.
+    """Wait until `k` runs have completed, and return their results in the order of their ends.
 
-    With `cancel_rest` the others are cancelled then. If so many end otherwise that `k` cannot
-    complete any more, the error of the one that made it so is raised, as by `Run.result`, and with
-    `cancel_rest` the others are cancelled as well.
+    With `cancel_rest` the other runs are then cancelled. When `k` runs cannot complete any more,
+    raises the error of the run that decided it, as `Run.result` does; `cancel_rest` applies, too.
     """
     several = _checked(runs)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -77,17 +74,17 @@ async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = Fa
     if k > len(several):
         raise InvalidInput(field="k", problem=f"is {k}, but there are only {len(several)} runs")
     client = await _client(several)
-    context = running.get()
-    if context is None or not context.records_for(client):
+    handler_run = current_run.get()
+    if handler_run is None or not handler_run.is_durable_with(client):
         endings = await _decided(client, several, k, None)
     else:
         if len(several) > MAX_TARGETS:
             raise InvalidInput(
-                field="runs", problem=f"a handler can race at most {MAX_TARGETS} of them"
+                field="runs", problem=f"a handler can wait for at most {MAX_TARGETS} of them"
             )
-        endings = await _recorded(context, client, several, k)
+        endings = await _recorded(handler_run, client, several, k)
     if cancel_rest:
-        await _cancel_rest(client, several, endings, context)
+        await _cancel_rest(client, several, endings, handler_run)
     if len(endings) == k and endings[-1].public_state is PublicState.COMPLETED:
         return [_find(several, ending).decode(ending) for ending in endings]
     last = endings[-1]
@@ -127,15 +124,17 @@ def quorum_of_sync(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = Fal
 async def endings_of(
     client: FlowFabric, ids: Sequence[ExecutionId], *, is_patient: bool = True
 ) -> AsyncGenerator[Ending, None]:
-    """How executions ended, each as soon as it is known; in a handler, which leaves its worker
-    free unless it `is_patient` no more than for a time, once all have."""
-    if (context := running.get()) is not None:
-        all_ = await context.endings_of(ids, len(ids), client) if is_patient else None
+    """Yield the ends of executions, each as soon as it is known.
+
+    A handler that `is_patient`, without a timeout, may pause until all have ended.
+    """
+    if (handler_run := current_run.get()) is not None:
+        all_ = await handler_run.wait_for_ends(ids, len(ids), client) if is_patient else None
         if all_ is not None:
             for ending in sorted(all_, key=_by_end):
                 yield ending
             return
-        context.waits_here()
+        handler_run.report_blocking_wait()
     ended: asyncio.Queue[asyncio.Future[Ending]] = asyncio.Queue()
     waiting = [asyncio.ensure_future(client.results.wait(id)) for id in ids]
     for future in waiting:
@@ -143,7 +142,7 @@ async def endings_of(
     try:
         left = len(ids)
         while left:
-            # What was found together comes in the order in which it ended.
+            # Ends that are found together come in the order of their times.
             found = [(await ended.get()).result()]
             while not ended.empty():
                 found.append(ended.get_nowait().result())
@@ -156,36 +155,40 @@ async def endings_of(
 
 
 async def _recorded(
-    context: Context, client: FlowFabric, several: Sequence[Run[Any]], k: int
+    handler_run: HandlerRun, client: FlowFabric, several: Sequence[Run[Any]], k: int
 ) -> list[Ending]:
-    """The endings by which a join was decided: for ever those of the first run to see them."""
+    """Return the ends that decided the wait, recorded by the first run of the handler."""
 
-    async def decide(join: Unrepeated) -> list[str]:
-        if join.is_repeated:
-            found: list[str] = join.value
+    async def decide(call: OnceCall) -> list[str]:
+        if call.is_replayed:
+            found: list[str] = call.value
             return found
-        return [str(one.execution_id) for one in await _decided(client, several, k, context)]
+        return [str(one.execution_id) for one in await _decided(client, several, k, handler_run)]
 
-    wanted = [UUID(name) for name in await context.once(f"{k} of {len(several)} runs", decide)]
+    wanted = [UUID(name) for name in await handler_run.once(f"{k} of {len(several)} runs", decide)]
     if not {run.id.uuid for run in several}.issuperset(wanted):
-        raise RuntimeError("the handler joins other runs here than it did in its first run")
-    found = {one.execution_id: one for one in await context.ask(_read(client, several, wanted))}
+        raise RuntimeError("the handler waits for other runs here than in its first run")
+    found = {
+        one.execution_id: one for one in await handler_run.query(_read(client, several, wanted))
+    }
     return [found[one] for one in wanted]
 
 
 async def _decided(
-    client: FlowFabric, several: Sequence[Run[Any]], k: int, context: Context | None
+    client: FlowFabric, several: Sequence[Run[Any]], k: int, handler_run: HandlerRun | None
 ) -> list[Ending]:
-    """The endings by which a join is decided: of `k` runs that completed, in the order they did;
-    or, if they cannot, of the run that made it so."""
+    """Wait for the ends that decide: of `k` completed runs in the order of their ends.
+
+    If `k` runs cannot complete, return the end of the run that decided it.
+    """
     ids = [run.id for run in several]
     found: list[Ending] | None = []
-    while context is not None and found is not None:
+    while handler_run is not None and found is not None:
         completed = sum(map(_is_complete, found))
         failures = len(found) - completed
-        # So many more at least have to end before there is a decision.
+        # At least so many more runs have to end before there is a decision.
         more = min(k - completed, len(ids) - k + 1 - failures)
-        found = await context.endings_of(ids, len(found) + more, client)
+        found = await handler_run.wait_for_ends(ids, len(found) + more, client)
         if found is not None and (decided := _decision(sorted(found, key=_by_end), len(ids), k)):
             return decided
     seen: list[Ending] = []
@@ -194,7 +197,7 @@ async def _decided(
             seen.append(ending)
             if decided := _decision(seen, len(ids), k):
                 return decided
-    raise AssertionError("runs that have all ended decide")
+    raise AssertionError("all runs have ended and nothing was decided")
 
 
 def _decision(endings: Sequence[Ending], n: int, k: int) -> list[Ending] | None:
@@ -216,26 +219,26 @@ async def _cancel_rest(
     client: FlowFabric,
     several: Sequence[Run[Any]],
     decided: Sequence[Ending],
-    context: Context | None,
+    handler_run: HandlerRun | None,
 ) -> None:
-    """Cancel what has not ended, again if need be: a handler may have crashed before it had."""
+    """Cancel the runs that have not ended; a later run of the handler repeats it."""
     ended = {one.execution_id for one in decided}
     rest = [run.id.uuid for run in several if run.id.uuid not in ended]
     ended |= {one.execution_id for one in await _read(client, several, rest)}
     open_ = [run for run in several if run.id.uuid not in ended]
-    actor = None if context is None else str(context.execution_id)
+    actor = None if handler_run is None else str(handler_run.claimed.id)
     await asyncio.gather(*(run.cancel("not needed any more", actor=actor) for run in open_))
 
 
 async def _read(
     client: FlowFabric, several: Sequence[Run[Any]], wanted: Sequence[UUID]
 ) -> list[Ending]:
-    places: dict[int, list[UUID]] = {}
+    by_partition: dict[int, list[UUID]] = {}
     partitions = {run.id.uuid: run.id.partition_key for run in several}
     for uuid in wanted:
-        places.setdefault(partitions[uuid], []).append(uuid)
+        by_partition.setdefault(partitions[uuid], []).append(uuid)
     found: list[Ending] = []
-    for partition, uuids in places.items():
+    for partition, uuids in by_partition.items():
         for start in range(0, len(uuids), PAGE):
             page = uuids[start : start + PAGE]
             found += await client.executions.read_results(partition, page)
@@ -252,7 +255,7 @@ def _checked(runs: Iterable[Run[T]], least: int = 1) -> list[Run[T]]:
         if not isinstance(run, Run):
             raise InvalidInput(field="runs", problem=f"must be runs, not {type(run).__name__}")
     if len({run.id for run in several}) != len(several):
-        raise InvalidInput(field="runs", problem="one of them is given twice")
+        raise InvalidInput(field="runs", problem="must not contain the same run twice")
     if len(several) < least:
         raise InvalidInput(field="runs", problem="must be at least one")
     return several

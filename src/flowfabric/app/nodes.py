@@ -1,0 +1,229 @@
+"""Nodes of a flow, and how a node waits for others: `all_of`, `any_of`, `quorum`, `first_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, Union, cast, overload
+
+from flowfabric.app.task import Task
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.flow import Policy
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import GroupPolicy, OnSatisfied
+from flowfabric.tasks import ArgumentTemplate, Placeholder
+
+if TYPE_CHECKING:
+    from flowfabric.app.flow import Flow
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Node(Generic[T_co]):
+    """One task of a flow with its arguments. `result` stands for its result."""
+
+    __slots__ = ("_arguments", "_flow", "_id", "_joins", "_task", "_wiring", "index", "name")
+
+    def __init__(
+        self,
+        flow: Flow,
+        index: int,
+        name: str,
+        task: Task[..., Any, Any],
+        arguments: bytes | ArgumentTemplate,
+    ) -> None:
+        self.name = name
+        self.index = index
+        self._flow = flow
+        self._task = task
+        self._arguments = arguments
+        self._joins: list[Join] = []
+        self._wiring: Wiring | None = None
+        self._id: ExecutionId | None = None
+
+    def __repr__(self) -> str:
+        return f"Node({self.name})"
+
+    @property
+    def task(self) -> Task[..., Any, Any]:
+        return self._task
+
+    @property
+    def flow(self) -> Flow:
+        return self._flow
+
+    @property
+    def id(self) -> ExecutionId:
+        """The id of its execution; known once the flow is stored."""
+        if self._id is None:
+            raise RuntimeError(f"{self.name} has no id before its flow is stored")
+        return self._id
+
+    @property
+    def result(self) -> T_co:
+        """The future result of this node, to pass to another node as an argument.
+
+        It can be passed by itself, or in a list, tuple, set or dict; the other node waits for this
+        one. In a group that does not need all nodes (`any_of`, `quorum`) it is None if this node
+        was not among the first to succeed.
+        """
+        origin = f"the result of {self.name}"
+        return cast(T_co, Reference(origin, self._task.spec.result_hint, self))
+
+    def after(self, *what: Node[Any] | Join) -> Self:
+        """Let this node also wait for other nodes, even for nodes added later.
+
+        Storing the flow refuses nodes that wait for each other in a circle.
+        """
+        self._flow._wait(self, what)
+        return self
+
+
+class Join:
+    """How many of several nodes have to succeed before another node starts.
+
+    Made by `all_of`, `any_of` and `quorum`, and passed to `after`.
+    """
+
+    __slots__ = ("cancel_rest", "k", "kind", "nodes")
+
+    def __init__(
+        self, kind: GroupPolicy, nodes: tuple[Node[Any], ...], k: int | None, cancel_rest: bool
+    ) -> None:
+        self.kind = kind
+        self.nodes = nodes
+        self.k = k
+        self.cancel_rest = cancel_rest
+        seen: set[str] = set()
+        for node in nodes:
+            if not isinstance(node, Node):
+                raise InvalidInput(field="nodes", problem=not_a_node(node))
+            if node.name in seen and node.flow is nodes[0].flow:
+                raise InvalidInput(field="nodes", problem=f"must not contain {node.name} twice")
+            seen.add(node.name)
+
+    def __repr__(self) -> str:
+        number = "" if self.k is None else f"{self.k}, "
+        return f"{self.kind}({number}{', '.join(node.name for node in self.nodes)})"
+
+    @property
+    def policy(self) -> Policy:
+        rest = OnSatisfied.CANCEL_REMAINING if self.cancel_rest else OnSatisfied.LET_RUN
+        match self.kind:
+            case GroupPolicy.ALL_OF:
+                return Policy.all_of()
+            case GroupPolicy.ANY_OF:
+                return Policy.any_of(rest)
+            case GroupPolicy.QUORUM:
+                return Policy.quorum(self.k or 0, rest)
+
+
+After: TypeAlias = "Node[Any] | Join | Iterable[Node[Any] | Join]"
+
+
+def all_of(*nodes: Node[Any]) -> Join:
+    """Wait until all nodes have succeeded; `after=[a, b]` means the same."""
+    return Join(GroupPolicy.ALL_OF, nodes, None, False)
+
+
+def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
+    """Wait until one node has succeeded.
+
+    With `cancel_rest` the other nodes are then cancelled, unless something else waits for them.
+    """
+    _check_some(nodes)
+    return Join(GroupPolicy.ANY_OF, nodes, None, bool(cancel_rest))
+
+
+def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
+    """Wait until `k` nodes have succeeded.
+
+    With `cancel_rest` the other nodes are then cancelled, or when too many have failed, unless
+    something else waits for them.
+    """
+    _check_some(nodes)
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InvalidInput(field="k", problem="must be a whole number from 1 on")
+    if k > len(nodes):
+        raise InvalidInput(field="k", problem=f"is {k}, but there are only {len(nodes)} nodes")
+    return Join(GroupPolicy.QUORUM, nodes, k, bool(cancel_rest))
+
+
+@overload
+def first_of(a: Node[A], /, *, cancel_rest: bool = False) -> A: ...
+@overload
+def first_of(a: Node[A], b: Node[B], /, *, cancel_rest: bool = False) -> A | B: ...
+@overload
+def first_of(a: Node[A], b: Node[B], c: Node[C], /, *, cancel_rest: bool = False) -> A | B | C: ...
+@overload
+def first_of(
+    a: Node[A], b: Node[B], c: Node[C], d: Node[D], /, *, cancel_rest: bool = False
+) -> A | B | C | D: ...
+@overload
+def first_of(*nodes: Node[T], cancel_rest: bool = False) -> T: ...
+
+
+def first_of(*nodes: Node[Any], cancel_rest: bool = False) -> Any:
+    """Return the future result of the first node to succeed, to pass to another node.
+
+    That node waits for any of them; with `cancel_rest` the others are then cancelled.
+    """
+    return Choice(any_of(*nodes, cancel_rest=cancel_rest))
+
+
+class Reference(Placeholder):
+    """The result of one node."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, origin: str, hint: Any, node: Node[Any]) -> None:
+        super().__init__(origin, hint)
+        self.node = node
+
+
+class Choice(Placeholder):
+    """The result of the first node of a group to succeed."""
+
+    __slots__ = ("join",)
+
+    def __init__(self, join: Join) -> None:
+        names = ", ".join(node.name for node in join.nodes)
+        hints = tuple(node.task.spec.result_hint for node in join.nodes)
+        super().__init__(f"the first result of {names}", _union(hints))
+        self.join = join
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """The groups of nodes that one node waits for, and the group of each `first_of`."""
+
+    groups: tuple[tuple[Policy, tuple[Node[Any], ...]], ...]
+    choices: Mapping[int, int]  # group numbers by the id() of the Join
+
+
+def not_a_node(given: Any) -> str:
+    if isinstance(given, Placeholder):
+        return f"must be nodes, not results such as {given!r}"
+    text = f"must be nodes of the flow, not {type(given).__name__}"
+    if isinstance(given, str):
+        return f"{text}: pass what f.add(...) returned, or f.nodes[{given!r}]"
+    if isinstance(given, Iterable):
+        return f"{text}: pass them one by one, as *nodes"
+    return text
+
+
+def _union(hints: tuple[Any, ...]) -> Any:
+    try:
+        return Union[hints]  # noqa: UP007
+    except TypeError:  # a hint need not be hashable
+        return Any
+
+
+def _check_some(nodes: tuple[Any, ...]) -> None:
+    if not nodes:
+        raise InvalidInput(field="nodes", problem="must be at least one")

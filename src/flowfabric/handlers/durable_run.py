@@ -1,0 +1,426 @@
+"""The durable part of one handler run: its steps, its children, its waits, and how it pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from time import monotonic
+from typing import Any, TypeVar
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    LeaseLost,
+    RetryExhausted,
+)
+from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
+from flowfabric.core.ids import ExecutionId, child_id
+from flowfabric.core.states import StepKind
+from flowfabric.core.step import Step, StepRecord, check_step_name
+from flowfabric.handlers.journal import Entry, Journal, Mismatch
+from flowfabric.handlers.loops import running_loop
+from flowfabric.handlers.run_ends import RunEnds
+from flowfabric.handlers.step_failures import StepFailure
+from flowfabric.handlers.steps import RESERVED_PREFIX, in_step
+from flowfabric.handlers.waits import EndedWait, Pause, PauseOnHold, PauseUntil, SleepWait, Waits
+
+T = TypeVar("T")
+
+_REASON_BYTES = 256
+# The pause between two tries to write a row that others keep locked; one try waits 2 s by itself.
+_LOCKED_SECONDS = 0.05
+_REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
+
+
+class HandlerPaused(BaseException):
+    """Unwinds a handler whose execution pauses. Not an error: do not catch it."""
+
+
+@dataclass(slots=True, eq=False)
+class WorkerServices:
+    """What a worker gives to the handlers it runs."""
+
+    client: FlowFabric
+    loop: asyncio.AbstractEventLoop
+    lease_ttl: timedelta
+    # Run a plain function in a thread of the worker.
+    run_in_thread: Callable[[Claimed, Callable[[], Any]], Awaitable[Any]]
+    # The handler is being unwound, because its execution pauses.
+    on_pausing: Callable[[Claimed], None]
+    # The engine refused a write: the lease is gone.
+    on_lease_lost: Callable[[Claimed, FlowFabricError], None]
+    # The handler keeps its slot while it waits for other executions.
+    on_blocking_wait: Callable[[Claimed], None]
+
+
+@dataclass(slots=True, eq=False)
+class OnceCall:
+    """A call that every run of a handler makes and only the first one decides.
+
+    A later run finds `is_replayed` and, in `value`, what the first run recorded.
+    """
+
+    claimed: Claimed
+    name: str
+    occurrence: int
+    is_replayed: bool = False
+    value: Any = None
+
+    def derive_id(self, what: str) -> ExecutionId:
+        """Return an id that is the same in every run of the handler."""
+        claimed = self.claimed
+        name = f"{self.name} {self.occurrence} {what}"
+        return child_id(claimed.id, claimed.replay_count, name, 0)
+
+
+class DurableRun:
+    """Made for the first step, sleep or child of a handler run.
+
+    `root` is the task of an async handler; it is None for a plain handler, which runs in a thread.
+    """
+
+    def __init__(
+        self, claimed: Claimed, worker: WorkerServices, root: asyncio.Task[Any] | None
+    ) -> None:
+        self._claimed = claimed
+        self._worker = worker
+        self.root = root
+        self._journal = Journal() if claimed.epoch == 1 else None
+        self._loading: asyncio.Task[Journal] | None = None
+        self._waits = Waits(worker.loop, self.now, self.pause_with)
+        self.ends = RunEnds(
+            claimed,
+            worker.client,
+            self._waits,
+            check_running=self._check_running,
+            on_blocking_wait=worker.on_blocking_wait,
+        )
+        self._children: dict[str, int] = {}
+        self._failures: list[StepFailure] = []
+        # The last known time of the database, and when it was read by our own clock.
+        self._time_seen = (claimed.lease_expires_at - worker.lease_ttl, monotonic())
+        self.pause: Pause | None = None
+        self.has_paused = False
+        self.is_over = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._worker.loop
+
+    @property
+    def is_pausing(self) -> bool:
+        return self.pause is not None
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether steps have failed that are not recorded."""
+        return bool(self._failures)
+
+    def now(self) -> datetime:
+        """Estimate the time of the database; the estimate is never ahead of it."""
+        at, seen = self._time_seen
+        return at + timedelta(seconds=monotonic() - seen)
+
+    def check_allowed(self, what: str) -> None:
+        """Refuse a durable call inside a step, or after the handler has ended."""
+        if (step := in_step.get()) is not None:
+            raise RuntimeError(
+                f"{what} inside the function of step {step!r}: a step is done as a whole or again. "
+                "Call it from the handler"
+            )
+        if self.is_over:
+            raise RuntimeError(f"{what} after the handler has ended: nothing holds its lease now")
+
+    async def begin_step(self, name: str, kind: StepKind, *, is_own: bool) -> Entry:
+        """Begin a step. Hold the execution if the step does not match the journal.
+
+        A step without a record is in flight until `end_step`: the handler does not pause before.
+        """
+        await self._continue(is_own)
+        journal = self._journal
+        if journal is None:
+            journal = await self._load_journal()
+            self._check_running()
+        try:
+            entry = journal.begin(name, kind, is_own=is_own, is_alone=not self._waits.in_flight)
+        except Mismatch as error:
+            raise self.hold(error.step, error.problem) from None
+        if entry.record is None:
+            self._waits.begin_work()
+        return entry
+
+    async def record(
+        self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
+    ) -> StepRecord:
+        """Record a step in the journal."""
+        self._check_running()
+        step = Step(
+            name=entry.name,
+            occurrence=entry.occurrence,
+            position=entry.position,
+            is_sequential=entry.is_sequential,
+            kind=kind or entry.kind,
+            follows=entry.follows,
+            **facts,
+        )
+        steps = self._worker.client.steps
+        record = await self._write(lambda: steps.record(self._claimed, step))
+        self._time_seen = (record.recorded_at, monotonic())
+        if self._journal is not None:
+            self._journal.recorded(entry)
+        return record
+
+    def fail_step(
+        self,
+        entry: Entry,
+        value: bytes,
+        task: asyncio.Task[Any] | None = None,
+        caller: asyncio.Task[Any] | None = None,
+    ) -> None:
+        """Keep the failure of a step, to record it if the handler handles it."""
+        self._failures.append(StepFailure(entry, value, task, caller))
+
+    def end_step(self) -> None:
+        """End a step that was recorded or has failed."""
+        self._waits.end_work()
+
+    def end_step_from_thread(self) -> None:
+        """Call `end_step` from the thread of a plain handler."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self.end_step)
+
+    async def sleep(self, record: StepRecord) -> None:
+        """Sleep until the recorded time; the handler may pause meanwhile."""
+        until = record.until_at
+        if until is not None:
+            self._check_running()
+            has_ended = until <= self.now()
+            await self._waits.wait(
+                EndedWait(until) if has_ended else SleepWait(record.recorded_at, until)
+            )
+            self._check_running()
+
+    async def report_progress(self, percent: int | None, message: str | None) -> None:
+        self._check_running()
+        self._waits.begin_work()
+        report = self._worker.client.executions.report_progress
+        try:
+            await self._write(lambda: report(self._claimed, percent, message))
+        finally:
+            self._waits.end_work()
+
+    async def submit(self, task: str, submission: Submission, *, is_own: bool) -> Submitted:
+        """Submit a child, or find the child that an earlier run of the handler submitted."""
+        await self._continue(is_own)
+        parent = self._claimed.id
+        # Children with keys, and children of branches, may come in another order in a later run.
+        name = task
+        if submission.key is not None:
+            name += f" {submission.key}"
+        elif not is_own:
+            name += f" {_fingerprint(submission.payload)}"
+        occurrence = self._children.get(name, 0)
+        self._children[name] = occurrence + 1
+        submission.id = child_id(parent, self._claimed.replay_count, name, occurrence)
+        submission.parent_id = parent
+        submitted = await self.query(self._worker.client.executions.submit(submission))
+        self.ends.note_existing([submitted.id])
+        return submitted
+
+    async def once(
+        self, name: str, work: Callable[[OnceCall], Awaitable[Any]], *, is_own: bool
+    ) -> Any:
+        """Record the JSON value that `work` returns in the first run; later runs return it.
+
+        A replay of the execution calls `work` anew.
+        """
+        step = f"{RESERVED_PREFIX}{name}"
+        check_step_name(step)
+        entry = await self.begin_step(step, StepKind.STEP, is_own=is_own)
+        call = OnceCall(self._claimed, name, entry.occurrence)
+        if entry.record is not None:
+            recorded = json.loads(entry.record.value or b"{}")
+            if recorded.get("replay_count") == self._claimed.replay_count:
+                call.is_replayed = True
+                call.value = recorded.get("value")
+            return await work(call)
+        self._waits.end_work()  # the handler may pause while `work` waits
+        value = await work(call)
+        self._waits.begin_work()
+        try:
+            stored = {"replay_count": self._claimed.replay_count, "value": value}
+            record = await self.record(entry, value=json.dumps(stored).encode())
+        finally:
+            self._waits.end_work()
+        return json.loads(record.value or b"{}").get("value")
+
+    async def query(self, question: Awaitable[T]) -> T:
+        """Wait for an answer of the database; the handler does not pause meanwhile."""
+        self._waits.begin_query()
+        try:
+            return await question
+        finally:
+            self._waits.end_query()
+
+    def can_pause_for(self, id: ExecutionId) -> bool:
+        """Tell whether the handler can free its slot while it waits for a run."""
+        return (
+            id.partition_key == self._claimed.partition_key
+            and in_step.get() is None
+            and not self.is_over
+            and not self.ends.is_unrecorded(id)
+        )
+
+    async def wait_for_ends(
+        self, ids: Sequence[ExecutionId], needed: int, *, is_own: bool
+    ) -> list[Ending]:
+        """Wait until `needed` of several runs have ended; the handler may pause meanwhile."""
+        await self._continue(is_own)
+        return await self.ends.wait_for_ends(ids, needed)
+
+    async def wait_for_end(self, id: ExecutionId, *, is_own: bool) -> Ending:
+        """Wait until a run has ended; the handler may pause meanwhile."""
+        await self._continue(is_own)
+        return await self.ends.wait_for_end(id)
+
+    async def run_in_thread(self, call: Callable[[], Any]) -> Any:
+        return await self._worker.run_in_thread(self._claimed, call)
+
+    async def check_journal(self) -> None:
+        """Hold the execution if the handler returned without a recorded step.
+
+        Record the failures of steps that the handler handled.
+        """
+        if self.is_pausing:
+            return
+        self._waits.begin_work()  # branches that still run do not pause a handler that returned
+        journal = self._journal or await self._load_journal()
+        if (missing := journal.unreached) is not None:
+            raise self.hold(missing.name, "was recorded, but the handler returned without it")
+        await self._record_failures(is_own=True)
+
+    def hold(self, step: str, problem: str) -> BaseException:
+        """Hold the execution until an operator acts; returns the exception to raise."""
+        text = " ".join(problem.split()).encode("utf-8", "replace")
+        room = _REASON_BYTES - len(_REPAIR)
+        pause = PauseOnHold(step, text[:room].decode(errors="ignore") + _REPAIR)
+        if running_loop() is self.loop:
+            self.pause_with(pause)
+        else:
+            # In the thread of a plain handler, which raises the returned exception.
+            self.loop.call_soon_threadsafe(self.pause_with, pause)
+        return self.interruption()
+
+    def pause_with(self, pause: Pause) -> None:
+        """Unwind the handler; its execution then pauses in this way."""
+        if self.is_pausing or self.is_over:
+            return
+        self.pause = pause
+        self._worker.on_pausing(self._claimed)
+        if self.root is None:
+            self._waits.unwind(HandlerPaused)
+        elif self.root is not asyncio.current_task():
+            self.root.cancel()
+
+    def cancel(self) -> None:
+        """Stop waiting: the lease is lost or released."""
+        self.is_over = True
+        if self.root is None:
+            self._waits.unwind(HandlerPaused)
+
+    def end(self) -> None:
+        """End the run; branches that the handler left behind stop waiting."""
+        self.is_over = True
+        if self._loading is not None:
+            self._loading.cancel()
+        self._waits.unwind(None if self.root else HandlerPaused)
+
+    def interruption(self) -> BaseException:
+        """Return the exception that stops a handler which must not continue."""
+        return HandlerPaused() if self.root is None else asyncio.CancelledError()
+
+    def _check_running(self) -> None:
+        if self.is_pausing or self.is_over:
+            raise self.interruption()
+
+    async def _continue(self, is_own: bool) -> None:
+        """Check that the handler may go on, and record the failures that it has handled."""
+        self._check_running()
+        if self._failures:
+            await self._record_failures(is_own)
+
+    async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write under the lease, and retry until the lease ends while others lock the row.
+
+        What is written has happened: it must not fail because of a lock.
+        """
+        while True:
+            try:
+                return await write()
+            except (LeaseLost, ExecutionNotActive) as error:
+                self._worker.on_lease_lost(self._claimed, error)
+                raise self.interruption() from None
+            except RetryExhausted:
+                await asyncio.sleep(_LOCKED_SECONDS)
+                self._check_running()
+
+    async def _record_failures(self, is_own: bool) -> None:
+        """Record the failures that the handler has handled, before it does anything new."""
+        handled = [one for one in self._failures if one.is_handled(is_own)]
+        for one in handled:
+            if one.writing is None:
+                one.writing = asyncio.create_task(self._record_failure(one))
+        if handled:
+            # Another branch may wait for the same failures.
+            await asyncio.gather(*(asyncio.shield(one.writing) for one in handled if one.writing))
+            self._check_running()
+
+    async def _record_failure(self, failure: StepFailure) -> None:
+        self._waits.begin_work()
+        try:
+            record = await self.record(failure.entry, kind=StepKind.FAILURE, value=failure.value)
+        except BaseException:
+            failure.writing = None
+            raise
+        finally:
+            self._waits.end_work()
+        self._failures.remove(failure)
+        if record.value != failure.value:
+            # The step was recorded and only the answer was lost: run again with its value.
+            self.pause_with(PauseUntil(self.now()))
+            raise self.interruption()
+
+    async def _load_journal(self) -> Journal:
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._read_journal())
+        return await asyncio.shield(self._loading)
+
+    async def _read_journal(self) -> Journal:
+        try:
+            records = await self.query(self._worker.client.steps.journal(self._claimed))
+            self._journal = Journal(records)
+            return self._journal
+        finally:
+            self._loading = None
+
+
+def _fingerprint(payload: bytes) -> str:
+    """Hash arguments regardless of the order of their lists: a list may have been a set."""
+    try:
+        return _digest(json.loads(payload))
+    except (ValueError, RecursionError):
+        return sha256(payload).hexdigest()
+
+
+def _digest(value: Any) -> str:
+    if isinstance(value, dict):
+        value = sorted((name, _digest(one)) for name, one in value.items())
+    elif isinstance(value, list):
+        value = sorted(map(_digest, value))
+    return sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()

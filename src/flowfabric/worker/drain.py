@@ -1,0 +1,112 @@
+"""Drains a worker: finishes or releases everything it has claimed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from flowfabric.core.execution import Claimed
+from flowfabric.telemetry import WORKER_LOGGER, named
+from flowfabric.worker.claims import Claimer
+from flowfabric.worker.runner import Runner
+from flowfabric.worker.settlement import Settlement
+from flowfabric.worker.suspects import SuspectRunner
+
+# How long a worker that stops at once waits for cancelled handlers.
+HURRIED_SECONDS = 1.0
+
+
+class Drain:
+    """The end of one worker. It may be cancelled anywhere and begin again."""
+
+    def __init__(
+        self,
+        claimer: Claimer,
+        runner: Runner,
+        settlement: Settlement,
+        suspect_runner: SuspectRunner,
+        *,
+        timeout: timedelta,
+        hurrying: asyncio.Event,
+        take_waiting: Callable[[], list[Claimed]],
+    ) -> None:
+        self._claimer = claimer
+        self._runner = runner
+        self._settlement = settlement
+        self._suspect_runner = suspect_runner
+        self._timeout = timeout
+        self._hurrying = hurrying
+        self._take_waiting = take_waiting
+
+    async def run(self, claiming: asyncio.Task[None]) -> None:
+        """Release what has not started, let the rest finish, and release what does not."""
+        await asyncio.wait([claiming])
+        self._runner.slots.close()
+        self._settlement.release_later(await self._claimer.recover_last_claim())
+        self._settlement.release_later(self._take_waiting())
+        await self._settlement.release_noted()
+        finishing = [run.task for run in self._runner.stoppable if not run.is_cancelled]
+        if finishing and not self._hurrying.is_set():
+            WORKER_LOGGER.info("draining: %s executions run", len(finishing))
+            await self._wait_for(finishing)
+        await self._cancel_running()
+        await self._suspect_runner.wait()
+        # A result that cannot be stored becomes a failure to settle.
+        while not self._settlement.is_finished:
+            self._settlement.release_later(self._take_waiting())
+            await self._settlement.settle_all()
+
+    async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Wait until the tasks have ended, the time is over, or the worker has to hurry."""
+        ended = asyncio.ensure_future(asyncio.wait(tasks))
+        hurried = asyncio.ensure_future(self._hurrying.wait())
+        try:
+            await asyncio.wait(
+                [ended, hurried],
+                timeout=self._timeout.total_seconds(),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            ended.cancel()
+            hurried.cancel()
+
+    async def _cancel_running(self) -> None:
+        """Cancel and release what still runs, and wait for the handlers to end."""
+        runs = self._runner.stoppable
+        unfinished = [run.claimed for run in runs if not run.is_cancelled]
+        if unfinished:
+            WORKER_LOGGER.warning(
+                "releasing %s executions that did not finish: %s",
+                len(unfinished),
+                named(unfinished),
+            )
+        self._settlement.release_later(unfinished)
+        for claimed in unfinished:
+            self._runner.cancel(claimed)
+        if runs:
+            patience = HURRIED_SECONDS if self._hurrying.is_set() else self._runner.unwind_seconds
+            await asyncio.wait([run.task for run in runs], timeout=patience)
+
+
+async def finish(work: Callable[[], Awaitable[None]], hurry: Callable[[], None]) -> None:
+    """Finish `work` although this task or all tasks of the loop are cancelled meanwhile.
+
+    A cancellation, as by a second Ctrl-C, calls `hurry`; work that was cancelled begins again.
+    """
+    interruption: asyncio.CancelledError | None = None
+    task = asyncio.ensure_future(work())
+    while True:
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            interruption = error
+            hurry()
+            continue
+        if not task.cancelled() and not isinstance(task.exception(), KeyboardInterrupt):
+            break
+        hurry()
+        task = asyncio.ensure_future(work())
+    task.result()
+    if interruption is not None:
+        raise interruption

@@ -1,0 +1,319 @@
+"""Runs executions: one asyncio task for each, from its payload to its settlement."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from flowfabric import tracing
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import ExecutionNotActive, FlowFabricError, LeaseLost, Unavailable
+from flowfabric.core.execution import Claimed
+from flowfabric.core.states import FailureClass
+from flowfabric.handlers import (
+    HandlerPaused,
+    HandlerRun,
+    WorkerServices,
+    call_for_future,
+    context_of,
+    current_run,
+)
+from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, failure_of, fill_inputs
+from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
+from flowfabric.worker.heartbeat import Heartbeat
+from flowfabric.worker.lifespan import Lifespan
+from flowfabric.worker.log_text import attempt_text
+from flowfabric.worker.settlement import Settlement, log_late
+from flowfabric.worker.slots import Slots
+from flowfabric.worker.suspects import Suspects
+from flowfabric.worker.threads import Threads
+
+# How long a handler that was cancelled or told to pause may take to end.
+UNWIND_SECONDS = 5.0
+# The weight of the last execution in the mean of their durations.
+MEAN_WEIGHT = 0.05
+
+
+class Runner:
+    """The executions that run in one worker."""
+
+    def __init__(
+        self,
+        client: FlowFabric,
+        tasks: Mapping[str, TaskSpec],
+        lifespan: Lifespan,
+        heartbeat: Heartbeat,
+        settlement: Settlement,
+        suspects: Suspects,
+        *,
+        instance_id: str,
+        concurrency: int,
+        lease_ttl: timedelta,
+        mean_seconds: float,
+        stopping: asyncio.Event,
+        on_free_slot: Callable[[], None],
+        on_no_slots: Callable[[], None],
+        on_interrupt: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._tasks = tasks
+        self._lifespan = lifespan
+        self._extensions = lifespan.extensions
+        self._heartbeat = heartbeat
+        self._settlement = settlement
+        self._suspects = suspects
+        self._instance_id = instance_id
+        self._stopping = stopping
+        self._on_interrupt = on_interrupt
+        self._loop = asyncio.get_running_loop()
+        self._inputs = Inputs(client)
+        self._pause_timers: dict[Claimed, asyncio.TimerHandle] = {}
+        self.unwind_seconds = UNWIND_SECONDS
+        # What the app's startup hooks set in contextvars.
+        self.contextvars = contextvars.copy_context()
+        self.running: dict[Claimed, HandlerRun] = {}
+        self.mean_seconds = mean_seconds
+        # For plain handlers and plain steps.
+        self.threads = Threads(concurrency, "flowfabric-task")
+        self.slots = Slots(
+            concurrency,
+            self.unwind_seconds,
+            self.threads,
+            self.running.keys(),
+            on_free=on_free_slot,
+            on_lost=suspects.end_turn_of,
+            on_exhausted=on_no_slots,
+        )
+        self._services = WorkerServices(
+            client=client,
+            loop=self._loop,
+            lease_ttl=lease_ttl,
+            run_in_thread=self._run_in_thread,
+            on_pausing=self._watch_pausing,
+            on_lease_lost=self._on_write_refused,
+            on_blocking_wait=suspects.end_turn_of,
+        )
+
+    def start(self, claimed: Claimed) -> asyncio.Task[None]:
+        """Start an execution in a task of its own."""
+        run = HandlerRun(claimed, self._tasks[claimed.task], self._services)
+        # Not with the contextvars of the handler that freed the slot.
+        run.task = self._loop.create_task(self._run(run), context=self.contextvars.copy())
+        self.running[claimed] = run
+        return run.task
+
+    async def _run(self, run: HandlerRun) -> None:
+        """Run one execution: decode → prepare → call → encode → settle."""
+        started_at = monotonic()
+        claimed = run.claimed
+        current_run.set(run)
+        execution_in_log.set(claimed)
+        try:
+            if claimed.crash_count and not await self._report_start(claimed):
+                return
+            with tracing.process_span(claimed, self._instance_id):
+                payload = claimed.payload
+                if claimed.payload_encoding == INPUTS_ENCODING:
+                    payload = await self._fill_inputs(run)
+                args, kwargs = self._decode(run, payload)
+                value = await self._prepare(run, args, kwargs)
+                if claimed.epoch > 1 or run.has_step_failures:
+                    await run.check_journal()
+                result = self._encode(run, value)
+        except BaseException as error:
+            self._settle_error(run, error)
+            if isinstance(error, KeyboardInterrupt | GeneratorExit):
+                raise
+        else:
+            if not run.is_pausing:
+                self._settlement.complete(claimed, result)
+        finally:
+            self.mean_seconds += MEAN_WEIGHT * (monotonic() - started_at - self.mean_seconds)
+            del self.running[claimed]
+            run.end()
+            if run.is_pausing:
+                self._pause(run)
+            self.slots.end_handler(claimed)
+
+    async def _fill_inputs(self, run: HandlerRun) -> bytes:
+        """Put the results of other nodes of the flow into the payload."""
+        inputs = await self._inputs.read(run.claimed.id)
+        try:
+            return fill_inputs(run.claimed.payload, inputs)
+        except BaseException:
+            run.failure_class = FailureClass.PERMANENT
+            raise
+
+    def _decode(self, run: HandlerRun, payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
+        """Decode the arguments. A payload that cannot be read now cannot be read later."""
+        try:
+            context = None if run.spec.context_name is None else context_of(run)
+            return run.spec.decode(payload, context)
+        except BaseException:
+            run.failure_class = FailureClass.PERMANENT
+            raise
+
+    def _prepare(self, run: HandlerRun, args: list[Any], kwargs: dict[str, Any]) -> Awaitable[Any]:
+        """Return the call of the handler: through the app's extensions, here or in a thread."""
+        spec = run.spec
+        if not self._extensions.is_empty:
+            return self._extensions.call(
+                spec,
+                context_of(run),
+                args,
+                kwargs,
+                shared=self._lifespan.shared,
+                run_in_thread=functools.partial(self._run_in_thread, run.claimed),
+            )
+        if spec.is_async:
+            call: Awaitable[Any] = spec.function(*args, **kwargs)
+            return call
+        return self._run_in_thread(run.claimed, functools.partial(spec.function, *args, **kwargs))
+
+    def _encode(self, run: HandlerRun, value: Any) -> bytes:
+        """Encode the result. A result that cannot be stored now cannot be stored later."""
+        try:
+            return run.spec.encode_result(value)
+        except BaseException:
+            run.failure_class = FailureClass.PERMANENT
+            raise
+
+    def _settle_error(self, run: HandlerRun, error: BaseException) -> None:
+        """Settle an execution whose handler did not return a result."""
+        claimed, retry = run.claimed, run.spec.retry
+        if isinstance(error, HandlerPaused):
+            # Not an end: the execution pauses, or was cancelled by somebody else.
+            return
+        if isinstance(error, asyncio.CancelledError):
+            if run.is_cancelled or run.is_pausing:
+                return
+            if run.task.cancelling():
+                run.cancel()
+                self._settlement.fail_interrupted(claimed, failure_of(error, retry=retry))
+            else:
+                # Something that the handler awaited was cancelled: an ordinary failure.
+                self._settlement.fail(claimed, failure_of(error, retry=retry))
+        elif isinstance(error, KeyboardInterrupt):
+            self._end_by_keyboard(run)
+        elif isinstance(error, GeneratorExit):
+            # The loop has ended: nobody can release the lease any more, so it expires.
+            self._heartbeat.drop(claimed)
+        elif not run.is_pausing:
+            self._settlement.fail(claimed, failure_of(error, run.failure_class, retry))
+
+    def _end_by_keyboard(self, run: HandlerRun) -> None:
+        """End the worker: Ctrl-C hit this handler, or the handler raised KeyboardInterrupt.
+
+        That ends the event loop. The caller that ends its tasks gives us time to release all.
+        """
+        WORKER_LOGGER.error(
+            "worker interrupted, it releases its executions: KeyboardInterrupt in %s",
+            attempt_text(run.claimed),
+        )
+        run.cancel()
+        self._settlement.release_later([run.claimed])
+        # The loop raises the exception itself; nobody else retrieves it from this task.
+        run.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self._on_interrupt()
+
+    async def _report_start(self, claimed: Claimed) -> bool:
+        """Tell the database that an execution which crashed before starts now."""
+        is_alone = self._suspects.is_alone and self._suspects.current is claimed
+        try:
+            await self._client.executions.start(claimed, alone=is_alone)
+        except (LeaseLost, ExecutionNotActive) as error:
+            WORKER_LOGGER.warning("lease lost before the start: %s: %s", claimed.id, error)
+        except Unavailable as error:
+            WORKER_LOGGER.warning(
+                "execution not started, its lease will expire: %s: %s", claimed.id, error
+            )
+        else:
+            return True
+        self._heartbeat.drop(claimed)
+        return False
+
+    async def _run_in_thread(self, claimed: Claimed, call: Callable[[], Any]) -> Any:
+        # The thread sees our contextvars. It cannot be interrupted: a late result is dropped.
+        inherited = contextvars.copy_context()
+        thread = self.threads.submit(
+            functools.partial(inherited.run, call_for_future, call, "the handler")
+        )
+        try:
+            return await asyncio.wrap_future(thread)
+        except asyncio.CancelledError:
+            if thread.running() and not self._stopping.is_set():
+                self.slots.abandon_thread(claimed, thread)
+            raise
+
+    def _watch_pausing(self, claimed: Claimed) -> None:
+        self._pause_timers[claimed] = self._loop.call_later(
+            self.unwind_seconds, self._pause_without_handler, claimed
+        )
+
+    def _pause_without_handler(self, claimed: Claimed) -> None:
+        """Pause an execution whose handler goes on although it was told to pause."""
+        if (run := self.running.get(claimed)) is not None:
+            WORKER_LOGGER.warning(
+                "handler does not stop, its execution pauses without it and what the handler "
+                "still does will not count: %s",
+                attempt_text(claimed),
+            )
+            self._pause(run)
+            if not self._stopping.is_set():
+                self.slots.lose(claimed)
+
+    def _pause(self, run: HandlerRun) -> None:
+        """Pause an execution once, unless its lease is gone."""
+        if (timer := self._pause_timers.pop(run.claimed, None)) is not None:
+            timer.cancel()
+        durable = run.durable
+        if durable is None or durable.pause is None or durable.has_paused or run.is_cancelled:
+            return
+        durable.has_paused = True
+        self._settlement.pause(run.claimed, durable.pause)
+
+    def is_running(self, claimed: Claimed) -> bool:
+        """Tell whether the handler runs and its lease counts."""
+        return claimed in self.running and not self.running[claimed].is_cancelled
+
+    def cancel(self, claimed: Claimed) -> None:
+        """Cancel a handler; what it still does will not count."""
+        run = self.running[claimed]
+        run.cancel()
+        run.task.cancel()
+
+    def on_leases_lost(self, several: Sequence[Claimed]) -> None:
+        """Cancel the handlers of executions whose leases are lost."""
+        for claimed in several:
+            self._heartbeat.drop(claimed)
+            run = self.running.get(claimed)
+            if run is None or (run.durable is not None and run.durable.has_paused):
+                continue
+            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+            self.cancel(claimed)
+            self.slots.request_stop(claimed)
+
+    def _on_write_refused(self, claimed: Claimed, error: FlowFabricError) -> None:
+        """Cancel a handler: the engine refused to record what it did."""
+        self._heartbeat.drop(claimed)
+        if (run := self.running.get(claimed)) is None:
+            return
+        if not run.is_cancelled and isinstance(error, ExecutionNotActive) and error.is_late:
+            log_late(claimed, error)
+        elif not run.is_cancelled:
+            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+        run.cancel()
+        self.slots.request_stop(claimed)
+        if run.task is not asyncio.current_task():
+            run.task.cancel()
+
+    @property
+    def stoppable(self) -> list[HandlerRun]:
+        """The runs that end when they are told to; a handler that lost its slot does not."""
+        lost = self.slots.lost
+        return [run for claimed, run in self.running.items() if claimed not in lost]

@@ -1,0 +1,249 @@
+"""Settles executions: completes, fails, pauses or releases them, and handles the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    InvalidInput,
+    LeaseLost,
+    Unavailable,
+)
+from flowfabric.core.execution import Claimed, Failure
+from flowfabric.core.states import FailureClass
+from flowfabric.handlers import Pause, PauseForRuns, PauseOnHold
+from flowfabric.tasks import failure_of
+from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.heartbeat import Heartbeat
+from flowfabric.worker.log_text import attempt_text
+
+# How long to wait before a handler that somebody cancelled fails: the program may be ending.
+INTERRUPT_SECONDS = 1.0
+RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+SHUTDOWN = "worker_shutdown"
+
+
+class Settlement:
+    """The executions of one worker that have ended here and are not settled in the database."""
+
+    def __init__(
+        self, client: FlowFabric, heartbeat: Heartbeat, *, on_wait: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._heartbeat = heartbeat
+        # Called when an execution has begun to wait for others, which a claim may have missed.
+        self._on_wait = on_wait
+        self._loop = asyncio.get_running_loop()
+        self._completing = 0
+        self._all_completed = asyncio.Event()
+        self._settling: set[asyncio.Future[None]] = set()
+        self._interrupted: dict[Claimed, Failure] = {}
+        # Released when the worker ends.
+        self._to_release: dict[Claimed, None] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no execution waits for its answer or for the end of an interruption."""
+        return not (self._completing or self._settling or self._interrupted)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether, besides, nothing is left to release."""
+        return self.is_idle and not self._to_release
+
+    def complete(self, claimed: Claimed, result: bytes | None) -> None:
+        """Complete an execution with its result; the call is batched with others."""
+        try:
+            self._client.executions.hand_in(claimed, result, self._on_completed)
+        except Unavailable as error:
+            self._on_answer(claimed, error, has_result=True)
+        else:
+            self._completing += 1
+
+    def fail(self, claimed: Claimed, failure: Failure) -> None:
+        """Fail an attempt; the stored policy decides whether it is retried."""
+        WORKER_LOGGER.warning("attempt failed: %s: %s", attempt_text(claimed), failure.reason)
+        self._settle(self._fail(claimed, failure), functools.partial(self._on_failed, claimed))
+
+    def fail_interrupted(self, claimed: Claimed, failure: Failure) -> None:
+        """Fail an attempt whose task was cancelled by somebody else, unless the worker ends soon.
+
+        Most likely the event loop is ending, and the worker with it. Then the execution is
+        released: work must not fail because a program stops.
+        """
+        self._interrupted[claimed] = failure
+        self._loop.call_later(INTERRUPT_SECONDS, self._end_interruption, claimed)
+
+    def pause(self, claimed: Claimed, pause: Pause) -> None:
+        """Pause an execution whose handler was unwound."""
+        if isinstance(pause, PauseOnHold):
+            WORKER_LOGGER.warning(
+                "execution held at step %s: %s: %s",
+                pause.step,
+                attempt_text(claimed),
+                pause.reason,
+            )
+        self._settle(
+            self._apply(pause, claimed), functools.partial(self._on_paused, claimed, pause)
+        )
+
+    def release_later(self, claimed: Iterable[Claimed]) -> None:
+        """Release executions when the worker ends."""
+        self._to_release.update(dict.fromkeys(claimed))
+
+    async def release(self, several: Sequence[Claimed], cause: str = SHUTDOWN) -> None:
+        """Release executions now. They stay noted until the release was answered."""
+        self.release_later(several)
+        if several:
+            await self._release(several, cause)
+            for claimed in several:
+                self._to_release.pop(claimed, None)
+
+    async def release_noted(self) -> None:
+        """Release what was noted, and the executions that were interrupted."""
+        self.release_later(self.take_interrupted())
+        await self.release(list(self._to_release))
+
+    async def settle_all(self) -> None:
+        """Release what was noted and wait for all answers; an answer may bring more to settle."""
+        await self.release_noted()
+        if self._completing:
+            self._all_completed.clear()
+            await self._all_completed.wait()
+        if self._settling:
+            await asyncio.wait(self._settling)
+
+    def take_interrupted(self) -> list[Claimed]:
+        """Return the interrupted executions and forget them."""
+        interrupted = list(self._interrupted)
+        self._interrupted.clear()
+        return interrupted
+
+    def _settle(
+        self, work: Coroutine[Any, Any, None], on_done: Callable[[asyncio.Future[None]], None]
+    ) -> None:
+        future = asyncio.ensure_future(work)
+        self._settling.add(future)
+        future.add_done_callback(on_done)
+
+    async def _fail(self, claimed: Claimed, failure: Failure) -> None:
+        answer = await self._client.executions.fail(claimed, failure)
+        if answer.will_retry:
+            WORKER_LOGGER.info(
+                "attempt will be retried at %s: %s", answer.delayed_until, attempt_text(claimed)
+            )
+
+    async def _apply(self, pause: Pause, claimed: Claimed) -> None:
+        for seconds in RETRY_SECONDS:
+            try:
+                await pause.apply(self._client, claimed)
+            except Unavailable as error:
+                WORKER_LOGGER.info("pause not stored, retrying: %s: %s", claimed.id, error)
+                await asyncio.sleep(seconds)
+            else:
+                return
+        await pause.apply(self._client, claimed)
+
+    def _on_completed(
+        self, item: tuple[Claimed, bytes | None], error: BaseException | None
+    ) -> None:
+        claimed = item[0]
+        self._completing -= 1
+        if error is None:
+            self._heartbeat.drop(claimed)
+        elif isinstance(error, asyncio.CancelledError):
+            # All tasks of the loop were cancelled, the call's with them: complete it again.
+            self.complete(*item)
+        else:
+            self._on_answer(claimed, error, has_result=True)
+        if not self._completing:
+            self._all_completed.set()
+
+    def _on_failed(self, claimed: Claimed, future: asyncio.Future[None]) -> None:
+        self._settling.discard(future)
+        if future.cancelled():
+            # The loop is ending. If the failure was not stored, the attempt runs again.
+            self.release_later([claimed])
+        else:
+            self._on_answer(claimed, future.exception(), has_result=False)
+
+    def _on_answer(
+        self, claimed: Claimed, error: BaseException | None, *, has_result: bool
+    ) -> None:
+        self._heartbeat.drop(claimed)
+        if isinstance(error, ExecutionNotActive) and error.is_late:
+            log_late(claimed, error)
+        elif isinstance(error, LeaseLost | ExecutionNotActive):
+            WORKER_LOGGER.warning(
+                "handler ended too late, its result does not count: %s: %s",
+                attempt_text(claimed),
+                error,
+            )
+        elif isinstance(error, InvalidInput) and has_result:
+            # The database cannot store the result, but it can store the failure.
+            self.fail(claimed, failure_of(error, FailureClass.PERMANENT))
+        elif error is not None:
+            WORKER_LOGGER.error(
+                "attempt not settled, it will run again: %s: %s", attempt_text(claimed), error
+            )
+
+    def _on_paused(self, claimed: Claimed, pause: Pause, future: asyncio.Future[None]) -> None:
+        self._settling.discard(future)
+        if future.cancelled():
+            # The loop is ending.
+            self.release_later([claimed])
+            return
+        self._heartbeat.drop(claimed)
+        if isinstance(pause, PauseForRuns):
+            # The pause locked rows for a moment: a claim may have skipped what it waits for.
+            self._on_wait()
+        if (error := future.exception()) is None:
+            return
+        if isinstance(error, ExecutionNotActive) and error.is_late:
+            log_late(claimed, error)
+        elif isinstance(error, LeaseLost | ExecutionNotActive):
+            WORKER_LOGGER.info("pause came too late: %s: %s", attempt_text(claimed), error)
+        else:
+            WORKER_LOGGER.error(
+                "pause not stored, the attempt will run again: %s: %s",
+                attempt_text(claimed),
+                error,
+            )
+
+    def _end_interruption(self, claimed: Claimed) -> None:
+        failure = self._interrupted.pop(claimed, None)
+        if failure is not None:
+            self.fail(claimed, failure)
+
+    async def _release(self, several: Sequence[Claimed], cause: str) -> None:
+        try:
+            refused = await self._client.leases.release(list(several), cause=cause)
+        except FlowFabricError as error:
+            WORKER_LOGGER.error("leases not released, they will expire: %s", error)
+            refused = {}
+        for claimed in several:
+            self._heartbeat.drop(claimed)
+        for claimed, reason in refused.items():
+            WORKER_LOGGER.warning("lease not released: %s: %s", attempt_text(claimed), reason)
+
+
+def log_late(claimed: Claimed, error: ExecutionNotActive) -> None:
+    """Log which time limit an attempt passed, and what becomes of its execution."""
+    if error.facts["reason"] == "deadline_passed":
+        event, then = "deadline passed", "the execution expired"
+    elif error.delayed_until is None:
+        event, then = "attempt timed out", "no retry is left, the execution expired"
+    else:
+        event, then = "attempt timed out", f"it will be retried at {error.delayed_until}"
+    WORKER_LOGGER.warning(
+        "%s before the handler ended: %s; its result does not count, %s",
+        event,
+        attempt_text(claimed),
+        then,
+    )
