@@ -82,7 +82,11 @@ def _options_of(values: Sequence[Any]) -> dict[str, Any]:
     for field, value, default in zip(_RARE, values, _DEFAULTS, strict=True):
         if value is not None and value != default:
             write = _WRITERS.get(field.name)
-            found[_NAMES.get(field.name, field.name)] = value if write is None else write(value)
+            try:
+                written = value if write is None else write(value)
+            except (TypeError, ValueError, AttributeError) as error:
+                raise InvalidInput(field=field.name, problem=f"is of no use: {error}") from error
+            found[_NAMES.get(field.name, field.name)] = written
     return found
 
 
@@ -216,7 +220,10 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(field="item", problem=f"cannot be written as JSON: {error}") from error
 
 
 def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
