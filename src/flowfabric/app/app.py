@@ -544,7 +544,7 @@ class App:
         """The event loops on which the app has connections."""
         return list(self._clients)
 
-    def point_at(self, database_url: str) -> Callable[[], None]:
+    def use_database(self, database_url: str) -> Callable[[], None]:
         """Use another database from now on, as tests do. Returns a function that goes back.
 
         Open connections stay with their database: close the app before you go back.

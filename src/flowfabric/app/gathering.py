@@ -263,7 +263,7 @@ def _checked(runs: Iterable[Run[T]], least: int = 1) -> list[Run[T]]:
 
 async def _client(several: Sequence[Run[Any]]) -> FlowFabric:
     for run in several:
-        await run.look()
+        await run.check_exists()
     return await several[0].client()
 
 

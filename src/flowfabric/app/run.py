@@ -209,7 +209,7 @@ class Run(Generic[T]):
         """Return the client of the engine for the running event loop."""
         return await self._client()
 
-    async def look(self) -> None:
+    async def check_exists(self) -> None:
         """Check that the execution exists, unless that is known."""
         if not self._is_stored:
             await self._find(await self._client())

@@ -170,7 +170,7 @@ class Task(Generic[P, R, T]):
 
         With `via` it is stored when the transaction of that connection commits, or not at all.
         """
-        task = self.taking(kwargs) if kwargs else self
+        task = self._take_options(kwargs) if kwargs else self
         submission = task.submission(args, kwargs)
         (answer,) = await task._store([submission])
         return task._unrecorded_runs([answer])[0]
@@ -192,7 +192,7 @@ class Task(Generic[P, R, T]):
 
     def submit_sync(self, *args: Any, **kwargs: Any) -> Run[T]:
         """`submit` for synchronous code; an error on a running event loop."""
-        task = self.taking(kwargs) if kwargs else self
+        task = self._take_options(kwargs) if kwargs else self
         (answer,) = task._store_sync([task.submission(args, kwargs)], "submit")
         return task._unrecorded_runs([answer])[0]
 
@@ -206,7 +206,7 @@ class Task(Generic[P, R, T]):
         answers = self._store_sync(self._submissions(calls), "submit_many")
         return self._unrecorded_runs(answers)
 
-    def taking(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
+    def _take_options(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
         """Move the options out of keyword arguments, and return the task with them."""
         own = self.spec.keywords
         given = {

@@ -30,7 +30,7 @@ class Redirect:
     def take(self, app: App) -> None:
         """Point an app at the database, even one that got another URL during the test."""
         if app.settings.database_url != self._url and app not in self._restore:
-            self._restore[app] = app.point_at(self._url)
+            self._restore[app] = app.use_database(self._url)
 
     def used(self) -> list[App]:
         """Return the apps that have connected to the database."""
