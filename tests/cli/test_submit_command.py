@@ -152,9 +152,8 @@ async def test_the_options_reach_the_execution(ff, submit):
     assert info["delayed_until"] < info["deadline_at"]
 
 
-@pytest.mark.parametrize(
-    ("task", "arguments", "result"),
-    [
+async def test_waiting_prints_the_result_as_json(submit, worker):
+    for task, arguments, result in [
         ("greet", '{"name": "Ada", "times": 2}', "AdaAda"),
         ("greet", '["Ada"]', "Ada"),
         ("greet", '"Ada"', "Ada"),
@@ -167,14 +166,12 @@ async def test_the_options_reach_the_execution(ff, submit):
         ("gather", '["a", "b"]', 2),
         ("gather", '{"one": 1, "two": 2}', 3),
         ("nothing", "{}", None),
-    ],
-)
-async def test_waiting_prints_the_result_as_json(submit, worker, task, arguments, result):
-    finished = await submit(task, arguments, "--wait", "--timeout", "30s")
+    ]:
+        finished = await submit(task, arguments, "--wait", "--timeout", "30s")
 
-    assert finished.code == 0, finished.err
-    assert json.loads(finished.out) == result
-    assert finished.err.startswith("{fp:0}:")
+        assert finished.code == 0, finished.err
+        assert json.loads(finished.out) == result
+        assert finished.err.startswith("{fp:0}:")
 
 
 async def test_a_run_that_fails_ends_with_one_and_shows_its_trace(submit, worker):

@@ -510,14 +510,14 @@ def _check(ring: Ring) -> None:
 @pytest.mark.parametrize("part", range(2))
 async def test_a_graph_ends_as_the_evaluator_says(db, clock, part):
     ring = await Ring.open(db, clock)
-    await ring.run(range(part * 1000, part * 1000 + 60), is_rough=False)
+    await ring.run(range(part * 1000, part * 1000 + 30), is_rough=False)
     _check(ring)
 
 
 @pytest.mark.parametrize("part", range(2))
 async def test_a_graph_ends_well_whatever_gets_in_its_way(db, clock, part):
     ring = await Ring.open(db, clock)
-    await ring.run(range(part * 1000, part * 1000 + 60), is_rough=True)
+    await ring.run(range(part * 1000, part * 1000 + 30), is_rough=True)
     _check(ring)
 
 
