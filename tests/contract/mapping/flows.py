@@ -345,7 +345,7 @@ async def _(world: World, see: See) -> None:
     _id, (a, _b, c) = await graph(world)
     stranded = await world.submit(lane="d")
     async with unwitnessed(world.db.conn):
-        # as only a mistake could leave it
+        # Only a bug could leave such a row.
         await world.db.execute(
             "update ff.execution set eligibility = 'blocked_by_dependencies', "
             "blocking_reason = 'waiting_for_children' where execution_id = $1",
@@ -362,7 +362,7 @@ async def _(world: World, see: See) -> None:
 
 
 async def _left_over(world: World, lanes: str) -> Any:
-    """A decided group with a sibling that could not be cancelled, because somebody held its row."""
+    """Decide a group while a sibling's row is locked; return the sibling, still not cancelled."""
     _id, members = await graph(world, lanes, ((0, 3), (1, 3), (2, 3)))
     async with unbound(world.db.url) as other, other.transaction():
         await other.execute(
@@ -370,7 +370,7 @@ async def _left_over(world: World, lanes: str) -> Any:
         )
         for lane in lanes[:2]:
             await world.executions.complete(await world.next(lane))
-        # until the client has given up, and leaves it to the reconcilers
+        # Wait until the client has given up and leaves the sibling to the reconcilers.
         await asyncio.sleep(0.5)
     return members[2]
 

@@ -13,7 +13,7 @@ SOURCE = "contract"
 
 
 async def without_a_fence(world: World, function: str, held: Claimed, **more: Any) -> str:
-    """What a plural function answers for an item whose lease, epoch and attempt are null."""
+    """Return a plural function's answer for an item whose lease, epoch and attempt are null."""
     named: Facts = {
         "p_partition_key": 0,
         "p_namespace": "test",
