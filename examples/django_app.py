@@ -1,4 +1,4 @@
-"""Django: a task submitted inside `transaction.atomic` exists if and only if it commits.
+"""Django: a task submitted inside `transaction.atomic` exists only if the transaction commits.
 
     pip install django 'psycopg[binary]'
     export FLOWFABRIC_DATABASE_URL=postgresql://localhost/shop

@@ -1,5 +1,5 @@
-"""A web application that stores a customer and submits the welcome mail in one transaction: never
-a customer without the mail, nor a mail without the customer.
+"""A web application that stores a customer and submits the welcome mail in one transaction: either
+both exist or neither does.
 
     pip install fastapi uvicorn 'sqlalchemy[asyncio]'
     export FLOWFABRIC_DATABASE_URL=postgresql://localhost/shop

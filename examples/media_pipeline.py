@@ -1,4 +1,4 @@
-"""A film in chunks: a fan-out and a fan-in, with typed results that pass from node to node.
+"""Encode a film in chunks: a fan-out and a fan-in that pass typed results from node to node.
 
 python examples/media_pipeline.py
 """
@@ -39,7 +39,7 @@ async def probe(url: str) -> Source:
     return Source(title=url.rpartition("/")[2], length=timedelta(minutes=2))
 
 
-# One chunk fails at first. Only this chunk is retried; the others are done.
+# One chunk fails in its first attempt. Only this chunk is retried; the other chunks are kept.
 @app.task(retry=Retry(max_retries=3, backoff=Fixed(timedelta(milliseconds=50))))
 async def encode(ctx: Context, source: Source, number: int, of: int) -> Chunk:
     if number == 2 and ctx.attempt == 0:
@@ -73,7 +73,7 @@ async def main() -> None:
     url, number = "https://example.org/clouds", 6
     async with app:
         await app.prepare()
-        # Nothing runs yet: the end of the block stores the whole graph, or nothing.
+        # Nothing runs inside the block. The end of the block stores the whole graph, or nothing.
         async with app.flow("media", tags={"media.source": url}) as f:
             source = f.add(probe, url)
             chunks = [

@@ -1,4 +1,4 @@
-"""A report every weekday at six, and a beat every two seconds as a visible example.
+"""Schedules: a report every weekday at six, and a beat every two seconds to watch.
 
 python examples/nightly_report.py
 """
@@ -20,14 +20,14 @@ async def figures() -> dict[str, int]:
 
 @app.cron("0 6 * * 1-5", tz="Europe/Berlin", misfire="once")
 async def nightly(ctx: Context) -> str:
-    """Run once when a worker is back, if times were missed while everything was down."""
+    """Send the report. If times were missed while no worker ran, run once when a worker is back."""
     found = await ctx.step("figures", figures)
     return f"{found['orders']} orders, {found['refunds']} refunds"
 
 
 @app.every(timedelta(seconds=2), misfire="skip")
 async def beat() -> None:
-    """Skip missed times."""
+    """Signal a beat. Missed times are skipped."""
     seen.put_nowait("beat")
 
 

@@ -1,4 +1,4 @@
-"""An order in steps: a recorded step never runs again, and is undone if the order fails.
+"""An order in steps: a recorded step never runs again, and the handler refunds a failed order.
 
 python examples/orders.py
 """
@@ -23,11 +23,11 @@ class Order:
 
 
 class SoldOut(Exception):
-    """A retry will not help."""
+    """The item is sold out; a retry will not help."""
 
 
 stock = {"lamp": 3, "chair": 0}
-ledger: list[str] = []  # stands for the outside world: all effects, in order
+ledger: list[str] = []  # all effects on the outside world, in order
 
 
 async def charge(order: Order) -> str:
@@ -63,9 +63,9 @@ async def process(ctx: Context, order: Order) -> str:
     except SoldOut:
         await ctx.step("refund", refund, payment)
         return "refunded"
-    await ctx.sleep(timedelta(milliseconds=100))  # packing: occupies no worker
-    # The carrier is away at first, so this attempt fails. The next attempt gets here again
-    # without charging or reserving: the journal has both steps.
+    await ctx.sleep(timedelta(milliseconds=100))  # packing; the sleep occupies no worker
+    # The carrier is away at first, so this attempt fails. The next attempt does not charge or
+    # reserve again, because the journal has both steps.
     return await ctx.step("ship", ship, parcel)
 
 

@@ -20,7 +20,7 @@ class Quote:
     price: Decimal
 
 
-# Stands for the carriers' services: seconds until the answer, and the price.
+# Simulated services of the carriers: seconds until the answer, and the price.
 CARRIERS = {
     "swift": (0.05, Decimal("7.90")),
     "north": (1.0, Decimal("6.50")),
@@ -84,7 +84,7 @@ async def best_of_two() -> str:
 
 
 async def order_only() -> str:
-    """Pass no value: whichever carrier answers, write an invoice."""
+    """Pass no value: write an invoice after the first answer of any carrier."""
     async with app.flow("order only") as f:
         asked = [f.add(ask, name, name=name) for name in ("swift", "north")]
         f.add(invoice, after=any_of(*asked, cancel_rest=True))

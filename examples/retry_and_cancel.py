@@ -1,4 +1,4 @@
-"""Transient failures, permanent failures, and a run that is cancelled.
+"""Retry transient failures, stop at permanent failures, and cancel a run.
 
 python examples/retry_and_cancel.py
 """

@@ -1,4 +1,4 @@
-"""What the reference's operations are here: each called on real rows, with what must be seen."""
+"""The counterparts of the reference's operations, each called on real rows and checked."""
 
 from __future__ import annotations
 

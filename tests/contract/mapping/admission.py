@@ -1,4 +1,4 @@
-"""What holds an execution back, and lets it go."""
+"""Blocking an execution, and unblocking it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SOURCE = "contract"
     reasons=["0024", "D-60"],
 )
 async def _(world: World, see: See) -> None:
-    """It works on Postgres. Only what could be claimed now can be blocked, so that unblocking never
-    runs anything before its time. With an actor it writes an event.
+    """It works on Postgres. Only an execution that could be claimed now can be blocked, so that
+    unblocking never runs an execution before its time. With an actor it writes an event.
     """
     block = world.executions.block_for_admission
     id, held_back = await world.submit(lane="a"), await world.submit(lane="a")
@@ -47,8 +47,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0019", "0024", "D-08"],
 )
 async def _(world: World, see: See) -> None:
-    """The same call with the reason waiting_for_capable_worker. A worker that registers and can run
-    it lets it go. Claims do not need it: they look only at routes that their worker covers.
+    """The same call with the reason waiting_for_capable_worker. When a worker that can run the
+    execution registers, the execution is unblocked. Claims do not need it: they look only at routes
+    that their worker covers.
     """
     id = await world.submit()
     answer = await world.executions.block_for_admission(id, "waiting_for_capable_worker")
@@ -68,8 +69,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0023", "0024"],
 )
 async def _(world: World, see: See) -> None:
-    """It works on Postgres. With an actor it writes an event, and it may be meant for a version.
-    Nobody lifts the pause of a flow that is being cancelled.
+    """It works on Postgres. With an actor it writes an event, and the call may name a version.
+    Nothing lifts the pause of a flow that is being cancelled.
     """
     unblock = world.executions.unblock
     id = await world.submit()

@@ -20,11 +20,11 @@ SOURCE = "attempt.rs"
     reasons=["0006", "0019", "0020", "D-07", "D-08", "D-11", "D-20"],
 )
 async def _(world: World, see: See) -> None:
-    """One indexed look over all lanes and routes that the worker covers, in order of priority, age
-    and id, instead of one look at the head of each partition: work that this worker cannot do
-    hides nothing. It takes many at once, resumes interrupted attempts, reclaims lost ones, and
-    says which it did. It also says how many workers in a row vanished with an execution: from
-    two on the worker runs it alone.
+    """One indexed read over all lanes and routes that the worker covers, in order of priority, age
+    and id, instead of one read at the head of each partition: executions that this worker cannot
+    run do not hide others. A claim takes many executions at once, resumes interrupted attempts,
+    reclaims lost ones, and says which it did. It also says how many workers in a row vanished while
+    they ran an execution; from two on the worker runs that execution alone.
     """
     see("nothing_to_do", await world.executions.claim(**WORKER), [])
     await world.submit(lane="a", needs=["gpu"], priority=9)
@@ -47,8 +47,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-12", "D-19", "ruling: a grant is a random key, stored as its hash"],
 )
 async def _(world: World, see: See) -> None:
-    """The grant is checked: its key, its worker, its time and the state of the execution. It is
-    used once. The attempt goes on with its index and its id; only the lease and its epoch are
+    """The claim checks the grant: its key, its worker, its time and the state of the execution. A
+    grant is used once. The attempt keeps its index and its id; only the lease and its epoch are
     new.
     """
     claim = world.client.grants.claim_from_resume_grant
@@ -90,10 +90,10 @@ async def _(world: World, see: See) -> None:
     reasons=["0006", "0010", "D-21", "D-25", "D-57", "D-75"],
 )
 async def _(world: World, see: See) -> None:
-    """All leases of a process in one call, under the whole fence; the lost ones come back in a
-    list. A renewal writes no event. A lease found expired is marked so and stays lost; an
-    execution past its deadline, or past the time of its attempt, is settled on the way, as the
-    reconciler would.
+    """One call renews all leases of a process, under the whole fence, and returns a list of the
+    lost ones. A renewal writes no event. A lease found expired is marked expired and stays lost. An
+    execution past its deadline or its attempt timeout is settled by the call, as the reconciler
+    would.
     """
     renew = world.client.leases.renew
     held = await world.claimed()
@@ -120,8 +120,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-94", "D-96"],
 )
 async def _(world: World, see: See) -> None:
-    """A percentage beyond 100 and a message beyond 1024 bytes are refused, and so is a report under
-    a lease that is over. Percentage and message are columns; what is not given stays.
+    """A percentage beyond 100, a message beyond 1024 bytes and a report under a lease that is over
+    are refused. Percentage and message are columns; an omitted value does not change.
     """
     report = world.executions.report_progress
     held = await world.claimed()
@@ -145,8 +145,8 @@ async def _(world: World, see: See) -> None:
 async def _(world: World, see: See) -> None:
     """Lease, epoch, attempt, phase and expiry are all checked. A repeat gets the first answer,
     overwrites nothing and writes no second event. The state reads `completed` at once. A result
-    that comes after the deadline, or after the time of its attempt, does not count, whoever
-    notices first.
+    after the deadline or the attempt timeout does not count, even if no reconciler has noticed it
+    yet.
     """
     complete, result = world.executions.complete, world.executions.result
     held = await world.claimed()
@@ -178,9 +178,10 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-22", "D-40", "D-41", "D-42"],
 )
 async def _(world: World, see: See) -> None:
-    """The policy stored at submit decides: number of retries, back-off, categories. Without one the
-    first failure is the end; permanent and cancelled failures are never tried again, nor is a
-    member of a cancelled flow. The wait has a column of its own, so that the deadline stays.
+    """The policy stored at submit decides: number of retries, back-off, categories. Without a
+    policy the first failure ends the execution. Permanent and cancelled failures and members of a
+    cancelled flow are never retried. The back-off has its own column, so that the deadline does not
+    change.
     """
     fail = world.executions.fail
     broken = Failure(FailureClass.TRANSIENT, "broken")
@@ -208,8 +209,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-11", "D-24", "D-43"],
 )
 async def _(world: World, see: See) -> None:
-    """The time has a column of its own, so that the deadline of the execution stays. The lease is
-    given up whole; the same attempt goes on later. A time that is past means now.
+    """The delay has its own column, so that the deadline of the execution does not change. The
+    lease ends completely; the same attempt continues later. A time in the past means now.
     """
     delay = world.executions.delay
     held = await world.claimed(lane="a", deadline=5 * HOUR)
@@ -237,8 +238,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0017", "D-11", "D-48"],
 )
 async def _(world: World, see: See) -> None:
-    """With nothing to wait for, the execution is eligible at once instead of waiting for ever. With
-    open dependencies it waits for them.
+    """Without an open dependency the execution is eligible at once instead of waiting for ever.
+    With open dependencies it waits for them.
     """
     held = await world.claimed(lane="a")
     await world.executions.wait_children(held)

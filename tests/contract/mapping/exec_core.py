@@ -29,10 +29,10 @@ SOURCE = "exec_core.rs"
     ],
 )
 async def _(world: World, see: See) -> None:
-    """What is stored can be claimed at once, or when its delay is over. Required capabilities are
-    stored and checked, the priority is clamped, a key used before leads to the first execution,
-    and the same key with other arguments is refused. Submitting an id again, in its namespace,
-    is a success; the nil id is refused.
+    """A stored execution can be claimed at once, or when its delay is over. Required capabilities
+    are stored and checked, the priority is clamped, a key used before leads to the first execution,
+    and the same key with other arguments is refused. Submitting an id again in its namespace is a
+    success; the nil id is refused.
     """
     id = await world.submit(priority=20_000, needs=["gpu"])
     shown = await world.executions.describe(id)
@@ -87,8 +87,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0006", "D-38"],
 )
 async def _(world: World, see: See) -> None:
-    """A missing execution is None, as in every read, not bad input. Workers need no call: a claim
-    brings the payload along. The kind is called task.
+    """For a missing execution it returns None, as every read does, and does not call the id bad
+    input. Workers need no such call: a claim returns the payload. The kind is called task.
     """
     id = await world.submit(payload=b"[1]", tags={"team.a": "1"})
     context = await world.executions.context(id)
@@ -105,7 +105,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0002", "D-16", "D-38"],
 )
 async def _(world: World, see: See) -> None:
-    """It names the current attempt, however that was claimed. A missing execution is None."""
+    """It names the current attempt, whichever way that attempt was claimed. For a missing execution
+    it returns None.
+    """
     read = world.executions.attempt_index
     id = await world.submit(lane="a")
     see("before_the_first", await read(id), 0)
@@ -124,8 +126,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0002", "D-17", "D-38"],
 )
 async def _(world: World, see: See) -> None:
-    """It counts every new attempt, so that none overwrites another; a resumed one is not new. A
-    missing execution is None.
+    """It counts every new attempt, so that no attempt overwrites another; a resumed attempt is not
+    new. For a missing execution it returns None.
     """
     read = world.executions.attempt_count
     id = await world.submit(lane="a")
@@ -148,7 +150,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0005", "D-33"],
 )
 async def _(world: World, see: See) -> None:
-    """The word is computed by the database from the dimensions and cannot lag behind them."""
+    """The database computes the public state from the dimensions, so the state is never stale."""
     id = await world.submit(lane="a")
     see("submitted", await world.state(id), "waiting")
     held = await world.next("a")
@@ -168,8 +170,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0005", "0008", "D-31", "D-32", "D-34", "D-59"],
 )
 async def _(world: World, see: See) -> None:
-    """The outcome is a column of its own, the same for every way to end. Times are aware datetimes,
-    not text.
+    """The outcome has its own column, the same for every way to end. Times are aware datetimes, not
+    text.
     """
     first = await world.now()
     held = await world.interrupted("a")
@@ -209,7 +211,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0001", "D-66"],
 )
 async def _(world: World, see: See) -> None:
-    """Bytes come back as they were given. A replay clears the result of the run before."""
+    """Bytes come back exactly as they were given. A replay clears the result of the earlier run."""
     read = world.executions.result
     held = await world.claimed(lane="a")
     see("while_it_runs", str(await read(held.id)), "None")
@@ -230,8 +232,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0006", "D-35", "D-37"],
 )
 async def _(world: World, see: See) -> None:
-    """It sets the tag whether or not there were any, and moves the time of the last change, unless
-    the tag has that value already. One call may tag many executions.
+    """It sets the tag whether or not the execution had tags, and moves the time of the last change,
+    unless the tag already has that value. One call may tag many executions.
     """
     tag = world.executions.set_tag
     id = await world.submit()
@@ -255,7 +257,7 @@ async def _(world: World, see: See) -> None:
     reasons=["D-38"],
 )
 async def _(world: World, see: See) -> None:
-    """Nothing: a bad key is refused, a tag or an execution that is not there is None."""
+    """No difference: a bad key is refused; for a missing tag or execution it returns None."""
     tag = world.executions.tag
     id = await world.submit(tags={"team.a": "1"})
     see("value", await tag(id, "team.a"), "1")
@@ -271,7 +273,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0007"],
 )
 async def _(world: World, see: See) -> None:
-    """A client of another namespace is told that there is no such execution."""
+    """A client of another namespace gets the answer for a missing execution."""
     id = await world.submit()
     async with FlowFabric(world.db.url, namespace="other") as other:
         foreign = await other.executions.namespace(id)
@@ -287,10 +289,10 @@ async def _(world: World, see: See) -> None:
     reasons=["ruling: a page of a list may be short and have a cursor"],
 )
 async def _(world: World, see: See) -> None:
-    """Ids of one namespace in one partition, ascending. A call looks at no more than 10 000
-    executions, so a page may be short, or empty, and still have a cursor: go on until there is
-    none. A limit of 0 is an empty page, one above 1000 is 1000. Our function of that name is
-    another thing: it lists whole rows by state, lane, task, tag and time.
+    """It lists ids of one namespace in one partition, ascending. A call reads no more than 10 000
+    executions, so a page may be short or empty and still have a cursor: continue until there is no
+    cursor. A limit of 0 gives an empty page, a limit above 1000 counts as 1000. Our own function
+    `list_executions` is different: it lists whole rows by state, lane, task, tag and time.
     """
     listed = world.executions.list_ids
     ids = sorted([await world.submit() for _ in range(3)], key=lambda id: id.uuid)
@@ -310,8 +312,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-23", "D-59", "D-61"],
 )
 async def _(world: World, see: See) -> None:
-    """The holder shows its whole fence. The lease ends with the execution, so that nothing can be
-    completed afterwards. Every way to cancel stores the same state and writes the same event.
+    """The holder shows its whole fence. The lease ends with the execution, so that no later call
+    can complete it. Every way to cancel stores the same state and writes the same event.
     """
     cancel = world.executions.cancel
     held = await world.claimed()
@@ -345,7 +347,7 @@ async def _(world: World, see: See) -> None:
     reasons=["D-30"],
 )
 async def _(world: World, see: See) -> None:
-    """Nothing."""
+    """No difference."""
     flow, (member,) = await graph(world, "a", ())
     see(
         "member",
@@ -364,11 +366,11 @@ async def _(world: World, see: See) -> None:
 )
 async def _(world: World, see: See) -> None:
     """It deletes ended executions of every outcome, by the policy of the execution, else of its
-    lane, else the default of 30 days; but a child stays while its parent goes on, and a member
-    of a flow until all members have ended. It looks again under the lock, passes over what is
-    locked, and keeps events for 24 h after the end by default. It is for operators, who may
-    filter by namespace, lane and tags; reconcilers call `trim_executions`, which takes no such
-    parameter and goes by what is stored.
+    lane, else the default of 30 days. A child stays until its parent has ended, and a member of a
+    flow until all members have ended. It checks again under the lock, skips locked rows, and keeps
+    events for 24 h after the end by default. Only operators may call it; they may filter by
+    namespace, lane and tags. Reconcilers call `trim_executions`, which takes no such parameter and
+    uses the stored retention.
     """
     trim = world.client.retention.trim
     cancelled = await world.submit(lane="a")

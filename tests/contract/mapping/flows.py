@@ -34,8 +34,8 @@ async def _built(world: World, *lanes: str) -> Any:
     reasons=["0008", "0010"],
 )
 async def _(world: World, see: See) -> None:
-    """The time is the database's, and tags and a creator can be given. An id that another namespace
-    has taken is refused.
+    """The time is the database's. Tags and a creator can be given. An id that is taken in another
+    namespace is refused.
     """
     flows, id = world.client.flows, mint_flow()
     is_new = [(await flows.create(kind, id=id)).is_new for kind in ("test", "other")]
@@ -55,8 +55,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "0012"],
 )
 async def _(world: World, see: See) -> None:
-    """A refusal for a state has a class of its own; only a malformed call is InvalidInput. A repeat
-    gets its answer first, even after the flow was cancelled.
+    """A refusal because of a state has its own class; only a malformed call is InvalidInput. A
+    repeat is answered as a repeat, even after the flow was cancelled.
     """
     flows = world.client.flows
     id, other = [(await flows.create("test")).id for _ in range(2)]
@@ -87,9 +87,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "0012", "ruling: eligible when all groups are satisfied"],
 )
 async def _(world: World, see: See) -> None:
-    """A circle is refused with its path. Edges may be in several groups of one downstream. A group
-    that is decided takes no more. The same edge with the same expectation gets its first answer,
-    which may be that of a call whose connection broke.
+    """A circle is refused with its path. Edges may be in several groups of one downstream node. A
+    decided group accepts no more edges. The same edge with the same expected revision gets the
+    first answer, since the caller may have lost its connection.
     """
     id, (a, b) = await _built(world, "a", "b")
     stage, edge_id = world.client.flows.stage_dependency_edge, uuid4()
@@ -114,9 +114,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0009", "0024"],
 )
 async def _(world: World, see: See) -> None:
-    """It holds the downstream back, compares both ends, and resolves at once what has ended
-    already. A downstream that runs is refused, unless its own worker shows its lease; so is one
-    that is delayed or paused, since that would be lost.
+    """It holds the downstream node back, compares both ends, and resolves the edge at once if the
+    upstream node has ended. A running downstream node is refused, unless its own worker shows its
+    lease. A delayed or paused downstream node is refused, because the delay or pause would be lost.
     """
     flows = world.client.flows
     id, (a, b, c) = await _built(world, "a", "b", "c")
@@ -145,8 +145,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0009", "ruling: eligible when all groups are satisfied"],
 )
 async def _(world: World, see: See) -> None:
-    """Under the lock of the flow, which has to be there. The whole policy is compared, not its kind
-    alone. A member may have several groups.
+    """It locks the flow, which must exist. It compares the whole policy, not only its kind. A
+    member may have several groups.
     """
     flows = world.client.flows
     id, (a, b) = await _built(world, "a", "b")
@@ -175,8 +175,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0002", "0005"],
 )
 async def _(world: World, see: See) -> None:
-    """States are enums and counts are checked by the table: nothing malformed can be stored, and
-    there is no error for it. The state of a group is stored when it is decided.
+    """States are enums and the table checks the counts: nothing malformed can be stored, so there
+    is no error for it. The state of a group is stored when the group is decided.
     """
     flows = world.client.flows
     id, _members = await graph(world)
@@ -199,8 +199,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0027", "ruling: a page may come back short with a cursor"],
 )
 async def _(world: World, see: See) -> None:
-    """By namespace, in the order of the ids or newest first, with the counts of their members. A
-    page may be short and still carry a cursor.
+    """It lists the flows of a namespace, in the order of the ids or newest first, with the counts
+    of their members. A page may be short and still carry a cursor.
     """
     flows = world.client.flows
     for _ in range(3):
@@ -221,8 +221,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0002"],
 )
 async def _(world: World, see: See) -> None:
-    """Both directions, or all of a flow. There is one record of an edge and no second index beside
-    it that could say otherwise, so there is no error for such a drift.
+    """It lists all edges of a flow, or the edges out of or into one member. An edge has one record
+    and no second index that could disagree with it, so there is no error for such a difference.
     """
     flows = world.client.flows
     id, (a, _b, c) = await graph(world)
@@ -239,7 +239,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0009"],
 )
 async def _(world: World, see: See) -> None:
-    """It also says how the upstream ended, and when that was taken note of."""
+    """It also says how the upstream node ended, and when the edge was resolved."""
     flows = world.client.flows
     id, (a, *_rest) = await graph(world)
     await world.executions.complete(await world.next("a"))
@@ -258,7 +258,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0027"],
 )
 async def _(world: World, see: See) -> None:
-    """It is counted when it is read; there is no projection that could be behind."""
+    """Members are counted when the summary is read; there is no projection that could be stale."""
     flows = world.client.flows
     id, _members = await graph(world)
     states = [await flows.summary(id)]
@@ -283,7 +283,7 @@ async def _(world: World, see: See) -> None:
     reasons=["ruling: tags of flows are those of executions"],
 )
 async def _(world: World, see: See) -> None:
-    """Several at once, at most 64; a value is at most 1024 bytes."""
+    """One call sets several tags, at most 64; a value is at most 1024 bytes."""
     flows = world.client.flows
     id = (await flows.create("test")).id
     await flows.set_tag(id, "team.name", "blue")
@@ -299,7 +299,7 @@ async def _(world: World, see: See) -> None:
     reasons=["ruling: tags of flows are those of executions"],
 )
 async def _(world: World, see: See) -> None:
-    """Nothing."""
+    """No difference."""
     flows = world.client.flows
     id = (await flows.create("test", tags={"team.name": "blue"})).id
     see("value", await flows.tag(id, "team.name"), "blue")
@@ -314,8 +314,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0005"],
 )
 async def _(world: World, see: See) -> None:
-    """It reads the records of the edges. `owned` and `terminal` never come, since what is owned or
-    has ended is not runnable. executions.why says more.
+    """It reads the records of the edges. It never answers `owned` or `terminal`: an owned or ended
+    execution is not runnable. executions.why says more.
     """
     flows = world.client.flows
     _id, (a, _b, c) = await graph(world)
@@ -338,14 +338,14 @@ async def _(world: World, see: See) -> None:
     reasons=["0009", "0012"],
 )
 async def _(world: World, see: See) -> None:
-    """Nothing has to call it: whoever decides the last group of a member lets it go in the same
-    transaction. It is there to mend by hand.
+    """Nothing has to call it: the call that decides the last group of a member makes the member
+    eligible in the same transaction. It exists for repairs by hand.
     """
     promote = world.executions.promote_blocked_to_eligible
     _id, (a, _b, c) = await graph(world)
     stranded = await world.submit(lane="d")
     async with unwitnessed(world.db.conn):
-        # as only a mistake could leave it
+        # Only a bug could leave such a row.
         await world.db.execute(
             "update ff.execution set eligibility = 'blocked_by_dependencies', "
             "blocking_reason = 'waiting_for_children' where execution_id = $1",
@@ -362,7 +362,7 @@ async def _(world: World, see: See) -> None:
 
 
 async def _left_over(world: World, lanes: str) -> Any:
-    """A decided group with a sibling that could not be cancelled, because somebody held its row."""
+    """Decide a group while a sibling's row is locked; return the sibling, still not cancelled."""
     _id, members = await graph(world, lanes, ((0, 3), (1, 3), (2, 3)))
     async with unbound(world.db.url) as other, other.transaction():
         await other.execute(
@@ -370,7 +370,7 @@ async def _left_over(world: World, lanes: str) -> Any:
         )
         for lane in lanes[:2]:
             await world.executions.complete(await world.next(lane))
-        # until the client has given up, and leaves it to the reconcilers
+        # Wait until the client has given up and leaves the sibling to the reconcilers.
         await asyncio.sleep(0.5)
     return members[2]
 
@@ -382,9 +382,9 @@ async def _left_over(world: World, lanes: str) -> Any:
     reasons=["0009", "ruling: what still feeds an open group is retained"],
 )
 async def _(world: World, see: See) -> None:
-    """Upstreams that nobody needs any more are cancelled in the transaction that decides the group,
-    as many as it can; this is for the others. One that another open group waits for is retained,
-    and one that is locked stays on the list alone, not the whole group with it.
+    """The transaction that decides a group cancels the upstream nodes that are not needed any more,
+    as many as it can; this function cancels the rest. An upstream node that another open group
+    waits for is retained. A locked upstream node stays on the list, without the rest of its group.
     """
     sibling = await _left_over(world, "abcd")
     before = await world.state(sibling)
@@ -405,7 +405,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0009"],
 )
 async def _(world: World, see: See) -> None:
-    """Nothing: it closes the books of a group, and never cancels."""
+    """It closes groups whose unneeded upstream nodes have all ended, and never cancels."""
     sibling = await _left_over(world, "abcd")
     see("while_it_lives", (await world.executions.reconcile_siblings())[0], 0)
     see("state", await world.state(sibling), "waiting")

@@ -21,9 +21,9 @@ SOURCE = "contract"
 )
 async def _(world: World, see: See) -> None:
     """The caller makes the key, 256 random bits, and only its hash is stored; there is no signature
-    and no keystore. The kind of the grant says whether to claim or to resume. The execution's
-    row does not change, so that a grant which is over hides nothing. A lane that is not worked,
-    or a cancelled flow, gets no grant.
+    and no keystore. The kind of the grant says whether to claim or to resume. The execution's row
+    does not change, so that an expired grant hides nothing. An execution in a paused or disabled
+    lane, or in a cancelled flow, gets no grant.
     """
     issue = world.client.grants.issue_claim_grant
     id = await world.submit(lane="a")
@@ -56,8 +56,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-16", "D-17", "D-18"],
 )
 async def _(world: World, see: See) -> None:
-    """The claim id is the id of the lease and of the attempt; the same one again gets the same
-    lease. The attempt's index is the engine's, an expected one is only compared.
+    """The claim id is the id of the lease and of the attempt; a repeat with the same claim id gets
+    the same lease. The engine chooses the attempt index; an expected index is only compared.
     """
     grants = world.client.grants
     id, claim_id = await world.submit(lane="a"), uuid4()
@@ -105,8 +105,8 @@ async def _(world: World, see: See) -> None:
     reasons=["D-11", "D-12"],
 )
 async def _(world: World, see: See) -> None:
-    """The same call as claim_from_resume_grant. What counts is that the attempt is interrupted, not
-    a word of the public state.
+    """The same call as claim_from_resume_grant. The attempt must be interrupted; the public state
+    does not matter.
     """
     claim = world.client.grants.claim_resumed_execution
     first, grant = await resume_grant(world, "a")
@@ -128,7 +128,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-16", "D-18"],
 )
 async def _(world: World, see: See) -> None:
-    """Nothing is left behind when it is refused; it answers with the whole lease."""
+    """A refusal leaves nothing behind. The answer is the whole lease."""
     take = world.client.grants.issue_grant_and_claim
     held = await take(await world.submit(lane="a", needs=["gpu"]))
     granted = await world.submit(lane="b")
@@ -151,9 +151,10 @@ async def _(world: World, see: See) -> None:
     reasons=["D-52", "D-53", "D-55", "D-56", "ruling: one number, max_reclaims"],
 )
 async def _(world: World, see: See) -> None:
-    """A lease that ran out unnoticed is marked first. There is one limit of reclaims, that of the
-    policy; it counts only what the execution may have caused itself, not what was lost beside a
-    crash. Reaching it, or crashing alone three times, ends the execution here.
+    """A lease that expired unnoticed is marked first. There is one limit of reclaims, in the
+    policy. It counts only losses that the execution may have caused itself, not losses beside
+    another execution's crash. Reaching the limit, or crashing alone three times, ends the execution
+    here.
     """
     issue = world.client.grants.issue_reclaim_grant
     held = await world.claimed(lane="a")
@@ -181,8 +182,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0002", "D-50", "D-51", "D-53", "D-54"],
 )
 async def _(world: World, see: See) -> None:
-    """Whether the lease is lost is checked again under the lock. The old attempt goes to the
-    history with its lease closed, so that nothing of it strikes the new holder.
+    """The call checks again under the lock that the lease is lost. The old attempt moves to the
+    history with its lease closed, so that no late timer of the old attempt affects the new holder.
     """
     reclaim, issue = world.client.grants.reclaim_execution, world.client.grants.issue_reclaim_grant
     leases = {lane: await world.claimed(lane=lane) for lane in "abc"}

@@ -1,6 +1,6 @@
-"""How large, long or many something may be: the engine is tried just within and just beyond.
+"""Limits of sizes, lengths and numbers: each is tried with a value just within and just beyond.
 
-`says` is what the engine itself tells whoever goes beyond, so the page cannot say anything else.
+`says` is compared with the engine's own message, so the page shows what a caller gets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Call = Callable[[World, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit: what fits, what is beyond, and a call that takes such a value."""
+    """One limit: values that fit, values beyond it, and a call that takes such a value."""
 
     field: str
     functions: list[str]
@@ -48,10 +48,10 @@ def limit(
     beyond: list[Any] | None = None,
     paths: list[str] | None = None,
 ) -> Callable[[Call], Call]:
-    """Registers a call that is refused by `field` with every value that is beyond.
+    """Register a call that must refuse every value in `beyond`, naming `field`.
 
-    `says` is the problem it is told, or a part of it that all of the refusals have. `paths` are
-    fields of a document that must not be there.
+    `says` is the problem in the refusal, or the part that all refusals share. `paths` are fields
+    that a document must not have.
     """
     tried = [*(beyond or []), *map(nested, paths or [])]
 

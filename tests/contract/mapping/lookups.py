@@ -1,4 +1,4 @@
-"""Reads beside those of an execution."""
+"""Reads that are not about one execution."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SOURCE = "contract"
     reasons=["0007", "D-09"],
 )
 async def _(world: World, see: See) -> None:
-    """All lanes of a namespace at once, with their state and how many wait, exact up to 10 000;
-    lanes are few.
+    """It lists all lanes of a namespace at once, with their state and the number of waiting
+    executions, exact up to 10 000; lanes are few.
     """
     await world.claimed(lane="a")
     for _ in range(2):
@@ -38,8 +38,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0008", "D-92"],
 )
 async def _(world: World, see: See) -> None:
-    """An aware datetime. It is the clock of every decision: no call takes the caller's time for
-    now.
+    """It returns an aware datetime. Every decision uses this clock: no call takes the caller's time
+    for now.
     """
     time = await world.executions.server_time()
     see("time", "the database's" if time == await world.now() else str(time), "the database's")
@@ -53,8 +53,8 @@ async def _(world: World, see: See) -> None:
     reasons=["D-58"],
 )
 async def _(world: World, see: See) -> None:
-    """It shows every lease that ran out, marked already or not, and pages by time and id without
-    loss or repetition.
+    """It lists every expired lease, marked or not, and pages by time and id without loss or
+    repetition.
     """
     listed = world.executions.expired_leases
     await world.claimed(lane="a")

@@ -21,12 +21,12 @@ SOURCE = "operator.rs"
     reasons=["0010", "0025", "D-24", "D-59", "D-61", "D-62", "D-68"],
 )
 async def _(world: World, see: See) -> None:
-    """The source is the caller's word, and says what it must show: `operator_override`, the
-    default, needs no lease, and a fence given with it is not looked at; `lease_holder` always
-    shows the whole fence, not only the epoch; any other source shows it while the execution is
-    active. Every cancellation has its event, frees the lease and drops grants. What is cancelled
-    already is told so again, whoever asks; one that ended otherwise is refused as ended, not as
-    bad input.
+    """The caller names the source, which decides what it must show. `operator_override`, the
+    default, needs no lease and ignores a fence. `lease_holder` always shows the whole fence, not
+    only the epoch. Any other source shows the fence while the execution is active. Every
+    cancellation writes its event, frees the lease and drops grants. Cancelling a cancelled
+    execution again gets the same answer, whoever asks; an execution that ended otherwise is refused
+    as ended, not as bad input.
     """
     cancel = world.executions.cancel
     held = await world.claimed()
@@ -70,9 +70,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0023", "0025", "D-24", "D-52", "D-67"],
 )
 async def _(world: World, see: See) -> None:
-    """It answers with the lease's own id. An ended or delayed execution has no lease to revoke. The
-    execution stays active and the next claim reclaims it; reason and actor are kept. It may be
-    meant for a version, so that its repeat does not hit the next holder.
+    """It answers with the id of the lease. An ended or delayed execution has no lease to revoke.
+    The execution stays active and the next claim reclaims it; reason and actor are stored. The call
+    may name a version, so that its repeat does not revoke the next holder's lease.
     """
     revoke = world.client.leases.revoke
     held = await world.claimed(lane="a")
@@ -112,8 +112,8 @@ async def _(world: World, see: See) -> None:
     reasons=["0023", "D-67", "ruling: any runnable state"],
 )
 async def _(world: World, see: See) -> None:
-    """Any execution that waits may be moved, also a delayed or blocked one. It may be meant for a
-    version, so that a repeat does not write a second event.
+    """The priority of any waiting execution can be changed, also of a delayed or blocked one. The
+    call may name a version, so that a repeat does not write a second event.
     """
     change = world.executions.change_priority
     id = await world.submit()
@@ -141,11 +141,12 @@ async def _(world: World, see: See) -> None:
     reasons=["0023", "D-59", "D-66", "ruling: retries and reclaims count anew"],
 )
 async def _(world: World, see: See) -> None:
-    """Every outcome may be replayed, cancelled ones included, up to the limit of its policy (10).
-    The history stays and the next claim starts a new attempt. It may be meant for a version. In
-    a flow, the edges that its end had made impossible are open again, and each member that was
-    skipped because of them is replayed with it, which is not counted; a member that was skipped
-    itself waits again. In a cancelled flow nothing is replayed.
+    """Every outcome may be replayed, cancelled ones included, up to the limit of the policy (10).
+    The history stays and the next claim starts a new attempt. The call may name a version. In a
+    flow, edges that the end of the execution had made impossible are open again, and each member
+    that was skipped because of them is replayed with it, which does not count as a replay of that
+    member. A replayed member that was itself skipped waits again. In a cancelled flow nothing is
+    replayed.
     """
     replay = world.executions.replay
     held = await world.claimed(lane="a", tags={"team.a": "1"})
@@ -193,13 +194,13 @@ async def flow_of(world: World, lane: str, size: int) -> tuple[FlowId, list[Exec
     reasons=["D-64", "D-65", "D-97"],
 )
 async def _(world: World, see: See) -> None:
-    """It cancels the flow and writes down the members that have not ended; those that wait are
-    paused. From then on no claim and no grant takes a member, unless the policy is `flow_only`,
-    which leaves the members alone. They are ended behind it, each under its own lock, by the
-    same routine as any other execution: at once by flows.cancel, or by a reconciler. A policy
-    ends only the members it names, and what has ended keeps its end. Waiting waits for the
-    members. The event counts, and the answer names, those that had not ended. While members live
-    a stricter policy may follow; a flow whose members have all ended is already_terminal.
+    """It cancels the flow, records the members that have not ended, and pauses the waiting ones.
+    From then on no claim and no grant takes a member. The policy `flow_only` leaves the members
+    alone. The members are ended later, each under its own lock, by the same routine as any other
+    execution: at once by flows.cancel, or by a reconciler. A policy ends only the members it names,
+    and an ended member keeps its outcome. A call that waits for the flow waits for its members. The
+    event counts the members that had not ended, and the answer names them. While members have not
+    ended, a stricter policy may follow; a flow whose members have all ended is already_terminal.
     """
     flows = world.client.flows
     flow, members = await flow_of(world, "a", 3)
@@ -280,8 +281,8 @@ async def _(world: World, see: See) -> None:
     reasons=["D-64", "D-68"],
 )
 async def _(world: World, see: See) -> None:
-    """A member that has not ended is not acknowledged: nobody would end it any more. Who ends
-    members with flows.cancel or flows.cancel_members need not call it.
+    """A member that has not ended is not acknowledged, because then nothing would end it any more.
+    Callers of flows.cancel or flows.cancel_members do not need this call.
     """
     ack = world.client.flows.ack_cancel_member
     flow, members = await flow_of(world, "a", 2)

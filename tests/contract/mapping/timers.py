@@ -1,4 +1,4 @@
-"""What happens because time passes."""
+"""Sweeps: executions and leases that are due by the clock."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SOURCE = "contract"
     reasons=["0011", "D-44", "D-50", "D-52"],
 )
 async def _(world: World, see: See) -> None:
-    """Many in one pass, which says when the next is due. The execution stays active and owned by
-    nobody until it is reclaimed.
+    """One pass marks many leases and says when the next lease is due. The execution stays active
+    and owned by nobody until it is reclaimed.
     """
     expire = world.client.leases.expire
     held = await world.claimed()
@@ -41,7 +41,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0011", "D-41", "D-43", "D-47"],
 )
 async def _(world: World, see: See) -> None:
-    """Many in one pass. It goes by the delay's own column and leaves the deadline alone."""
+    """One pass promotes many executions. It uses the delay's own column and does not change the
+    deadline.
+    """
     promote = world.executions.promote_delayed
     id = await world.submit(delay=HOUR, deadline=5 * HOUR)
     deadline_at = (await world.executions.describe(id)).deadline_at
@@ -61,10 +63,10 @@ async def _(world: World, see: See) -> None:
     reasons=["D-44", "D-45", "D-47"],
 )
 async def _(world: World, see: See) -> None:
-    """An attempt that took too long counts as failed and may be retried; the timeout is that of the
-    attempt, not of the lease. A deadline ends an execution in any state. A reconciler looks for
-    both, and a call of the holder that comes first does the same under its lock. A claim that finds
-    an execution past its deadline ends it, too, and leases it to nobody.
+    """An attempt past its timeout counts as failed and may be retried; the timeout belongs to the
+    attempt, not to the lease. A deadline ends an execution in any state. A reconciler looks for
+    both, and an earlier call of the holder does the same under its lock. A claim that finds an
+    execution past its deadline ends it and does not lease it.
     """
 
     async def claimed(lane: str, **options: Any) -> Claimed:

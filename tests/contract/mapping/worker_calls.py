@@ -1,4 +1,4 @@
-"""The forms of worker calls with named fields."""
+"""Worker calls in the form that names the fields of the fence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOURCE = "contract"
 
 
 async def without_a_fence(world: World, function: str, held: Claimed, **more: Any) -> str:
-    """What a plural function answers for an item whose lease, epoch and attempt are null."""
+    """Return a plural function's answer for an item whose lease, epoch and attempt are null."""
     named: Facts = {
         "p_partition_key": 0,
         "p_namespace": "test",
@@ -54,9 +54,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-27", "ruling: no terminal call of a worker without its fence"],
 )
 async def _(world: World, see: See) -> None:
-    """One form for both, and always with a fence: an operator cannot complete what a worker holds.
-    Two ways to end one execution, one of them unguarded, would void the promise that a result is
-    that of its holder; to stop a worker there is cancel, and revoke to take its work away.
+    """One form for both, and always with a fence: an operator cannot complete an execution that a
+    worker holds. A second, unguarded way to complete would break the promise that a result comes
+    from its holder. To stop a worker, use cancel; to take its work away, use revoke.
     """
     held = await world.claimed()
     refused = await without_a_fence(world, "complete_executions", held, p_results=[b"1"])
@@ -79,7 +79,7 @@ async def _(world: World, see: See) -> None:
     ],
 )
 async def _(world: World, see: See) -> None:
-    """One form for both, always with a fence. The policy is the stored one, not the caller's."""
+    """One form for both, always with a fence. The stored policy decides, not the caller's."""
     held = await world.claimed()
     more: Facts = {"p_classes": ["permanent"], "p_reasons": ["broken"]}
     see("without_a_fence", await without_a_fence(world, "fail_executions", held, **more), "invalid")

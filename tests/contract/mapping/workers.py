@@ -1,4 +1,4 @@
-"""Workers and their beats."""
+"""Workers and their heartbeats."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ALIVE = timedelta(minutes=1)
     reasons=["D-85", "D-86"],
 )
 async def _(world: World, see: See) -> None:
-    """Only a worker that is alive is refreshed, and only while it is alive its instance cannot be
-    taken by another. The tasks a worker knows are stored too, and what was blocked for want of
-    such a worker is let go.
+    """Only a live worker is refreshed, and another worker cannot take its instance while it is
+    alive. The tasks of a worker are stored, too, and executions that were blocked because no worker
+    was capable are unblocked.
     """
 
     def register(worker_id: str) -> Awaitable[str]:
@@ -52,7 +52,9 @@ async def worker(world: World, instance: str) -> None:
     reasons=["0006", "D-87"],
 )
 async def _(world: World, see: See) -> None:
-    """Many in one call; it returns those that must register again and writes no history."""
+    """One call for many workers; it returns the workers that must register again and writes no
+    history.
+    """
     beat = world.client.workers.heartbeat
     await worker(world, "w-1")
     see("alive", await beat(["w-1"]), [])
@@ -68,7 +70,7 @@ async def _(world: World, see: See) -> None:
     reasons=["D-87"],
 )
 async def _(world: World, see: See) -> None:
-    """Its leases run out by themselves, or at once if that is asked for."""
+    """The leases of the worker run out by themselves, or end at once if the caller asks for it."""
     mark = world.client.workers.mark_dead
     await worker(world, "pool-1")
     held = await world.claimed()
@@ -91,8 +93,8 @@ async def _(world: World, see: See) -> None:
     reasons=["D-85", "D-88"],
 )
 async def _(world: World, see: See) -> None:
-    """Only those alive, unless the dead are asked for. Without a namespace it lists all of them,
-    which is for operators.
+    """It lists live workers, and dead ones on request. Without a namespace it lists the workers of
+    all namespaces; this is for operators.
     """
     listed = world.client.workers.list
     await worker(world, "w-0")
@@ -116,9 +118,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0011", "D-87"],
 )
 async def _(world: World, see: See) -> None:
-    """It says when the next worker is due, and removes what was written down about workers 30 days
-    ago.
-    """
+    """It says when the next worker is due, and removes records of workers after 30 days."""
     sweep = world.client.workers.sweep
     await worker(world, "w-1")
     see("not_due", (await sweep())[0], 0)

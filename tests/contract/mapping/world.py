@@ -1,8 +1,9 @@
-"""Where the mapping's operations are called, and how one says what it saw.
+"""The stage on which the mapping's operations are called, and the registry of these operations.
 
-An operation is one function. Its docstring says what a caller of the reference notices, its body
-calls ours on real rows, and `see` names a fact, what was seen and what must be seen. The page
-docs/internals/mapping.md is written from the same text, so names and expectations are literals.
+An operation is one function. Its docstring tells a caller of the reference what differs. Its body
+calls our functions on real rows; `see` takes the name of a fact, the seen value and the expected
+value. The page docs/internals/mapping.md is written from this source text, so names and
+expectations are literals.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ OPERATIONS: dict[str, Operation] = {}
 
 
 def operation(name: str, *, sql: list[str], python: list[str], reasons: list[str]) -> Any:
-    """Registers a check under the reference's name for what it calls.
+    """Register a check under the reference's name of the operation.
 
     `sql` and `python` are our functions and methods; the check has to call each. A reason is a
     decision (0010), a defect of the reference (D-23) or a ruling in words.
@@ -57,7 +58,7 @@ def operation(name: str, *, sql: list[str], python: list[str], reasons: list[str
 
 
 class World(Stage):
-    """The stage, and a few questions about what is on it."""
+    """The stage, with a few reads of the executions on it."""
 
     async def state(self, id: ExecutionId) -> str:
         return str(await self.executions.state(id))
@@ -86,7 +87,7 @@ class World(Stage):
 
 
 async def said(call: Awaitable[Any]) -> str:
-    """The class of the error that a call raises; `success` if it does not."""
+    """Return the class of the error that a call raises, or `success`."""
     try:
         await call
     except FlowFabricError as error:
@@ -104,7 +105,7 @@ async def resume_grant(world: World, lane: str) -> tuple[Claimed, Any]:
 
 
 async def graph(world: World, lanes: str = "abc", edges: Any = ((0, 2), (1, 2))) -> Any:
-    """A flow of one node for each letter, in a lane of its own; the last waits for a quorum."""
+    """Store a flow with one node per letter, each in its own lane; the last waits for a quorum."""
     id = mint_flow()
     nodes = [
         Node(
@@ -122,5 +123,5 @@ async def graph(world: World, lanes: str = "abc", edges: Any = ((0, 2), (1, 2)))
 
 
 def text(facts: Any) -> str:
-    """Facts in a form that compares and prints well."""
+    """Return facts as sorted JSON, to compare and print them."""
     return json.dumps(facts, indent=1, sort_keys=True, default=str)
