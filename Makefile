@@ -4,11 +4,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# As many test processes as there are cores; a few tests are sensitive to more.
+# As many test processes as there are cores.
 JOBS   ?= auto
 
+# Compiled once, not again in each of the processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench prove generate format clean
+.PHONY: help demo test check bench prove generate docs format clean
 
 help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -20,27 +23,32 @@ test: $(VENV)/.dev ## Run the tests (ARGS="-k name" to choose)
 	@echo "running the tests on a Postgres of their own"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
-check: $(VENV)/.dev ## Format, lint, types, architecture, generated files
+check: $(VENV)/.dev ## Format, lint, types, architecture, generated files, site
 	@echo "format";       $(BIN)/ruff format --check --quiet .
 	@echo "lint";         $(BIN)/ruff check --quiet .
 	@echo "types";        $(BIN)/mypy
 	@echo "architecture"; $(BIN)/lint-imports --no-logo >/dev/null || $(BIN)/lint-imports
 	@echo "generated";    $(BIN)/python tools/generate.py --check
+	@echo "site";         $(BIN)/python tools/build_site.py
 
 bench: $(VENV)/.dev ## Measure beside PgQueuer (ARGS=--all for the long rows)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-prove: $(VENV)/.dev ## Run the slow proofs
+prove: $(VENV)/.dev ## Run the slow proofs (ARGS=--short for a part of each)
 	@$(BIN)/python -m pytest -m slow -p no:xdist $(ARGS)
 
 generate: $(VENV)/.dev ## Write docs/reference from the sources
 	@$(BIN)/python tools/generate.py
 
+docs: $(VENV)/.dev ## Build the site of docs/ into build/docs/site
+	@$(BIN)/python tools/build_site.py
+	@echo "read it with: $(BIN)/python -m http.server --directory build/docs/site"
+
 format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
 
 clean: ## Remove the environments and caches; keeps .flowfabric/
-	@rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build/docs
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -4,7 +4,7 @@ One difference, to our disadvantage: a peer's drain ends when the last handler h
 when the last of the N rows is terminal in the database.
 """
 
-# ruff: noqa: ASYNC110  watched the way every peer is watched
+# ruff: noqa: ASYNC110  polled in the same way as every peer
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flowfabric.db.migrate import migrate
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
-from common import CONC, DSN, LAT, N, concurrently, report
+from common import CONC, DSN, LAT, N, Phase, concurrently, report
 
 BULK = 500
 
@@ -38,10 +38,10 @@ async def noop(i: int) -> None:
 
 
 async def all_terminal(connection: asyncpg.Connection, expected: int) -> float:
-    """When the last of the expected rows had become terminal, and that they really all are.
+    """Wait until all expected rows are terminal, and return when the last one was.
 
-    Only a running execution is due (its lease would run out), so the question that is asked often
-    reads one entry of a small index; the answer is proved by counting once.
+    Only a running execution has a due_at (the end of its lease), so each poll reads one entry of a
+    small index. A final count proves the answer.
     """
     while await connection.fetchval(
         "select exists (select from ff.execution where partition_key = 0 and due_at is not null)"
@@ -61,17 +61,17 @@ async def main() -> None:
         await migrate(connection)
     watcher = await asyncpg.connect(DSN)
 
-    t = time.perf_counter()
+    phase = Phase()
     await concurrently(noop.submit, range(N))
-    submit = time.perf_counter() - t
+    submit, submit_cpu = phase.end()
 
-    t = time.perf_counter()
+    phase = Phase()
     worker = asyncio.create_task(app.run_worker(concurrency=CONC))
     while done < N:
         await asyncio.sleep(0.005)
         if worker.done():
             await worker
-    drain = await all_terminal(watcher, N) - t
+    drain, drain_cpu = phase.end(await all_terminal(watcher, N))
 
     lats = []
     for i in range(LAT):
@@ -84,12 +84,13 @@ async def main() -> None:
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
 
-    t = time.perf_counter()
+    phase = Phase()
     for i in range(0, N, BULK):
         await noop.submit_many([(j,) for j in range(i, min(N, i + BULK))])
-    bulk = time.perf_counter() - t
+    bulk, bulk_cpu = phase.end()
 
-    report("flowfabric", submit, drain, lats, bulk)
+    cpu = {"single": submit_cpu, "drain": drain_cpu, "bulk": bulk_cpu}
+    report("flowfabric", submit, drain, lats, bulk, cpu=cpu)
     await watcher.close()
     await app.close()
 

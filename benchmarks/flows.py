@@ -1,17 +1,17 @@
-"""What do flows cost? `python benchmarks/flows.py [--quick] [fan chain diamonds cancel edges]`
+"""Measure flows: `python benchmarks/flows.py [--quick] [fan chain diamonds cancel edges]`
 
-fan:      one node, 1 000 that take its result, one that takes all of theirs.
-chain:    1 000 nodes in a row, each with the result of the one before; milliseconds per hop.
+fan:      one node, 1 000 nodes that take its result, one node that takes all results.
+chain:    1 000 nodes in a chain, each with the result of its upstream; milliseconds per hop.
 diamonds: 100 flows of 10 nodes (1, 8, 1) submitted at once; flows per second.
-cancel:   a quorum of 2 of which 100 or 1 000 siblings are not needed any more: from the moment its
-          group is satisfied to the commit that ends each of them, by the times of the database; for
-          siblings that run, also to the moment their handler stops.
-edges:    what one edge costs, from 100 to 50 000 of them: to store, and to resolve. The graphs are
-          made of equal parts (10 nodes that wait for the same 10), so that only their number
+cancel:   a quorum of 2 that no longer needs 100 or 1 000 siblings: the time from the satisfied
+          group to the commit that ends each sibling, by the clock of the database; for running
+          siblings, also to the moment their handler stops.
+edges:    the cost of one edge, among 100 to 50 000: to store, and to resolve. The graphs consist
+          of equal parts (10 nodes that wait for the same 10), so that only their number
           differs; then one node that waits for all others, and all others waiting for one.
 
-The worker is a process of its own. Without names everything is measured. BENCH_DSN names a server
-to use; it needs track_commit_timestamp for the cancels.
+The worker is a separate process. Without names everything is measured. BENCH_DSN names a server to
+use; it needs track_commit_timestamp for the cancels.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WIDTH = DEPTH = 1000
 DIAMONDS, ARMS = 100, 8
 CONCURRENCY = 100
 QUORUM = 2
-# Siblings to cancel, rounds, and the reference's own p99 on sixteen cores.
+# Siblings to cancel, rounds, and the p99 of the reference on sixteen cores.
 CANCELS = ((100, 20, 64.0), (1000, 5, 186.0))
 EDGES = (100, 1_000, 10_000, 50_000)
 STARS = (100, 1_000, 9_999)
@@ -85,7 +85,7 @@ def tasks(app: App) -> None:
 
 
 async def work(url: str, concurrency: int) -> None:
-    """The worker process; it ends with its stdin."""
+    """Run the worker process until its stdin ends."""
     async with App(database_url=url) as app:
         tasks(app)
         worker = await app.worker(concurrency=concurrency)
@@ -97,7 +97,7 @@ async def work(url: str, concurrency: int) -> None:
 
 
 class Stage:
-    """An app that submits, a connection that looks."""
+    """An app that submits, and a connection that reads."""
 
     def __init__(self, app: App, watcher: asyncpg.Connection) -> None:
         self.app = app
@@ -113,7 +113,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(admin: str, concurrency: int = CONCURRENCY) -> AsyncIterator[Stage]:
-    """A fresh database with a worker process."""
+    """Make a fresh database with a worker process."""
     async with database(admin, "bench_flows") as url:
         async with open_connection(url) as connection:
             await migrate(connection)
@@ -121,7 +121,7 @@ async def stage(admin: str, concurrency: int = CONCURRENCY) -> AsyncIterator[Sta
             *(sys.executable, __file__, "--worker", url, str(concurrency)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,  # a line for every handler that is stopped
+            stderr=asyncio.subprocess.DEVNULL,  # it logs a line for every stopped handler
         )
         assert process.stdin
         assert process.stdout
@@ -173,7 +173,7 @@ async def fan(admin: str, quick: bool) -> tuple[Figures, list[Verdict]]:
                 last = f.add(on.task("total"), [one.result for one in many])
             stored = time.perf_counter()
             if await f.run.result(timeout=PATIENCE) != 2 * WIDTH:
-                raise SystemExit("the fan-in has other results than the fan-out")
+                raise SystemExit("the fan-in and the fan-out have different results")
             ended = time.perf_counter()
             ids = [one.id.uuid for one in many]
             claimed = "select %s(v.occurred_at) from ff.event v where v.kind = 'claimed' and "
@@ -263,7 +263,7 @@ async def diamonds(admin: str, quick: bool) -> tuple[Figures, list[Verdict]]:
             results = await asyncio.gather(*(run.result(timeout=PATIENCE) for run in runs))
             ended = time.perf_counter()
             if set(results) != {2 * ARMS}:
-                raise SystemExit(f"a diamond has another result: {set(results)}")
+                raise SystemExit(f"a diamond has a wrong result: {set(results)}")
             return {
                 "submit_s": stored - started,
                 "seconds": ended - started,
@@ -298,14 +298,14 @@ async def cancel(admin: str, quick: bool) -> tuple[Figures, list[Verdict]]:
 
 
 async def cancels(on: Stage, siblings: int, rounds: int, kind: str) -> Figures:
-    """Milliseconds from the moment a quorum was reached to the end of each sibling."""
+    """Return the milliseconds from a satisfied quorum to the end of each sibling."""
     client = await on.app.client()
     is_timed = await on.watcher.fetchval("show track_commit_timestamp") == "on"
     commits: list[float] = []
     terminals: list[float] = []
     stops: list[float] = []
     wholes: list[float] = []
-    for lane in ("go", "later"):  # a lane is there from its first submission on
+    for lane in ("go", "later"):  # a lane exists from its first submission on
         await (await on.task("nothing").using(lane=lane).submit()).result(timeout=60)
     await client.lanes.pause("later")
     for turn in range(rounds + 1):
@@ -370,7 +370,7 @@ async def until_active(on: Stage, run: FlowRun, number: int) -> None:
 
 
 async def stop_times(on: Stage, ids: set[str]) -> list[float]:
-    """When the handlers stopped, by the worker's clock, which is the database's here."""
+    """Return when the handlers stopped, by the worker's clock, here the same as the database's."""
     while True:
         told = await (await on.task("stopped").submit()).result(timeout=60)
         times = [at for id, at in told if id in ids]
@@ -383,7 +383,7 @@ async def stop_times(on: Stage, ids: set[str]) -> list[float]:
 
 
 def parts(edges: int, with_edges: bool = True) -> Graph:
-    """Parts of 10 nodes that wait for the same 10 others: 100 edges, 20 nodes."""
+    """Make parts of 10 nodes that wait for the same 10 others: 100 edges, 20 nodes."""
     half = edges // PART
     found = [
         Edge(PART * part + upstream, half + PART * part + downstream)
@@ -412,8 +412,8 @@ def graph(nodes: int, edges: Sequence[Edge]) -> Graph:
 
 
 class Drain:
-    """Claims and completes everything, 100 at a time, as a worker does. What counts is the time
-    until a hundred ends are told to all whom they concern; claims are not timed."""
+    """Claims and completes everything, 100 at a time, as a worker does. The time counts until a
+    hundred ends are propagated; claims are not timed."""
 
     def __init__(self, client: FlowFabric, watcher: asyncpg.Connection) -> None:
         self.client = client
@@ -456,7 +456,7 @@ async def edges(admin: str, quick: bool) -> tuple[Figures, list[Verdict]]:
             drain = Drain(client, watcher)
 
             async def once(shape: Callable[[], Graph], plain: Callable[[], Graph]) -> Figures:
-                """Of some flows with these edges and as many without, one after the other."""
+                """Measure flows with these edges and as many without, in turn."""
                 made = shape()
                 number = max(1, min(10, 20_000 // len(made.edges)))
                 times: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""What every benchmark needs: a server, fresh databases on it, and a verdict against the bar."""
+"""The common parts of benchmarks: a server, fresh databases, and verdicts against a bar."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowfabric import embedded
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
-# What a small production server would have; durability as in production.
+# The settings of a small production server, with full durability.
 SERVER_OPTIONS = {
     "shared_buffers": "512MB",
     "max_wal_size": "4GB",
@@ -33,20 +33,22 @@ SERVER_OPTIONS = {
 
 
 def say(text: str) -> None:
-    """Progress, apart from the figures."""
+    """Print progress to stderr, apart from the figures."""
     print(text, file=sys.stderr, flush=True)
 
 
 @asynccontextmanager
 async def server(**more: str) -> AsyncIterator[str]:
-    """The URL of the server to measure on: BENCH_DSN, or one that lives as long as the block, with
-    more settings than all have."""
+    """Return the URL of BENCH_DSN, or of a server that lives as long as the block.
+
+    `more` are further settings of that server.
+    """
     if dsn := os.environ.get("BENCH_DSN"):
         say("server: the one of BENCH_DSN")
         yield dsn
         return
     with tempfile.TemporaryDirectory(prefix="ffbench-", ignore_cleanup_errors=True) as folder:
-        # A server started as root runs as another account, which must be able to reach its data.
+        # Under root, the server runs as another user, which must be able to reach its data.
         os.chmod(folder, 0o755)
         chosen = {**SERVER_OPTIONS, **more}
         with embedded.start(Path(folder), options=chosen) as started:
@@ -58,10 +60,10 @@ async def server(**more: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def database(admin: str, name: str) -> AsyncIterator[str]:
-    """A fresh database on the server, dropped at the end of the block."""
+    """Create a fresh database on the server; drop it at the end of the block."""
     await _execute(admin, f'drop database if exists "{name}" with (force)')
     await _execute(admin, f'create database "{name}"')
-    # What an earlier run left to be written is written now, not during this one.
+    # Write out what an earlier run left, so that it does not burden this one.
     await _execute(admin, "checkpoint")
     try:
         yield urlunsplit(urlsplit(admin)._replace(path=f"/{name}"))
@@ -70,8 +72,11 @@ async def database(admin: str, name: str) -> AsyncIterator[str]:
 
 
 async def _age(url: str) -> None:
-    """Give a new server the WAL files that an older one has: it would spend a tenth of the first
-    runs on filling new ones with zeros, and the side that writes more would pay more."""
+    """Give a new server the WAL files that an older one has.
+
+    Otherwise a tenth of the first runs goes into filling new files with zeros, and the side that
+    writes more pays more.
+    """
     connection = await asyncpg.connect(url)
     try:
         for _ in range(100):
@@ -80,6 +85,16 @@ async def _age(url: str) -> None:
         await connection.execute("checkpoint")
     finally:
         await connection.close()
+
+
+async def postmaster(url: str) -> str:
+    """Return the process id of a server on this machine."""
+    connection = await asyncpg.connect(url)
+    try:
+        written: str = await connection.fetchval("select pg_read_file('postmaster.pid')")
+    finally:
+        await connection.close()
+    return written.split()[0]
 
 
 async def _execute(url: str, statement: str) -> None:
@@ -91,7 +106,7 @@ async def _execute(url: str, statement: str) -> None:
 
 
 def environment(name: str, packages: Sequence[str]) -> Path:
-    """The Python of a virtual environment of its own that has these packages; made once."""
+    """Return the Python of a virtual environment with these packages; create it once."""
     folder = ROOT / name
     python = folder / "bin" / "python"
     made_for = folder / "made_for.txt"
@@ -108,7 +123,7 @@ def environment(name: str, packages: Sequence[str]) -> Path:
 
 @dataclass(frozen=True)
 class Rule:
-    """A figure that must not be missed, and one we would like."""
+    """A bar that a figure must meet, and a goal."""
 
     subject: str
     bar: float
@@ -136,7 +151,7 @@ class Verdict:
         return "bar met" if self.meets_bar else "MISSED"
 
     def line(self) -> str:
-        """One row of the table."""
+        """Return one row of the table."""
         rule = self.rule
         sign = "<=" if rule.at_most else ">="
         goal = "-" if rule.goal is None else f"{sign} {rule.goal:g} {rule.unit}"
@@ -146,7 +161,7 @@ class Verdict:
         )
 
     def record(self) -> str:
-        """The same for machines."""
+        """Return the verdict as JSON."""
         rule = self.rule
         return json.dumps(
             {
@@ -164,7 +179,7 @@ class Verdict:
 
 
 def conclude(verdicts: Sequence[Verdict]) -> int:
-    """Print the verdicts as a table; the exit code is 1 if a bar is missed."""
+    """Print the verdicts as a table; return exit code 1 if a bar is missed."""
     print(f"\n{'figure':<58} {'value':>8}     {'bar':<10} {'goal':<10} verdict")
     for verdict in verdicts:
         print(verdict.line())

@@ -1,4 +1,4 @@
-"""What do idle workers cost the database? `python benchmarks/idle.py [--quick]`
+"""Measure the load of idle workers on the database: `python benchmarks/idle.py [--quick]`
 
 1 000 workers, 100 in each of 10 processes, with nothing to do. The processor time of every process
 of the server is read from /proc before and after; what the server uses by itself is measured first
@@ -27,7 +27,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(postmaster: int) -> float:
-    """What the postmaster, its children and its former children have used."""
+    """Return the processor time of the postmaster, its children and its former children."""
     ticks = 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -45,7 +45,7 @@ def processor_seconds(postmaster: int) -> float:
 
 
 async def load(postmaster: int, seconds: float) -> float:
-    """The share of one core that the server uses, in percent."""
+    """Return the share of one core that the server uses, in percent."""
     before, started = processor_seconds(postmaster), time.monotonic()
     await asyncio.sleep(seconds)
     return 100 * (processor_seconds(postmaster) - before) / (time.monotonic() - started)
@@ -59,7 +59,7 @@ def parent_of(backend: int) -> int:
 
 
 async def idle_process(url: str, workers: int) -> None:
-    """One process of workers that find nothing."""
+    """Run one process of workers without work."""
     async with App(database_url=url) as app:
 
         @app.task(name="bench.noop")
@@ -89,7 +89,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
             @app.task(name="bench.noop")
             async def noop(i: int) -> None: ...
 
-            # A route, so that a claim has something to look at.
+            # A registered route, so that claims search it.
             await noop.submit(1)
             say(f"starting {PROCESSES} processes of {WORKERS} workers")
             for _ in range(PROCESSES):

@@ -41,12 +41,12 @@ class Bench:
         self.priority = 0
 
     def begin(self, operation: str) -> None:
-        """A lane for each operation, so that they do not get in one another's way."""
+        """Use one lane per operation, so that they do not disturb each other."""
         self.lane = operation
         self.priority = 0
 
     async def waiting(self, **options: Any) -> ExecutionId:
-        # The highest priority so far: what earlier calls left waiting is not claimed instead.
+        # The highest priority so far, so that no execution of an earlier call is claimed instead.
         self.priority += 1
         route = Route("default", self.lane, "bench.work")
         submission = Submission(
@@ -89,10 +89,10 @@ class Bench:
         return await self.client.grants.issue_reclaim_grant(await self.revoked(), **WORKER)
 
     async def nothing(self) -> None:
-        """An operation that needs no execution."""
+        """Prepare nothing."""
 
 
-# Each: a name, what must be there (not timed), the call (timed).
+# Each: a name, the preparation (not timed), the call (timed).
 OPERATIONS: tuple[tuple[str, Prepared, Timed], ...] = (
     ("submit", Bench.nothing, lambda b, _: b.waiting()),
     ("claim", Bench.waiting, lambda b, _: b.claim()),

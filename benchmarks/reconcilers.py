@@ -1,4 +1,4 @@
-"""What do the reconcilers of one process cost a database in which nothing is due?
+"""Measure the load of one process's reconcilers on a database in which nothing is due:
 `python benchmarks/reconcilers.py [--quick]`
 
 100 000 executions have ended, some hours ago. The processor time of every process of the server is

@@ -1,4 +1,4 @@
-"""A proxy in front of the server that counts the answers of the server: one is one round trip."""
+"""A proxy in front of the server that counts its answers: each is one round trip."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
 _ENCRYPTION = {80877103, 80877104}
-# The application_name of a connection that only looks whether all is done.
+# The application_name of the connection that only polls for the end.
 WATCHER = b"bench watcher"
 
 
 class Counter:
-    """What has gone through the proxy, and the URL under which it stands for the database."""
+    """The number of round trips through the proxy, and the URL of the proxy."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
@@ -28,7 +28,7 @@ class Counter:
         self.url = f"postgresql://{user}127.0.0.1:{port}{self._parts.path}"
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """One connection, from its first message to its end."""
+        """Serve one connection until it ends."""
         to_server = None
         try:
             length, code = struct.unpack("!ii", await client.readexactly(8))
@@ -73,7 +73,7 @@ class Counter:
 
 @asynccontextmanager
 async def counted(url: str) -> AsyncIterator[Counter]:
-    """A way to the database on which round trips are counted."""
+    """Run a proxy to the database that counts round trips."""
     counter = Counter(url)
     listening = await asyncio.start_server(counter.serve, "127.0.0.1", 0)
     counter.listens_on(listening.sockets[0].getsockname()[1])

@@ -17,7 +17,17 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from harness import HERE, Rule, Verdict, conclude, database, environment, say, server
+from harness import (
+    HERE,
+    Rule,
+    Verdict,
+    conclude,
+    database,
+    environment,
+    postmaster,
+    say,
+    server,
+)
 
 FIGURES = (
     "submit_single_per_s",
@@ -26,6 +36,8 @@ FIGURES = (
     "lat_p50_ms",
     "lat_p99_ms",
 )
+# Processor time of client and server together, for one execution.
+CPU_FIGURES = ("single_cpu_us", "bulk_cpu_us", "drain_cpu_us")
 
 PEERS = {
     "pgqueuer": (".venv-bench", ["pgqueuer", "asyncpg"]),
@@ -49,7 +61,7 @@ def python_of(side: str) -> str:
 def run_once(
     side: str, python: str, url: str, size: dict[str, str], kind: str = "bench"
 ) -> Line | None:
-    """One run in a process of its own; None if the peer does not work here."""
+    """Run one side in its own process; return None if the peer does not work here."""
     script = HERE / ("" if side == "flowfabric" else "peers") / f"{side}_{kind}.py"
     found = subprocess.run(
         [python, str(script)],
@@ -71,6 +83,7 @@ async def side_by_side(
     admin: str, sides: list[str], runs: int, size: dict[str, str], kind: str = "bench"
 ) -> dict[str, list[Line]]:
     pythons = {side: python_of(side) for side in sides}
+    size = {**size, "BENCH_POSTMASTER": await postmaster(admin)}
     lines: dict[str, list[Line]] = {side: [] for side in sides}
     for run in range(runs):
         for side in sides if run % 2 == 0 else sides[::-1]:
@@ -83,7 +96,7 @@ async def side_by_side(
 
 
 def unsteady(lines: dict[str, list[Line]], figures: Sequence[str] = FIGURES[:3]) -> list[str]:
-    """Figures that moved by more than a half between the runs of one side: no verdict is safe."""
+    """Return the figures that varied by more than a half between runs: no verdict is safe."""
     found = []
     for side, of_side in lines.items():
         for figure in figures:
@@ -94,17 +107,17 @@ def unsteady(lines: dict[str, list[Line]], figures: Sequence[str] = FIGURES[:3])
 
 
 def middle(lines: list[Line], figure: str) -> float | None:
-    values = [line[figure] for line in lines if line[figure] is not None]
+    values = [line[figure] for line in lines if line.get(figure) is not None]
     return median(values) if values else None
 
 
 def compare(lines: dict[str, list[Line]]) -> list[Verdict]:
-    """Print the medians, and hold ours against the bars."""
+    """Print the medians, and compare ours with the bars."""
     found = {
-        side: {figure: middle(of_side, figure) for figure in FIGURES}
+        side: {figure: middle(of_side, figure) for figure in (*FIGURES, *CPU_FIGURES)}
         for side, of_side in lines.items()
     }
-    print(f"\n{'medians':<34}" + "".join(f"{figure:>22}" for figure in FIGURES))
+    print(f"\n{'medians':<34}" + "".join(f"{figure:>22}" for figure in (*FIGURES, *CPU_FIGURES)))
     for side, values in found.items():
         name = lines[side][0]["peer"] if lines[side] else f"{side} (did not run)"
         cells = "".join(f"{v if v is None else round(v, 2)!s:>22}" for v in values.values())
@@ -116,8 +129,8 @@ def compare(lines: dict[str, list[Line]]) -> list[Verdict]:
         theirs = found.get(side, {}).get(figure)
         if theirs:
             rule = Rule(f"{subject}, against {side}", bar, goal)
-            # On a machine whose load changes, neighbouring runs compare better than medians of
-            # all; the worse of the two answers counts.
+            # Under a changing load, neighbouring runs compare better than medians of all runs; the
+            # worse of the two results counts.
             pairs = [
                 mine[figure] / other[figure]
                 for mine, other in zip(lines["flowfabric"], lines[side], strict=False)

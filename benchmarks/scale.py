@@ -1,4 +1,5 @@
-"""Does a claim cost the same whatever else is in the table? `python benchmarks/scale.py [--quick]`
+"""Measure whether the cost of a claim depends on what the table holds:
+`python benchmarks/scale.py [--quick]`
 
 One database per situation, all of them on one server at once. A sample is one claim of 100, timed
 inside the server and rolled back; the situations take turns, so that a slow minute hits them all,
@@ -21,7 +22,7 @@ from harness import Rule, Verdict, conclude, database, say, server
 
 CLAIM = 100
 WAITING = 1_000
-# Enough for every one of 200 routes to fill a claim by itself.
+# Enough rows for each of 200 routes to fill a claim.
 SPREAD = 20_000
 
 _VACUUM = "vacuum (index_cleanup on, truncate off) ff.execution"
@@ -43,8 +44,8 @@ begin
   return extract(epoch from clock_timestamp() - v_started) * 1000;
 end $$;
 
--- Rows as the engine makes them: submitted by it and, if asked, claimed and completed by it.
--- Ids rise with the clock, as those that clients mint do.
+-- Rows from the engine: submitted and, if asked, claimed and completed.
+-- Ids rise with the clock, as the ids of clients do.
 create procedure public.fill(p_count integer, p_tasks text[], p_finish boolean)
 language plpgsql as $$
 declare
@@ -91,7 +92,7 @@ end $$;
 
 @dataclass(frozen=True)
 class Situation:
-    """What is in a database before the claims."""
+    """The contents of a database before the claims."""
 
     name: str
     routes: int = 1
@@ -111,7 +112,7 @@ class Situation:
         for start in range(0, self.finished, 50_000):
             size = min(50_000, self.finished - start)
             await connection.execute(f"call public.fill({size}, {_array(self.tasks)}, true)")
-            # As autovacuum would: otherwise claims walk what the ones before them left behind.
+            # As autovacuum would: otherwise claims walk over the dead rows of earlier claims.
             await connection.execute(_VACUUM)
         if self.foreign:
             foreign = [f"other.task_{n}" for n in range(self.foreign_routes)]
@@ -126,7 +127,7 @@ def _array(names: list[str]) -> str:
 
 
 async def sample(situation: Situation, connection: asyncpg.Connection) -> float:
-    """The milliseconds of one claim; the state stays as it was."""
+    """Return the milliseconds of one claim, and roll it back."""
     transaction = connection.transaction()
     await transaction.start()
     try:

@@ -1,4 +1,4 @@
-"""What do sleeping executions cost, and how late do they wake? `python benchmarks/sleeping.py
+"""Measure the load and the lateness of sleeping executions: `python benchmarks/sleeping.py
 [--quick]`
 
 10 000 executions sleep for a day while a worker with a single slot goes on with other work: none of
@@ -50,7 +50,7 @@ def own_seconds() -> float:
 
 
 async def load(postmaster: int, seconds: float) -> tuple[float, float]:
-    """The shares of one core that the server and this process use, in percent."""
+    """Return the shares of one core that the server and this process use, in percent."""
     before, own, started = processor_seconds(postmaster), own_seconds(), time.monotonic()
     await asyncio.sleep(seconds)
     passed = time.monotonic() - started
@@ -84,7 +84,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
             worker = await app.worker(concurrency=1)
             running = asyncio.create_task(worker.run())
             await (await quick_task.submit()).result(timeout=60)
-            say(f"nobody asleep, {seconds:g} s")
+            say(f"no sleepers, {seconds:g} s")
             server_before, own_before = await load(postmaster, seconds)
             say(f"putting {asleep} to sleep, one slot")
             started = time.monotonic()
@@ -138,7 +138,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
 
 
 async def lateness(watcher: asyncpg.Connection, number: int) -> list[float]:
-    """Seconds from the end of each sleep to the end of its execution."""
+    """Return the seconds from the end of each sleep to the end of its execution."""
     while True:
         rows = await watcher.fetch(
             "select extract(epoch from e.terminal_at - s.until_at)::float8 as late"

@@ -1,4 +1,4 @@
-"""What does a step cost? `python benchmarks/steps.py [--quick] [--peers]`
+"""Measure the cost of a step: `python benchmarks/steps.py [--quick] [--peers]`
 
 1 000 steps that do nothing, one after the other in one execution; then 100 executions of 20 steps
 each at once, whose records share transactions. A step is one round trip with a commit.
@@ -50,7 +50,7 @@ def tasks(app: App) -> None:
 
 
 async def rounds(app: App, task: str, runs: int, steps: int, number: int) -> list[float]:
-    """Seconds from the first submission to the last result, of several rounds."""
+    """Return the seconds from the first submission to the last result, per round."""
     found = []
     for _ in range(number):
         started = time.perf_counter()
@@ -98,7 +98,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
 
 
 async def round_trips(admin: str, side: str, quick: bool) -> float | None:
-    """How often a side goes to the server for one more step of an execution."""
+    """Return the round trips of a side for one more step of an execution."""
     python, steps = python_of(side), (20, 120 if quick else 520)
     found = []
     for number in steps:
@@ -114,7 +114,7 @@ async def round_trips(admin: str, side: str, quick: bool) -> float | None:
 
 
 def compare(lines: dict[str, list[Line]], trips: dict[str, float | None]) -> None:
-    """Print the medians, and ours in relation to each of the others."""
+    """Print the medians, and the ratios of ours to the others."""
     print(f"\n{'medians':<34}" + "".join(f"{figure:>22}" for figure in FIGURES), end="")
     print(f"{'round_trips_of_a_step':>24}")
     for side, of_side in lines.items():
@@ -147,17 +147,17 @@ async def beside_peers(*, quick: bool = False) -> list[Verdict]:
     runs = int(os.environ.get("BENCH_RUNS", "1" if quick else "3"))
     async with server() as admin:
         lines = await side_by_side(admin, SIDES, runs, size, "steps_bench")
-        say("counting round trips, through a proxy: the rates of these lines count for nothing")
+        say("counting round trips through a proxy: ignore the rates of these lines")
         trips = {side: await round_trips(admin, side, quick) for side in SIDES}
     compare(lines, trips)
     if moved := unsteady(lines, FIGURES):
         print("\nUNSTEADY, do not quote: " + "; ".join(moved))
     if quick or int(size["BENCH_STEPS"]) < STEPS:
-        return []  # what surrounds the steps would be judged
+        return []  # the work around the steps would dominate
     seconds = STEPS / middle(lines["flowfabric"], FIGURES[0])
     return [
         Rule("1000 no-op steps in one execution", 2.0, 1.0, at_most=True, unit="s").judge(seconds),
-        # The worker's own calls meanwhile are in it.
+        # Includes the worker's own calls meanwhile.
         Rule("round trips of a step", 1.1, None, at_most=True, unit="").judge(trips["flowfabric"]),
     ]
 

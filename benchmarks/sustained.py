@@ -1,4 +1,4 @@
-"""Does the drain slow down with the years? `python benchmarks/sustained.py [--quick]`
+"""Measure whether the drain slows down over time: `python benchmarks/sustained.py [--quick]`
 
 Rounds of 20 000 executions in one database that is never truncated, with Postgres' own autovacuum:
 submitted in bulk, then drained by a worker, the drain timed until the last result is acknowledged.
@@ -25,7 +25,7 @@ NEIGHBOURS = 3
 
 
 async def drain(app: App, size: int) -> float:
-    """Executions per second, from the start of a worker until all are terminal."""
+    """Return executions per second, from the start of a worker until all are terminal."""
     noop = app.tasks["bench.noop"]
     for start in range(0, size, 500):
         await noop.submit_many([(i,) for i in range(start, min(size, start + 500))])
@@ -33,9 +33,9 @@ async def drain(app: App, size: int) -> float:
     worker = await app.worker(concurrency=CONCURRENCY)
     started = time.perf_counter()
     running = asyncio.create_task(worker.run())
-    while len(counted) < size:  # noqa: ASYNC110  looked at, so that the handler stays bare
+    while len(counted) < size:  # noqa: ASYNC110  polled, so that the handler stays empty
         await asyncio.sleep(0.005)
-    # A worker that has stopped has had every result acknowledged.
+    # When the worker has stopped, every result is acknowledged.
     worker.stop()
     await running
     return size / (time.perf_counter() - started)
@@ -76,7 +76,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
 
 
 async def state(watcher: asyncpg.Connection) -> dict[str, int]:
-    """What the rounds have left behind."""
+    """Return the dead rows and sizes after the rounds."""
     row = await watcher.fetchrow(
         """
         select n_dead_tup as dead, autovacuum_count as autovacuums,

@@ -57,7 +57,7 @@ web = FastAPI(lifespan=lifespan)
 
 
 async def session() -> AsyncIterator[AsyncSession]:
-    """One transaction a request: committed if all went well, rolled back if not."""
+    """Open one transaction per request: committed on success, rolled back on an error."""
     async with sessions.begin() as opened:
         yield opened
 
@@ -74,7 +74,7 @@ async def sign_up(new: NewCustomer, session: AsyncSession = Depends(session)) ->
     run = await welcome.using(via=session).submit(customer.id, new.mail)
     if not new.mail.count("@"):
         # Customer and mail are rolled back together.
-        raise HTTPException(422, "this is no mail address")
+        raise HTTPException(422, "this is not a mail address")
     return {"run": run.id}
 
 

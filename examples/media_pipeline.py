@@ -39,7 +39,7 @@ async def probe(url: str) -> Source:
     return Source(title=url.rpartition("/")[2], length=timedelta(minutes=2))
 
 
-# One chunk fails at first. Only that one is tried again: the others are done.
+# One chunk fails at first. Only this chunk is retried; the others are done.
 @app.task(retry=Retry(max_retries=3, backoff=Fixed(timedelta(milliseconds=50))))
 async def encode(ctx: Context, source: Source, number: int, of: int) -> Chunk:
     if number == 2 and ctx.attempt == 0:
@@ -73,7 +73,7 @@ async def main() -> None:
     url, number = "https://example.org/clouds", 6
     async with app:
         await app.prepare()
-        # Nothing runs yet: at the end of the block the whole graph is stored, or nothing is.
+        # Nothing runs yet: the end of the block stores the whole graph, or nothing.
         async with app.flow("media", tags={"media.source": url}) as f:
             source = f.add(probe, url)
             chunks = [

@@ -1,4 +1,4 @@
-"""A report every weekday at six, and a beat every two seconds so that there is something to see.
+"""A report every weekday at six, and a beat every two seconds as a visible example.
 
 python examples/nightly_report.py
 """
@@ -20,14 +20,14 @@ async def figures() -> dict[str, int]:
 
 @app.cron("0 6 * * 1-5", tz="Europe/Berlin", misfire="once")
 async def nightly(ctx: Context) -> str:
-    """Missed while everything was down? Then it runs once when a worker is back."""
+    """Run once when a worker is back, if times were missed while everything was down."""
     found = await ctx.step("figures", figures)
     return f"{found['orders']} orders, {found['refunds']} refunds"
 
 
 @app.every(timedelta(seconds=2), misfire="skip")
 async def beat() -> None:
-    """What was missed is not made up for."""
+    """Skip missed times."""
     seen.put_nowait("beat")
 
 
@@ -40,7 +40,7 @@ async def main() -> None:
                 print(await seen.get())
         for schedule in await (await app.client()).schedules.list():
             print(schedule.name, "next at", schedule.next_at)
-        # A scheduled task is a task: it can be run by hand as well.
+        # A scheduled task is a task: it can also be submitted by hand.
         print(await (await nightly.submit()).result(timeout=30))
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""An order in steps: what was done is never done again, and undone if the order cannot be kept.
+"""An order in steps: a recorded step never runs again, and is undone if the order fails.
 
 python examples/orders.py
 """
@@ -23,11 +23,11 @@ class Order:
 
 
 class SoldOut(Exception):
-    """Trying again will not help."""
+    """A retry will not help."""
 
 
 stock = {"lamp": 3, "chair": 0}
-ledger: list[str] = []  # stands for the outside world: what really happened, in order
+ledger: list[str] = []  # stands for the outside world: all effects, in order
 
 
 async def charge(order: Order) -> str:
@@ -63,9 +63,9 @@ async def process(ctx: Context, order: Order) -> str:
     except SoldOut:
         await ctx.step("refund", refund, payment)
         return "refunded"
-    await ctx.sleep(timedelta(milliseconds=100))  # packing: no worker waits for it
-    # The carrier is away at first, so this attempt fails. The next one comes here again, but
-    # neither charges nor reserves: those steps are in the journal.
+    await ctx.sleep(timedelta(milliseconds=100))  # packing: occupies no worker
+    # The carrier is away at first, so this attempt fails. The next attempt gets here again
+    # without charging or reserving: the journal has both steps.
     return await ctx.step("ship", ship, parcel)
 
 

@@ -1,4 +1,4 @@
-"""A race of providers: the first answer counts, and whoever is not needed any more is stopped.
+"""A race of providers: the first answer wins, and the other providers are stopped.
 
 python examples/provider_race.py
 """
@@ -20,7 +20,7 @@ class Quote:
     price: Decimal
 
 
-# Stands for the carriers' services: how long each takes to answer, and what it asks.
+# Stands for the carriers' services: seconds until the answer, and the price.
 CARRIERS = {
     "swift": (0.05, Decimal("7.90")),
     "north": (1.0, Decimal("6.50")),
@@ -61,7 +61,7 @@ async def invoice() -> str:
 
 
 async def race() -> str:
-    """The first answer; the failure of one does not matter as long as another succeeds."""
+    """Take the first answer; one failure does not matter if another carrier succeeds."""
     async with app.flow("race") as f:
         asked = [f.add(ask, name, name=name) for name in CARRIERS]
         asked.append(f.add(ask_the_old_one))
@@ -74,7 +74,7 @@ async def race() -> str:
 
 
 async def best_of_two() -> str:
-    """Two answers are enough: the result of whoever came later is None."""
+    """Take two answers; the result of a later carrier is None."""
     async with app.flow("best of two") as f:
         asked = [f.add(ask, name, name=name) for name in CARRIERS]
         two = quorum(2, *asked, cancel_rest=True)
@@ -84,7 +84,7 @@ async def best_of_two() -> str:
 
 
 async def order_only() -> str:
-    """Without a value to pass: whichever carrier answers, an invoice is written."""
+    """Pass no value: whichever carrier answers, write an invoice."""
     async with app.flow("order only") as f:
         asked = [f.add(ask, name, name=name) for name in ("swift", "north")]
         f.add(invoice, after=any_of(*asked, cancel_rest=True))

@@ -1,4 +1,4 @@
-"""Failures that pass, failures that do not, and a run that is no longer wanted.
+"""Transient failures, permanent failures, and a run that is cancelled.
 
 python examples/retry_and_cancel.py
 """
@@ -25,9 +25,9 @@ QUICK = Exponential(initial=timedelta(milliseconds=20), maximum=timedelta(millis
 @app.task(retry=Retry(max_retries=4, backoff=QUICK, never_on=(ValueError,)))
 async def fetch(ctx: Context, url: str) -> str:
     if not url.startswith("https://"):
-        raise ValueError(f"{url} is not a safe address")  # no retry makes it one
+        raise ValueError(f"{url} is not a safe address")  # a retry does not help
     if ctx.attempt < 2:
-        raise TimeoutError("no answer")  # may pass
+        raise TimeoutError("no answer")  # a retry may help
     return f"{url} answered in attempt {ctx.attempt + 1}"
 
 
@@ -55,7 +55,7 @@ async def main() -> None:
         run = await watch.submit()
         while (await run.progress()).percent is None:
             await asyncio.sleep(0.02)
-        await run.cancel(reason="nobody looks any more")
+        await run.cancel(reason="no longer needed")
         try:
             await run.result(timeout=30)
         except ExecutionCancelled as error:

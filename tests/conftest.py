@@ -1,23 +1,44 @@
 """The fixtures of all tests that need a database; support/database.py tells how to use them.
-support/isolation.py tells where they run."""
+support/isolation.py tells where they run, support/proofs.py what the slow ones run."""
 
 from __future__ import annotations
 
 from support.clock import clock
 from support.cluster import cluster
-from support.database import conn, db, template
+from support.database import conn, databases, db, template
 from support.factories import engine, make
-from support.isolation import nowhere, pytest_collection, pytest_sessionfinish
+from support.isolation import (
+    loop,
+    no_tasks_left,
+    nowhere,
+    pytest_collection,
+    pytest_sessionfinish,
+)
+from support.proofs import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_report_header,
+    sized,
+)
 
 __all__ = [
     "clock",
     "cluster",
     "conn",
+    "databases",
     "db",
     "engine",
+    "loop",
     "make",
+    "no_tasks_left",
     "nowhere",
+    "pytest_addoption",
     "pytest_collection",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_report_header",
     "pytest_sessionfinish",
+    "sized",
     "template",
 ]

@@ -1,7 +1,7 @@
-"""Draws the pictures of docs/guide/pictures: flows of typical shapes, as `flow graph --svg` does.
+"""Draw the pictures of docs/guide/pictures: flows of typical shapes, as `flow graph --svg` does.
 
 python tools/draw_flow_pictures.py            write the pictures
-python tools/draw_flow_pictures.py --check    say which are out of date, and exit with 1
+python tools/draw_flow_pictures.py --check    list outdated pictures, and exit with 1
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORDS = {
 
 
 class Sketch:
-    """A picture by names. How far its lines are follows from the states of its boxes."""
+    """A picture by names. The states of its boxes determine its lines."""
 
     def __init__(self, title: str, state: str) -> None:
         self.title, self.state = title, state
@@ -88,29 +88,29 @@ def _decided(ends: list[Resolution], needed: int) -> GroupState:
 
 
 def chain() -> Picture:
-    one = Sketch("order 4711", "running")
-    one.add("validate", "shop.validate", "done")
-    one.add("reserve", "shop.reserve_stock", "done", "validate")
-    one.add("charge", "payments.charge_card", "run", "reserve")
-    one.add("ship", "shop.ship", "wait", "charge")
-    one.add("thank", "mail.send", "wait", "ship")
-    return one.picture()
+    sketch = Sketch("order 4711", "running")
+    sketch.add("validate", "shop.validate", "done")
+    sketch.add("reserve", "shop.reserve_stock", "done", "validate")
+    sketch.add("charge", "payments.charge_card", "run", "reserve")
+    sketch.add("ship", "shop.ship", "wait", "charge")
+    sketch.add("thank", "mail.send", "wait", "ship")
+    return sketch.picture()
 
 
 def diamond() -> Picture:
-    one = Sketch("monthly invoice", "running")
-    one.add("load orders", "billing.load", "done")
-    one.add("price", "billing.price", "done", "load orders")
-    one.add("tax", "billing.tax", "done", "load orders")
-    one.add("discounts", "billing.discounts", "run", "load orders")
-    one.add("total", "billing.total", "wait", "price", "tax", "discounts")
-    one.add("send", "mail.send", "wait", "total")
-    return one.picture()
+    sketch = Sketch("monthly invoice", "running")
+    sketch.add("load orders", "billing.load", "done")
+    sketch.add("price", "billing.price", "done", "load orders")
+    sketch.add("tax", "billing.tax", "done", "load orders")
+    sketch.add("discounts", "billing.discounts", "run", "load orders")
+    sketch.add("total", "billing.total", "wait", "price", "tax", "discounts")
+    sketch.add("send", "mail.send", "wait", "total")
+    return sketch.picture()
 
 
 def fan_out() -> Picture:
-    one = _gallery(120, lambda at: "done" if at < 96 else "run" if at < 104 else "line")
-    return one.picture()
+    sketch = _gallery(120, lambda at: "done" if at < 96 else "run" if at < 104 else "line")
+    return sketch.picture()
 
 
 def fan_out_unfolded() -> Picture:
@@ -118,93 +118,95 @@ def fan_out_unfolded() -> Picture:
 
 
 def _gallery(width: int, state: Callable[[int], str]) -> Sketch:
-    one = Sketch("gallery", "running")
-    one.add("list photos", "photos.list", "done")
+    sketch = Sketch("gallery", "running")
+    sketch.add("list photos", "photos.list", "done")
     names = [f"resize {at + 1}" for at in range(width)]
     for at, name in enumerate(names):
-        one.add(name, "photos.resize", state(at), "list photos")
-    one.add("album", "photos.album", "wait", *names)
-    return one
+        sketch.add(name, "photos.resize", state(at), "list photos")
+    sketch.add("album", "photos.album", "wait", *names)
+    return sketch
 
 
 def quorum_race() -> Picture:
-    one = Sketch("quotes for a parcel", "running")
-    one.add("measure", "parcels.measure", "done")
+    sketch = Sketch("quotes for a parcel", "running")
+    sketch.add("measure", "parcels.measure", "done")
     states = {"north": "done", "river": "gone", "swift": "done", "anchor": "gone", "pony": "bad"}
     for name, state in states.items():
-        one.add(name, f"carriers.{name}", state, "measure")
-    one.add("choose", "parcels.choose", "done")
-    one.join("choose", states, GroupPolicy.QUORUM, 2)
-    one.add("pay by card", "pay.card", "run", "choose")
-    one.add("pay by transfer", "pay.transfer", "run", "choose")
-    one.add("book", "parcels.book", "wait")
-    one.join("book", ["pay by card", "pay by transfer"], GroupPolicy.ANY_OF)
-    return one.picture()
+        sketch.add(name, f"carriers.{name}", state, "measure")
+    sketch.add("choose", "parcels.choose", "done")
+    sketch.join("choose", states, GroupPolicy.QUORUM, 2)
+    sketch.add("pay by card", "pay.card", "run", "choose")
+    sketch.add("pay by transfer", "pay.transfer", "run", "choose")
+    sketch.add("book", "parcels.book", "wait")
+    sketch.join("book", ["pay by card", "pay by transfer"], GroupPolicy.ANY_OF)
+    return sketch.picture()
 
 
 def skipped() -> Picture:
-    one = Sketch("nightly report", "failed")
-    one.add("start", "report.start", "done")
-    one.add("sales", "report.extract", "done", "start")
-    one.add("stock", "report.extract", "bad", "start")
-    one.add("visits", "report.extract", "done", "start")
-    one.add("clean sales", "report.clean", "done", "sales")
-    one.add("clean stock", "report.clean", "skip", "stock")
-    one.add("clean visits", "report.clean", "done", "visits")
-    one.add("merge", "report.merge", "skip", "clean sales", "clean stock", "clean visits")
-    one.add("charts", "report.charts", "skip", "merge")
-    one.add("tables", "report.tables", "skip", "merge")
-    one.add("publish", "report.publish", "skip", "charts", "tables")
-    one.add("visits chart", "report.charts", "done", "clean visits")
-    return one.picture()
+    sketch = Sketch("nightly report", "failed")
+    sketch.add("start", "report.start", "done")
+    sketch.add("sales", "report.extract", "done", "start")
+    sketch.add("stock", "report.extract", "bad", "start")
+    sketch.add("visits", "report.extract", "done", "start")
+    sketch.add("clean sales", "report.clean", "done", "sales")
+    sketch.add("clean stock", "report.clean", "skip", "stock")
+    sketch.add("clean visits", "report.clean", "done", "visits")
+    sketch.add("merge", "report.merge", "skip", "clean sales", "clean stock", "clean visits")
+    sketch.add("charts", "report.charts", "skip", "merge")
+    sketch.add("tables", "report.tables", "skip", "merge")
+    sketch.add("publish", "report.publish", "skip", "charts", "tables")
+    sketch.add("visits chart", "report.charts", "done", "clean visits")
+    return sketch.picture()
 
 
 def media() -> Picture:
-    one = Sketch("media-0192", "running")
-    one.add("fetch", "media.fetch", "done")
-    one.add("probe", "media.probe", "done", "fetch")
-    one.add("split", "media.split", "done", "probe")
+    sketch = Sketch("media-0192", "running")
+    sketch.add("fetch", "media.fetch", "done")
+    sketch.add("probe", "media.probe", "done", "fetch")
+    sketch.add("split", "media.split", "done", "probe")
     chunks = [f"encode {at + 1:02}" for at in range(24)]
     for at, name in enumerate(chunks):
-        one.add(name, "media.encode", "done" if at < 14 else "run" if at < 18 else "line", "split")
-    one.add("stitch", "media.stitch", "wait", *chunks)
-    one.add("loudness", "media.loudness", "done", "probe")
-    one.add("audio", "media.audio", "run", "loudness")
-    one.add("captions A", "speech.fast", "done", "probe")
-    one.add("captions B", "speech.exact", "gone", "probe")
-    one.add("subtitles", "media.subtitles", "run")
-    one.join("subtitles", ["captions A", "captions B"], GroupPolicy.ANY_OF)
-    one.add("poster", "media.poster", "late", "probe")
-    one.add("package", "media.package", "wait", "stitch", "audio", "subtitles")
-    one.add("publish", "media.publish", "wait")
-    one.join("publish", ["package", "poster"], GroupPolicy.ALL_OF)
-    one.add("announce", "mail.announce", "wait", "publish")
-    one.add("purge", "cdn.purge", "wait", "publish")
-    return one.picture()
+        sketch.add(
+            name, "media.encode", "done" if at < 14 else "run" if at < 18 else "line", "split"
+        )
+    sketch.add("stitch", "media.stitch", "wait", *chunks)
+    sketch.add("loudness", "media.loudness", "done", "probe")
+    sketch.add("audio", "media.audio", "run", "loudness")
+    sketch.add("captions A", "speech.fast", "done", "probe")
+    sketch.add("captions B", "speech.exact", "gone", "probe")
+    sketch.add("subtitles", "media.subtitles", "run")
+    sketch.join("subtitles", ["captions A", "captions B"], GroupPolicy.ANY_OF)
+    sketch.add("poster", "media.poster", "late", "probe")
+    sketch.add("package", "media.package", "wait", "stitch", "audio", "subtitles")
+    sketch.add("publish", "media.publish", "wait")
+    sketch.join("publish", ["package", "poster"], GroupPolicy.ALL_OF)
+    sketch.add("announce", "mail.announce", "wait", "publish")
+    sketch.add("purge", "cdn.purge", "wait", "publish")
+    return sketch.picture()
 
 
 def two_groups() -> Picture:
-    one = Sketch("loan decision", "blocked")
-    one.add("application", "loans.read", "done")
+    sketch = Sketch("loan decision", "blocked")
+    sketch.add("application", "loans.read", "done")
     bureaus = ["bureau A", "bureau B", "bureau C"]
     for name, state in zip(bureaus, ("done", "run", "run"), strict=True):
-        one.add(name, "scores.ask", state, "application")
-    one.add("income", "loans.income", "done", "application")
-    one.add("identity", "loans.identity", "done", "application")
-    one.add("clerk", "people.review", "late", "application")
-    one.add("robot", "models.review", "bad", "application")
-    one.add("decide", "loans.decide", "wait")
-    one.join("decide", bureaus, GroupPolicy.QUORUM, 2, 0)
-    one.join("decide", ["income", "identity"], GroupPolicy.ALL_OF, group=1)
-    one.join("decide", ["clerk", "robot"], GroupPolicy.ANY_OF, group=2)
-    one.add("answer", "mail.send", "wait", "decide")
-    return one.picture()
+        sketch.add(name, "scores.ask", state, "application")
+    sketch.add("income", "loans.income", "done", "application")
+    sketch.add("identity", "loans.identity", "done", "application")
+    sketch.add("clerk", "people.review", "late", "application")
+    sketch.add("robot", "models.review", "bad", "application")
+    sketch.add("decide", "loans.decide", "wait")
+    sketch.join("decide", bureaus, GroupPolicy.QUORUM, 2, 0)
+    sketch.join("decide", ["income", "identity"], GroupPolicy.ALL_OF, group=1)
+    sketch.join("decide", ["clerk", "robot"], GroupPolicy.ANY_OF, group=2)
+    sketch.add("answer", "mail.send", "wait", "decide")
+    return sketch.picture()
 
 
 def random_graph(size: int = 200, seed: int = 7) -> Picture:
-    """Nodes that wait for up to three nearby earlier ones, run until some have failed."""
+    """Make a graph whose nodes wait for up to three earlier ones, with some failures."""
     dice = random.Random(seed)
-    one = Sketch(f"{size} nodes at random", "running")
+    sketch = Sketch(f"{size} nodes at random", "running")
     tasks = ("load", "clean", "join", "score", "store")
     names: list[str] = []
     for at in range(size):
@@ -214,7 +216,7 @@ def random_graph(size: int = 200, seed: int = 7) -> Picture:
             up = near[int(dice.random() * len(near))]
             if up not in ups:
                 ups.append(up)
-        states = [one.boxes[up].state for up in ups]
+        states = [sketch.boxes[up].state for up in ups]
         if any(state in (PublicState.FAILED, PublicState.SKIPPED) for state in states):
             state = "skip"
         elif all(state is PublicState.COMPLETED for state in states) and at < size * 0.8:
@@ -224,9 +226,9 @@ def random_graph(size: int = 200, seed: int = 7) -> Picture:
             state = "wait" if ups else "line"
         task = tasks[int(dice.random() * len(tasks))]
         name = f"{task} {at}"
-        one.add(name, f"lab.{task}", state, *ups)
+        sketch.add(name, f"lab.{task}", state, *ups)
         names.append(name)
-    return one.picture()
+    return sketch.picture()
 
 
 SHAPES: dict[str, tuple[Callable[[], Picture], bool]] = {
@@ -243,7 +245,7 @@ SHAPES: dict[str, tuple[Callable[[], Picture], bool]] = {
 
 
 def drawn() -> dict[str, str]:
-    """Every picture by its file name."""
+    """Return every picture by its file name."""
     return {
         f"{name}.svg": as_svg(shape(), is_folded=is_folded)
         for name, (shape, is_folded) in SHAPES.items()
@@ -251,14 +253,14 @@ def drawn() -> dict[str, str]:
 
 
 def outdated(wanted: dict[str, str]) -> list[str]:
-    """A line for every picture that is not as it would be drawn now, or not drawn any more."""
+    """Return a line for every picture that differs from its source, or has none."""
     found = []
     for name, text in wanted.items():
         file = PICTURES / name
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             found.append(f"docs/guide/pictures/{name} is out of date")
     found += (
-        f"docs/guide/pictures/{file.name} is not drawn any more"
+        f"docs/guide/pictures/{file.name} is no longer drawn"
         for file in sorted(PICTURES.glob("*.svg"))
         if file.name not in wanted
     )

@@ -1,12 +1,12 @@
-"""Writes docs/reference (functions, states, errors, events, checks) and docs/internals/mapping.md
-from the sources.
+"""Generate docs/reference and docs/internals/mapping.md from the sources.
 
     python tools/generate.py            write the pages
-    python tools/generate.py --check    say which pages are out of date, and exit with 1
+    python tools/generate.py --check    list outdated pages, and exit with 1
 
 Functions come from the headers and signatures of the SQL files, errors from core/errors.py, the
-mapping from tests/contract/mapping and tools/mapping.toml. The table of transitions is computed by
-a schema step, so it is read from a throwaway database.
+mapping from tests/contract/mapping and tools/mapping.toml, the Python API from docstrings and the
+command line from its own help. A schema step computes the table of transitions, so it is read from
+a throwaway database.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ from flowfabric.db.library import package_source
 from flowfabric.db.migrate import migrate
 from flowfabric.doctor import Check, installation_checks, invariants
 
+sys.path.insert(0, str(Path(__file__).parent))
+from cli_reference import cli_page
+from python_reference import client_page, python_page
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 MAPPING = Path(__file__).with_name("mapping.toml")
@@ -48,7 +52,7 @@ DIMENSIONS = ("phase", "ownership", "eligibility", "attempt_state")
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of ff.transition; a null event is a quiet move, a null origin is a new row."""
+    """One row of ff.transition. A null event means a quiet move, a null origin a new row."""
 
     number: str
     cause: str
@@ -70,7 +74,7 @@ from ff.transition
 
 
 def transitions(rows: Iterable[Sequence[str | None]]) -> list[Transition]:
-    """The rows of READ_TRANSITIONS, in an order that does not depend on the database."""
+    """Return the rows of READ_TRANSITIONS, in an order that does not depend on the database."""
     found = [
         Transition(
             number=str(row[0]),
@@ -88,15 +92,33 @@ def transitions(rows: Iterable[Sequence[str | None]]) -> list[Transition]:
 
 
 def pages(moves: list[Transition]) -> dict[str, str]:
-    """Every page by its path below docs."""
-    return {
+    """Return every page by its path below docs."""
+    found = {
+        "reference/python.md": python_page(NOTE),
+        "reference/client.md": client_page(NOTE),
+        "reference/cli.md": cli_page(NOTE),
         "reference/functions.md": functions_page(),
         "reference/states.md": states_page(moves),
         "reference/errors.md": errors_page(),
         "reference/events.md": events_page(moves),
         "reference/checks.md": checks_page(),
+    }
+    return {
+        "reference/README.md": contents_page(found),
+        **found,
         "internals/mapping.md": mapping_page(),
     }
+
+
+def contents_page(pages: dict[str, str]) -> str:
+    lines = ["# Reference", "", NOTE, "", "Written from the sources, so that it cannot differ.", ""]
+    for name, text in pages.items():
+        title, _, first = (part.replace("\n", " ") for part in text.split("\n\n")[:3])
+        told = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", re.split(r"(?<=[.:;]) ", first)[0]).rstrip(
+            ":;"
+        )
+        lines.append(f"- [{title.removeprefix('# ')}]({Path(name).name}): {told.rstrip('.')}.")
+    return "\n".join(lines) + "\n"
 
 
 # Functions
@@ -104,7 +126,7 @@ def pages(moves: list[Transition]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FunctionText:
-    """One public function, taken apart: its words, its signature."""
+    """One public function: its header and its signature."""
 
     name: str
     group: str
@@ -117,7 +139,7 @@ class FunctionText:
 def functions_page() -> str:
     groups: dict[str, list[FunctionText]] = defaultdict(list)
     for file in package_source().library().files:
-        if file.path.startswith("functions/"):
+        if file.path.startswith("functions/") and "/_" not in file.path:
             function = _function(file.path, file.text)
             groups[function.group].append(function)
     lines = [
@@ -209,8 +231,8 @@ def states_page(moves: list[Transition]) -> str:
         "",
         NOTE,
         "",
-        "An execution has six independent facts; `public_state` is one word made of them by the",
-        "database. The values are the same in SQL and in `flowfabric.core.states`.",
+        "An execution has six independent dimensions; the database derives `public_state` from",
+        "them. The values are the same in SQL and in `flowfabric.core.states`.",
         "",
         "| dimension | values |",
         "|---|---|",
@@ -222,11 +244,11 @@ def states_page(moves: list[Transition]) -> str:
         "",
         "## Transitions",
         "",
-        f"All {len(moves)} moves that `ff.transition` allows, those that look alike in one line.",
+        f"All {len(moves)} moves that `ff.transition` allows; similar moves share a line.",
         "A state is written phase / ownership / eligibility / attempt state. A list means any of",
-        "its values, `any` every value an unfinished execution in that phase can have, `=` that",
-        "the value is kept, a dash that the execution does not exist yet. A quiet move has no",
-        "event and keeps the version.",
+        "its values, `any` means every value of an unfinished execution in that phase, `=` means",
+        "unchanged, a dash means that the execution does not exist yet. A quiet move has no event",
+        "and keeps the version.",
     ]
     by_number: dict[str, list[Transition]] = defaultdict(list)
     for move in moves:
@@ -250,7 +272,7 @@ def _transition_lines(group: list[Transition], known: Known) -> list[str]:
         by_cause[move.cause].append(move)
     for cause, moves in sorted(by_cause.items()):
         kept = [all(m.origin[n] == m.target[n] for m in moves) for n in range(len(DIMENSIONS))]
-        # Moves of one look: same place before, same place after, except for what is kept.
+        # Moves of one look: the same phase and ownership before, the same state after.
         looks: dict[tuple[object, ...], list[Transition]] = defaultdict(list)
         for move in moves:
             after = tuple(
@@ -273,7 +295,7 @@ def _transition_lines(group: list[Transition], known: Known) -> list[str]:
 
 
 def _known_origins(moves: list[Transition]) -> Known:
-    """What each dimension can be in each phase before a move."""
+    """Return the values of each dimension in each phase before a move."""
     known: Known = defaultdict(set)
     for move in moves:
         for n, value in enumerate(move.origin):
@@ -313,14 +335,14 @@ def errors_page() -> str:
         "",
         NOTE,
         "",
-        "Every error is a `FlowFabricError`. The inner classes say what to do about it:",
+        "Every error is a `FlowFabricError`. The inner classes say what the caller should do:",
         "",
         "```",
         *next(part for part in tree if part.startswith("FlowFabricError")).splitlines(),
         "```",
         "",
-        "A code is the SQLSTATE that a whole call is refused with; its detail is JSON. A word is",
-        "the outcome of one item of a batch. The client raises the same class for both.",
+        "A code is the SQLSTATE that refuses a whole call; its detail is JSON. A word is the",
+        "outcome of one item of a batch. The client raises the same class for both.",
         "",
         "| error | code | word | kind of | meaning |",
         "|---|---|---|---|---|",
@@ -345,30 +367,30 @@ def _error_classes() -> list[type[FlowFabricError]]:
 
 WHEN = {
     "submitted": "An execution was stored, eligible or delayed.",
-    "claimed": "A worker got a lease and began a new attempt.",
-    "resumed": "A worker got a lease and goes on with the attempt that was interrupted.",
-    "reclaimed": "A worker took over an execution whose lease was lost, with a new attempt.",
-    "released": "A worker gave its lease back unfinished.",
-    "lease_expired": "A lease ran out; the execution can be reclaimed.",
-    "lease_revoked": "An operator took a lease away; the execution can be reclaimed.",
+    "claimed": "A worker got a lease and started a new attempt.",
+    "resumed": "A worker got a lease and resumed the interrupted attempt.",
+    "reclaimed": "A worker reclaimed an execution whose lease was lost, with a new attempt.",
+    "released": "A worker released the execution unfinished.",
+    "lease_expired": "A lease expired; the execution can be reclaimed.",
+    "lease_revoked": "An operator revoked a lease; the execution can be reclaimed.",
     "completed": "The execution ended with a result.",
-    "failed": "The execution ended without one: no retry was left, or it lost too many leases.",
-    "retry_scheduled": "An attempt failed; another one follows at `delayed_until`.",
-    "delayed": "The holder put the execution off to a later time.",
-    "waiting": "The holder let go until other executions have ended.",
-    "suspended": "The holder let go until a signal comes.",
-    "woken": "A suspension ended, by its signal, an operator or its timeout.",
-    "escalated": "A suspension ran out and was put before an operator.",
-    "held": "The execution does not fit its journal and waits for an operator.",
+    "failed": "The execution failed: no retry was left, or it lost too many leases.",
+    "retry_scheduled": "An attempt failed; a retry follows at `delayed_until`.",
+    "delayed": "The holder delayed the execution.",
+    "waiting": "The holder released the execution until other executions have ended.",
+    "suspended": "The holder released the execution until a signal arrives.",
+    "woken": "A suspension ended by its signal, an operator or its timeout.",
+    "escalated": "A suspension timed out and needs an operator.",
+    "held": "The execution does not match its journal and waits for an operator.",
     "cancelled": "The execution was cancelled.",
-    "expired": "The execution, or its last attempt, ran out of time.",
-    "skipped": "What the execution depended on made it impossible.",
+    "expired": "The execution expired: its deadline passed, or its last attempt timed out.",
+    "skipped": "The execution was skipped: its dependencies cannot be satisfied.",
     "priority_changed": "An operator changed the priority.",
-    "replayed": "An execution that had ended runs again.",
-    "flow_cancel_requested": "A flow was asked to cancel; its members follow.",
-    "blocked": "An operator, a budget, a quota or a route holds the execution back.",
-    "unblocked": "What held the execution back is gone.",
-    "promoted": "Somebody asked for a delayed execution to become eligible before a promoter did.",
+    "replayed": "An ended execution runs again.",
+    "flow_cancel_requested": "A flow was cancelled; its members follow.",
+    "blocked": "An operator, a budget, a quota or a route blocks the execution.",
+    "unblocked": "The execution is no longer blocked.",
+    "promoted": "An actor made a delayed execution eligible before its time.",
 }
 
 
@@ -382,10 +404,10 @@ def events_page(moves: list[Transition]) -> str:
         "",
         NOTE,
         "",
-        "Every transition that is not quiet appends one row to `ff.event`, in the statement that",
-        "made it, and raises the `version` of its execution by one. The events of one execution",
-        "are numbered 1, 2, 3 without a gap. T-numbers are those of [states](states.md); a cause",
-        "whose function does not exist yet is listed because the state model already allows it.",
+        "Every transition that is not quiet appends one row to `ff.event`, in the same statement,",
+        "and raises the `version` of its execution by one. The events of one execution are",
+        "numbered 1, 2, 3 without a gap. T-numbers refer to [states](states.md); a cause whose",
+        "function does not exist yet is listed because the state model already allows it.",
         "",
         "| kind | when | written by |",
         "|---|---|---|",
@@ -436,7 +458,7 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class OperationText:
-    """One operation that is done: what its check says about it, and what must be seen."""
+    """One operation that is done: its check's text, and the expected facts."""
 
     name: str
     source: str
@@ -449,7 +471,7 @@ class OperationText:
 
 @dataclass(frozen=True, slots=True)
 class LimitText:
-    """One limit: its field, the functions that know it, and how they refuse what is beyond."""
+    """One limit: its field, the functions that check it, and their refusal."""
 
     field: str
     functions: list[str]
@@ -458,7 +480,7 @@ class LimitText:
 
 
 def operations() -> list[OperationText]:
-    """Every `@operation` below tests/contract/mapping, read from its text and not run."""
+    """Return every `@operation` below tests/contract/mapping, read from the text, not run."""
     found = []
     for source, function, arguments in _decorated("operation"):
         facts = [
@@ -480,12 +502,12 @@ def operations() -> list[OperationText]:
 
 
 def limits() -> list[LimitText]:
-    """Every `@limit` of tests/contract/mapping/limits.py."""
+    """Return every `@limit` of tests/contract/mapping/limits.py."""
     return [LimitText(**arguments) for _, _, arguments in _decorated("limit")]
 
 
 def _decorated(decorator: str) -> Iterable[tuple[str, ast.AsyncFunctionDef, dict[str, Any]]]:
-    """The SOURCE of the file, the function, and the literals its decorator was given."""
+    """Yield the SOURCE of the file, the function, and the literal arguments of its decorator."""
     for file in sorted(OPERATIONS.glob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         source = ""
@@ -504,7 +526,7 @@ def _decorated(decorator: str) -> Iterable[tuple[str, ast.AsyncFunctionDef, dict
                     yield source, node, {label: ast.literal_eval(first), **arguments}
 
 
-# What a limit is tried with: values, which need not be literals.
+# The values with which a limit is tried; they need not be literals.
 _UNREAD = ("fits", "beyond")
 
 
@@ -535,10 +557,20 @@ def mapping_page() -> str:
             "",
             "| theirs | SQL | Python | what differs | why | seen |",
             "|---|---|---|---|---|---|",
-            *(_operation_line(one) for one in done if one.source == source),
+            *(_operation_line(each) for each in done if each.source == source),
             *(_undone_line(row) for row in mapping["operation"] if row["source"] == source),
         ]
     lines += [
+        *_inner_section(mapping),
+        *_feed_section(mapping),
+        *_limit_section(),
+        *_error_section(mapping),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _inner_section(mapping: dict[str, Any]) -> list[str]:
+    return [
         "",
         "## Inner functions",
         "",
@@ -546,13 +578,16 @@ def mapping_page() -> str:
         "",
         "| theirs | file | ours | how | tested through |",
         "|---|---|---|---|---|",
+        *(
+            f"| {_ticked(row['names'])} | {row['source']} | {_ticked(row['ours']) or 'nothing'} "
+            f"| {row['note']} | `{row['through']}` |"
+            for row in mapping["inner"]
+        ),
     ]
-    lines += [
-        f"| {_ticked(row['names'])} | {row['source']} | {_ticked(row['ours']) or 'nothing'} "
-        f"| {row['note']} | `{row['through']}` |"
-        for row in mapping["inner"]
-    ]
-    lines += [
+
+
+def _feed_section(mapping: dict[str, Any]) -> list[str]:
+    return [
         "",
         "## Feeds",
         "",
@@ -561,29 +596,35 @@ def mapping_page() -> str:
         "",
         "| theirs | view | `Feed` | what it holds |",
         "|---|---|---|---|",
+        *(
+            f"| `{row['name']}` | `ff.{row['view']}` | `{row['feed']}` | {row['note']} |"
+            for row in mapping["feed"]
+        ),
     ]
-    lines += [
-        f"| `{row['name']}` | `ff.{row['view']}` | `{row['feed']}` | {row['note']} |"
-        for row in mapping["feed"]
-    ]
-    lines += [
+
+
+def _limit_section() -> list[str]:
+    return [
         "",
         "## Limits",
         "",
-        "What is beyond a limit is refused as `InvalidInput` with this field, and nothing changes.",
-        "The words are the engine's; the client may refuse first, in its own. Each limit is tried",
-        "by `tests/contract/test_mapping.py`, just within and just beyond, through one function;",
-        "the others go by the same words.",
+        "A value beyond a limit is refused as `InvalidInput` with this field, and nothing changes.",
+        "The words are the engine's; the client may refuse first, in its own.",
+        "`tests/contract/test_mapping.py` tries each limit, just within and just beyond, through",
+        "one function; the others use the same words.",
         "",
-        "| field | functions | what is refused is told |",
+        "| field | functions | refusal |",
         "|---|---|---|",
+        *(
+            f"| `{limit.field}` | {_ticked(limit.functions)} "
+            f"| {_ticked(limit.paths)}{': ' if limit.paths else ''}{limit.says} |"
+            for limit in limits()
+        ),
     ]
-    lines += [
-        f"| `{one.field}` | {_ticked(one.functions)} "
-        f"| {_ticked(one.paths)}{': ' if one.paths else ''}{one.says} |"
-        for one in limits()
-    ]
-    lines += [
+
+
+def _error_section(mapping: dict[str, Any]) -> list[str]:
+    return [
         "",
         "## Errors",
         "",
@@ -593,26 +634,28 @@ def mapping_page() -> str:
         "",
         "## Defects of the reference",
         "",
-        "The tests that keep each away, or why it cannot come up here yet.",
+        "The tests that prevent each, or why it cannot occur here yet.",
         "",
-        "| number | kept away by |",
+        "| number | prevented by |",
         "|---|---|",
-        *(f"| {number} | {_defect(kept)} |" for number, kept in mapping["defects"].items()),
+        *(f"| {number} | {_defect(tests)} |" for number, tests in mapping["defects"].items()),
         "",
         "## Only here",
         "",
         "| function or error | why |",
         "|---|---|",
+        *(
+            f"| `{name}` | {reason} |"
+            for group in mapping["ours_only"].values()
+            for name, reason in group.items()
+        ),
     ]
-    for group in mapping["ours_only"].values():
-        lines += [f"| `{name}` | {reason} |" for name, reason in group.items()]
-    return "\n".join(lines) + "\n"
 
 
-def _defect(kept: str | list[str]) -> str:
-    if isinstance(kept, str):
-        return kept
-    return "<br>".join(f"`{test}`" for test in kept)
+def _defect(tests: str | list[str]) -> str:
+    if isinstance(tests, str):
+        return tests
+    return "<br>".join(f"`{test}`" for test in tests)
 
 
 def _mapping_counts(mapping: dict[str, Any], done: int) -> list[str]:
@@ -629,12 +672,14 @@ def _mapping_counts(mapping: dict[str, Any], done: int) -> list[str]:
     ]
 
 
-def _operation_line(one: OperationText) -> str:
-    sql = "<br>".join(f"`{name}`" for name in one.sql)
-    python = "<br>".join(f"`{name}`" for name in one.python)
-    reasons = ", ".join(_reason(reason) for reason in one.reasons)
-    seen = "<br>".join(f"{key.replace('_', ' ')}: {_fact(value)}" for key, value in one.facts)
-    return f"| `{one.name}` | {sql} | {python} | {one.difference} | {reasons} | {seen} |"
+def _operation_line(operation: OperationText) -> str:
+    sql = "<br>".join(f"`{name}`" for name in operation.sql)
+    python = "<br>".join(f"`{name}`" for name in operation.python)
+    reasons = ", ".join(_reason(reason) for reason in operation.reasons)
+    facts = operation.facts
+    seen = "<br>".join(f"{key.replace('_', ' ')}: {_fact(value)}" for key, value in facts)
+    head = f"| `{operation.name}` | {sql} | {python}"
+    return f"{head} | {operation.difference} | {reasons} | {seen} |"
 
 
 def _undone_line(row: dict[str, Any]) -> str:
@@ -683,11 +728,12 @@ def checks_page() -> str:
         "",
         NOTE,
         "",
-        "What `flowfabric doctor` checks: the installation, then the invariants of the data. Each",
-        "is one query that returns no row while all is well; `flowfabric doctor --explain S05`",
-        "prints it. An invariant holds *always*, in every committed state, or *soon*: then a",
-        "finding is a warning first. Those that read *executions* or *the database* are also run",
-        "by `doctor --since`; those that read *everything* wait for a full pass.",
+        "The checks of `flowfabric doctor`: the installation, then the invariants of the data.",
+        "Each is one query that returns no row if there is no problem; `flowfabric doctor",
+        "--explain S05` prints it. An invariant holds *always*, in every committed state, or",
+        "*soon*: then a finding is a warning first. `doctor --since` also runs the checks that",
+        "read *executions* or *the database*; checks that read *everything* run only in a full",
+        "pass.",
         "",
         "## Installation",
         "",
@@ -697,8 +743,8 @@ def checks_page() -> str:
     lines += [
         "## Invariants",
         "",
-        "Those of flows begin with F. The summary of a flow is counted when somebody asks for it:",
-        "nothing is stored that it could differ from, so nothing has to be compared.",
+        "The names of invariants of flows begin with F. The summary of a flow is counted on",
+        "request and not stored, so it needs no invariant.",
         "",
     ]
     for check in invariants():
@@ -731,7 +777,7 @@ def _throwaway_transitions() -> list[Transition]:
 
 
 def outdated(wanted: dict[str, str]) -> list[str]:
-    """A diff for every page that differs from the sources, a line for every page too many."""
+    """Return a diff for every outdated page, and a line for every extra page."""
     found = []
     for name, text in wanted.items():
         file = DOCS / name
@@ -745,7 +791,7 @@ def outdated(wanted: dict[str, str]) -> list[str]:
         for file in sorted((DOCS / folder).glob("*.md")):
             name = str(file.relative_to(DOCS))
             if NOTE in file.read_text(encoding="utf-8") and name not in wanted:
-                found.append(f"docs/{name} is not generated any more")
+                found.append(f"docs/{name} is no longer generated")
     return found
 
 

@@ -1,6 +1,6 @@
-"""Name a Postgres that the tests do not use by default, as a value of FLOWFABRIC_PG_BINARIES.
+"""Print a Postgres that the tests do not use by default, as a value of FLOWFABRIC_PG_BINARIES.
 
-The two have different major versions: a sample of the tests runs on the other one, too (.ci/run).
+It has another major version: a sample of the tests runs on it, too (.ci/run).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_DATA = Path("/nonexistent")
 def main() -> int:
     user = account.choose(NO_DATA)
     used = binaries.find(user, data=NO_DATA, major=None)
-    # What a newcomer would choose comes first, then the older ones of the same place.
+    # First what a new user would get, then older versions from the same source.
     for major in (None, *reversed(binaries.SUPPORTED)):
         for choice in ("wheel", "system"):
             os.environ[binaries.VARIABLE] = choice
@@ -29,7 +29,7 @@ def main() -> int:
                 print(choice if major is None else found.folder)
                 return 0
     print(
-        f"there is no other Postgres than {used.version}: make test installs one", file=sys.stderr
+        f"there is no Postgres other than {used.version}: make test installs one", file=sys.stderr
     )
     return 1
 

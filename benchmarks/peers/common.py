@@ -11,18 +11,59 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-# For every side alike: nobody is measured by the size of what he imports.
+# The same for every side, so that no side is measured by the size of its imports.
 gc.collect()
 gc.freeze()
 
 DSN = os.environ["BENCH_DSN"]
+POSTMASTER = os.environ.get("BENCH_POSTMASTER")
 N = int(os.environ.get("BENCH_N", "5000"))
 CONC = int(os.environ.get("BENCH_CONC", "50"))
 LAT = int(os.environ.get("BENCH_LAT", "100"))
-# Of the steps: so many in one execution, then so many executions of so many steps.
+# Steps of one execution; then the number of executions and the steps of each.
 STEPS = int(os.environ.get("BENCH_STEPS", "1000"))
 EXECUTIONS = int(os.environ.get("BENCH_EXECUTIONS", "100"))
 STEPS_EACH = int(os.environ.get("BENCH_STEPS_EACH", "20"))
+
+
+class Phase:
+    """Measure one phase: seconds on the clock, and processor time of this process and the server.
+
+    BENCH_POSTMASTER is the process id of the server; without it no processor time is reported.
+    """
+
+    def __init__(self) -> None:
+        self._started, self._cpu = time.perf_counter(), cpu_seconds()
+
+    def end(self, at: float | None = None) -> tuple[float, float | None]:
+        """Return clock and processor seconds of the phase, which ended now or at `at`."""
+        seconds = (at or time.perf_counter()) - self._started
+        return seconds, None if POSTMASTER is None else cpu_seconds() - self._cpu
+
+
+def cpu_seconds() -> float:
+    """Return the processor time used so far by this process and by all processes of the server."""
+    return time.process_time() + (0.0 if POSTMASTER is None else _server_cpu(POSTMASTER))
+
+
+def _server_cpu(postmaster: str) -> float:
+    ticks = sum(_stat(postmaster)[2:4])  # of its children that have ended
+    for folder in os.listdir("/proc"):
+        if folder.isdigit():
+            try:
+                user, system, _, _, parent = _stat(folder)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile: the postmaster counts it from now on
+            if str(parent) == postmaster:
+                ticks += user + system
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: str) -> tuple[int, int, int, int, int]:
+    """Return user and system ticks of a process, those of its ended children, and its parent."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (*map(int, fields[11:15]), int(fields[1]))  # type: ignore[return-value]
 
 
 def report(
@@ -32,8 +73,9 @@ def report(
     lats: Sequence[float],
     bulk_s: float | None = None,
     n: int | None = None,
+    cpu: dict[str, float | None] | None = None,
 ) -> None:
-    """The one line of output."""
+    """Print the one line of output; `cpu` holds the processor seconds of single, drain and bulk."""
     n = n or N
     lats = sorted(lats)
 
@@ -50,12 +92,17 @@ def report(
         "drain_per_s": round(n / drain_s),
         "lat_p50_ms": quantile(0.5),
         "lat_p99_ms": quantile(0.99),
+        **{
+            f"{phase}_cpu_us": round(1e6 * seconds / n, 1)
+            for phase, seconds in (cpu or {}).items()
+            if seconds is not None
+        },
     }
     print(json.dumps(line), flush=True)
 
 
 async def time_steps(run: Callable[[int, int], Awaitable[None]]) -> tuple[float, float]:
-    """Seconds of one execution of STEPS steps, and of EXECUTIONS of STEPS_EACH steps at once.
+    """Time one execution of STEPS steps, then EXECUTIONS of STEPS_EACH steps at once.
 
     `run` takes the number of executions and the number of steps of each, submits them, runs at most
     CONC at a time and returns when all have ended in the database.
@@ -70,7 +117,7 @@ async def time_steps(run: Callable[[int, int], Awaitable[None]]) -> tuple[float,
 
 
 def report_steps(name: str, single_s: float, many_s: float, **more: object) -> None:
-    """The one line of output of a benchmark of steps; `more` stands beside the figures."""
+    """Print the one line of output of a steps benchmark; `more` is added to the figures."""
     line = {
         "peer": name,
         "steps_single_per_s": round(STEPS / single_s),
@@ -81,7 +128,7 @@ def report_steps(name: str, single_s: float, many_s: float, **more: object) -> N
 
 
 def check_steps(executions: int, steps: int, times: int = 1) -> None:
-    """See that what `time_steps` has run is stored, each time."""
+    """Check that everything that `time_steps` ran is stored."""
     wanted = (1 + CONC + EXECUTIONS, CONC + STEPS + EXECUTIONS * STEPS_EACH)
     if (executions, steps) != (times * wanted[0], times * wanted[1]):
         raise SystemExit(f"stored: {executions} executions, {steps} steps; {times} x {wanted} run")
@@ -90,7 +137,7 @@ def check_steps(executions: int, steps: int, times: int = 1) -> None:
 async def concurrently(
     call: Callable[[Any], Awaitable[object]], items: Iterable[Any], callers: int = 16
 ) -> None:
-    """Call for every item, from so many callers at once."""
+    """Call for every item, from several callers at once."""
     rest = iter(items)
 
     async def caller() -> None:

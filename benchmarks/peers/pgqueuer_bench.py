@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 
 import asyncpg
-from common import CONC, DSN, LAT, N, concurrently, report
+from common import CONC, DSN, LAT, N, Phase, concurrently, report
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.queries import Queries
@@ -24,9 +24,9 @@ async def main():
     q = Queries(AsyncpgPoolDriver(pool))
     with contextlib.suppress(Exception):  # installed already
         await q.install()
-    t = time.perf_counter()
+    phase = Phase()
     await concurrently(lambda i: q.enqueue("noop", str(i).encode()), range(N))
-    s = time.perf_counter() - t
+    s, s_cpu = phase.end()
     pgq = PgQueuer(AsyncpgPoolDriver(pool))
 
     @pgq.entrypoint("noop")
@@ -35,11 +35,11 @@ async def main():
         starts[int(job.payload)] = time.perf_counter()
         done += 1
 
-    t = time.perf_counter()
+    phase = Phase()
     w = asyncio.create_task(pgq.run(batch_size=CONC, dequeue_timeout=timedelta(seconds=1)))
     while done < N:
         await asyncio.sleep(0.005)
-    d = time.perf_counter() - t
+    d, d_cpu = phase.end()
     lats = []
     for i in range(LAT):
         k = 10**6 + i
@@ -50,12 +50,12 @@ async def main():
         lats.append(starts[k] - t)
     w.cancel()
     await asyncio.gather(w, return_exceptions=True)
-    t = time.perf_counter()
+    phase = Phase()
     for i in range(0, N, 500):
         ks = [str(j).encode() for j in range(i, min(N, i + 500))]
         await q.enqueue(["noop"] * len(ks), ks, [0] * len(ks))
-    b = time.perf_counter() - t
-    report("pgqueuer", s, d, lats, b)
+    b, b_cpu = phase.end()
+    report("pgqueuer", s, d, lats, b, cpu={"single": s_cpu, "drain": d_cpu, "bulk": b_cpu})
 
 
 asyncio.run(main())

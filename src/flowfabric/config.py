@@ -1,5 +1,4 @@
-"""What can be configured, read once from the environment and the project's file, validated, and
-passed down."""
+"""Settings, read once from the environment and the project's file, checked, and passed down."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from flowfabric.core.execution import DEFAULT_NAMESPACE, check_name
 DATABASE_URL_VARIABLES = ("FLOWFABRIC_DATABASE_URL", "DATABASE_URL")
 LOG_FORMATS = ("text", "json")
 
-# Every variable of ours, also those that other layers read, so that a misspelt one is noticed.
+# Every variable, including the ones that other layers read, so that a misspelt one is noticed.
 VARIABLES = frozenset(
     {
         "FLOWFABRIC_DATABASE_URL",
@@ -34,7 +33,7 @@ VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One validated set of settings; `database_url` None means the project's own server."""
+    """Validated settings. `database_url` None means the embedded server."""
 
     database_url: str | None = None
     namespace: str = DEFAULT_NAMESPACE
@@ -61,12 +60,14 @@ class Settings:
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, folder: Path | None = None
     ) -> Settings:
-        """The settings that the environment asks for, then those of the folder's file, then the
-        defaults. Without arguments: of this process, in the current folder."""
+        """Read the settings: the environment first, then the folder's file, then the defaults.
+
+        Without arguments, read the environment of this process and the current folder.
+        """
         env = os.environ if environment is None else environment
         if folder is None and environment is None:
             folder = Path.cwd()
-        given = {} if folder is None else _of_file(folder)
+        given = {} if folder is None else _read_file(folder)
         for variable in reversed(DATABASE_URL_VARIABLES):
             if env.get(variable):
                 given["database_url"] = env[variable]
@@ -87,7 +88,7 @@ class Settings:
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
-    """A sentence for every FLOWFABRIC_ variable that nothing reads."""
+    """Return a sentence for every FLOWFABRIC_ variable that flowfabric does not read."""
     env = os.environ if environment is None else environment
     sentences = []
     for name in sorted(env):
@@ -98,24 +99,24 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
     return sentences
 
 
-def _of_file(folder: Path) -> dict[str, object]:
-    """The settings in flowfabric.toml, or else in [tool.flowfabric] of pyproject.toml."""
-    name, found = "flowfabric.toml", _read(folder / "flowfabric.toml")
-    if found is None:
-        name, project = "pyproject.toml", _read(folder / "pyproject.toml")
+def _read_file(folder: Path) -> dict[str, object]:
+    """Read the settings of flowfabric.toml, or else of [tool.flowfabric] in pyproject.toml."""
+    name, table = "flowfabric.toml", _read_toml(folder / "flowfabric.toml")
+    if table is None:
+        name, project = "pyproject.toml", _read_toml(folder / "pyproject.toml")
         tools = (project or {}).get("tool")
-        found = tools.get("flowfabric") if isinstance(tools, dict) else None
-    if found is None:
+        table = tools.get("flowfabric") if isinstance(tools, dict) else None
+    if table is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise InvalidInput(field=f"{name}: tool.flowfabric", problem="must be a table")
     known = [field.name for field in fields(Settings)]
     given: dict[str, object] = {}
-    for key, value in found.items():
+    for key, value in table.items():
         field = f"{name}: {key}"
         if key not in known:
             near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             raise InvalidInput(field=field, problem=f"is not a setting; {hint}")
         if key in ("lease_ttl", "drain_timeout"):
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -128,12 +129,12 @@ def _of_file(folder: Path) -> dict[str, object]:
     return given
 
 
-def _read(file: Path) -> dict[str, object] | None:
+def _read_toml(file: Path) -> dict[str, object] | None:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError:
         return None
-    except ValueError as error:  # also of the encoding
+    except ValueError as error:  # includes wrong encodings
         raise InvalidInput(field=file.name, problem=f"cannot be read as TOML: {error}") from error
 
 

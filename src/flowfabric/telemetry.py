@@ -1,4 +1,4 @@
-"""The names of everything we log and count, and the one meter that every operation passes."""
+"""The loggers, the meter that counts every operation, and the log formats."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ WORKER_LOGGER = logging.getLogger("flowfabric.worker")
 ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
 
 
-# What a line is about. A filter adds it to every record logged while a handler runs.
 class Running(Protocol):
-    """An execution that is being run, as far as a log line names it."""
+    """A running execution, as a log line names it."""
 
     attempt_index: int
     task: str
@@ -30,18 +29,19 @@ class Running(Protocol):
 execution_in_log: ContextVar[Running | None] = ContextVar("flowfabric_execution", default=None)
 
 _NAMED = 10
+_MAX_LISTED = 10
 
 
-def named(several: Iterable[Running]) -> str:
-    """Executions with their tasks, for one line of the log."""
-    found = list(several)
-    text = ", ".join(f"{one.task} ({one.id})" for one in found[:_NAMED])
-    return text if len(found) <= _NAMED else f"{text} and {len(found) - _NAMED} more"
+def named(executions: Iterable[Running]) -> str:
+    """List executions with their tasks, for one log line."""
+    listed = [f"{execution.task} ({execution.id})" for execution in executions]
+    text = ", ".join(listed[:_MAX_LISTED])
+    return text if len(listed) <= _MAX_LISTED else f"{text} and {len(listed) - _MAX_LISTED} more"
 
 
 @dataclass(slots=True)
 class Operation:
-    """How often an operation was called, how often it failed, and how long it took in all."""
+    """Counts of one operation: calls, failures, seconds and rows."""
 
     calls: int = 0
     failures: int = 0
@@ -50,7 +50,7 @@ class Operation:
 
 
 class Meter:
-    """Counts and times operations; a listener sees each one as it ends."""
+    """Counts and times operations. Each listener is called after every operation."""
 
     def __init__(self) -> None:
         self.operations: dict[str, Operation] = {}
@@ -70,7 +70,7 @@ class Meter:
 
 
 class ExecutionFilter(logging.Filter):
-    """Adds the execution being run, if any, to each record."""
+    """Adds the running execution, if any, to each log record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         about = execution_in_log.get()
@@ -115,7 +115,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def install_logging(log_format: str, level: str, stream: TextIO | None = None) -> None:
-    """Log to stderr as text or JSON. For our own commands; a library never calls this."""
+    """Log to stderr as text or JSON. Only our own commands call this, never the library."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(ExecutionFilter())

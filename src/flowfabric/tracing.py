@@ -1,8 +1,7 @@
-"""Spans of OpenTelemetry: their names, their attributes, and how a trace gets from the submitter to
-the run.
+"""OpenTelemetry spans: names, attributes, and the trace context from the submitter to the worker.
 
-Nothing here happens until the program has set a tracer provider; flowfabric sets none. No payload,
-no result and no error message is put into a span.
+Spans exist only if the program has set a tracer provider; flowfabric sets none. A span never holds
+a payload, a result or an error message.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ WORKER = "flowfabric.worker.id"
 STEP_NAME = "flowfabric.step.name"
 ERROR_TYPE = "error.type"
 
-# A provider is set once in the life of a program, most often before anything else. Until there is
-# one, asking every time would cost more than everything else here.
+# A program sets its provider once, usually at the start. Until then, look for one at most this
+# often: looking on every call would dominate its cost.
 _LOOK_SECONDS = 1.0
 
 _W3C = TraceContextTextMapPropagator()
@@ -53,7 +52,7 @@ _look_at = 0.0
 
 
 def tracer() -> Tracer | None:
-    """The program's tracer; None while it has not set a provider."""
+    """Return the program's tracer, or None while it has set no provider."""
     if _tracer is not None or monotonic() < _look_at:
         return _tracer
     return look()
@@ -70,34 +69,38 @@ def look() -> Tracer | None:
 
 
 def send_span(submissions: Sequence[Submission]) -> AbstractContextManager[Span | None]:
-    """Around the storing of submissions of one task; a child of the span that is current. They take
-    its context along."""
-    found = tracer()
-    return _NO_SPAN if found is None or not submissions else _send_span(found, submissions)
+    """Open a span around submitting executions of one task, as a child of the current span.
+
+    The submissions carry the context of this span.
+    """
+    current = tracer()
+    return _NO_SPAN if current is None or not submissions else _send_span(current, submissions)
 
 
 def sent(span: Span | None, execution_id: str) -> None:
-    """Which execution a submission became, or had become before."""
+    """Add the id of the execution, new or found by its key, to the span."""
     if span is not None:
         span.set_attributes({MESSAGE_ID: execution_id, EXECUTION: execution_id})
 
 
 def process_span(claimed: Claimed, worker_id: str) -> AbstractContextManager[Span | None]:
-    """Around one run of a handler. The first continues the submitter's trace; every later one (a
-    retry, the way back from a sleep or a crash) begins a trace of its own with a link to it, since
-    a trace must not last for days."""
-    found = tracer()
-    return _NO_SPAN if found is None else _process_span(found, claimed, worker_id)
+    """Open a span around one run of a handler.
+
+    The first run continues the submitter's trace. Every later run (a retry, or after a sleep or a
+    crash) starts its own trace with a link to it, because a trace must not last for days.
+    """
+    current = tracer()
+    return _NO_SPAN if current is None else _process_span(current, claimed, worker_id)
 
 
 def step_span(name: str) -> AbstractContextManager[Span | None]:
-    """Around a step that really runs."""
-    found = tracer()
-    return _NO_SPAN if found is None else _step_span(found, name)
+    """Open a span around a step that runs."""
+    current = tracer()
+    return _NO_SPAN if current is None else _step_span(current, name)
 
 
 def step_replayed(name: str) -> None:
-    """A step that did not run: the journal had its value."""
+    """Record that a step did not run because the journal had its value."""
     if tracer() is not None:
         trace.get_current_span().add_event(REPLAYED, {STEP_NAME: name})
 
@@ -157,14 +160,14 @@ def _step_span(tracer: Tracer, name: str) -> Iterator[Span]:
 
 @contextmanager
 def _current(span: Span) -> Iterator[Span]:
-    """Make a span the current one, and end it; an error is named by its type alone."""
+    """Make a span the current one, and end it. An error is recorded by its type only."""
     with trace.use_span(
         span, end_on_exit=True, record_exception=False, set_status_on_exception=False
     ):
         try:
             yield span
         except asyncio.CancelledError:
-            # Given back, put to sleep or stopped: that is no error of its own.
+            # The run was released, put to sleep or stopped: not an error.
             raise
         except Exception as error:
             name = _type_name(error)
@@ -174,7 +177,7 @@ def _current(span: Span) -> Iterator[Span]:
 
 
 def _stored(span: Span) -> str | None:
-    """The trace as it is stored with an execution: W3C, as JSON."""
+    """Return the trace context as stored with an execution: W3C, as JSON."""
     if not span.get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}
@@ -183,13 +186,13 @@ def _stored(span: Span) -> str | None:
 
 
 def _submitter(stored: str | None) -> Context | None:
-    """The trace that a submitter left, if it can be read."""
+    """Return the submitter's trace context, or None if there is none or it cannot be read."""
     if stored is None:
         return None
     try:
         carrier = json.loads(stored)
         context = _W3C.extract({str(name): str(value) for name, value in carrier.items()}, _ROOT)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     return context if _span_context(context).is_valid else None
 

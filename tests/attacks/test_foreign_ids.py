@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
-from support.factories import Engine, Item, new_id
+from flowfabric.core.ids import uuid7
+from support.factories import Engine, Item, new_id, refused
 
 from .conftest import OURS
 
@@ -101,3 +103,88 @@ async def test_why_tells_of_ones_own_namespace_only(ours, theirs):
         "select * from ff.explain_execution(0::smallint, $1, $2)", OURS, execution.id
     )
     assert theirs.namespace not in "".join(str(row["evidence"]) for row in rows)
+
+
+async def test_no_answer_tells_an_edge_of_theirs(ours, theirs):
+    """It did: `leads from and to others`, or the id of the downstream."""
+    flow, edge = new_id(), new_id()
+    first, second = await theirs.submit(), await theirs.submit()
+    call = theirs.connection.execute
+    await call("select ff.create_flow(0::smallint, $1, $2, 'kind')", theirs.namespace, flow)
+    for name, node in (("a", first), ("b", second)):
+        await call(
+            "select ff.add_execution_to_flow(0::smallint, $1, $2, $3, $4)",
+            *(theirs.namespace, flow, node.id, name),
+        )
+    await call(
+        "select ff.stage_dependency_edge(0::smallint, $1, $2, $3, $4, $5, 2)",
+        *(theirs.namespace, flow, edge, first.id, second.id),
+    )
+    for ids in (
+        (flow, edge, first.id, second.id),
+        (flow, edge, second.id, first.id),
+        (flow, new_id(), first.id, second.id),
+        (new_id(), new_id(), new_id(), new_id()),
+    ):
+        with refused("WF003", field="edge_id", problem="edge_not_found: the flow has no such edge"):
+            await ours.connection.execute(
+                "select ff.apply_dependency_to_child(0::smallint, $1, $2, $3, $4, $5)", OURS, *ids
+            )
+
+
+# A page of each list: the ids, and the position behind it. Then its limits.
+PAGES = {
+    "select execution_id, next_cursor::uuid from ff.list_executions"
+    "(0::smallint, $1, p_cursor => replace($2::uuid::text, '-', ''), p_limit => $3)": (1, 100),
+    "select null::uuid, next_cursor::uuid from ff.count_executions"
+    "(0::smallint, $1, p_cursor => replace($2::uuid::text, '-', ''), p_tasks => case when $3 = 1 "
+    "then array['walk'] end)": (1, 2),
+    "select execution_id, next_after from ff.list_execution_ids(0::smallint, $1, $2, $3)": (1, 99),
+    "select flow_id, next_after from ff.list_flows(0::smallint, $1, $2, $3)": (1, 99),
+    "select flow_id, next_after from ff.list_flows(0::smallint, $1, $2, $3, true)": (1, 99),
+}
+
+
+async def test_no_position_of_a_list_names_an_execution_of_theirs(ours, theirs, keeper):
+    """It did. Whoever has some hundred ids of a process can compute those it will make, and take
+    them first."""
+    minted = [uuid7() for _ in range(10_080)]
+    owned = {*minted[40::350], minted[0], minted[-1]}
+    for engine in (ours, theirs):
+        route = await engine.register(lane="walk", task="walk")
+        ids = [id for id in minted if (id in owned) == (engine is ours)]
+        for start in range(0, len(ids), 1000):
+            await engine.submit_many(
+                [Item(id=id, route=route) for id in ids[start : start + 1000]], hint=False
+            )
+        await keeper.execute(
+            "insert into ff.flow (partition_key, flow_id, namespace, flow_kind, created_at, "
+            "mutated_at) select 0, u.id, $1, 'walk', now(), now() from unnest($2::uuid[]) u(id)",
+            *(engine.namespace, ids),
+        )
+    for page, limits in PAGES.items():
+        for limit in limits:
+            found, position = [], None
+            while True:
+                *rows, (_, position) = await ours.connection.fetch(page, OURS, position, limit)
+                found += [id for id, _ in rows if id in owned]
+                assert position is None or position not in minted or position in owned, page
+                if position is None:
+                    break
+            if "null::uuid" not in page:
+                assert sorted(found) == sorted(owned), page
+
+
+async def test_an_execution_of_ours_beside_theirs_does_not_give_it_away(ours, theirs):
+    """The shortest look is at two: ours, with an id that we chose, and the one below."""
+    known = UUID(int=uuid7().int | (1 << 64) - 1)  # all that a position tells of an id
+    secret = UUID(int=known.int - (1 << 62))
+    for engine, id in ((theirs, secret), (ours, UUID(int=known.int - 1))):
+        await engine.submit(id=id, route=await engine.register(lane="walk"))
+    for cursor in (known, UUID(int=known.int - 1), UUID(int=known.int + 1)):
+        rows = await ours.connection.fetch(
+            "select next_cursor from ff.list_executions(0::smallint, $1, p_cursor => $2, "
+            "p_limit => 1)",
+            *(OURS, cursor.hex),
+        )
+        assert rows[-1]["next_cursor"] != secret.hex

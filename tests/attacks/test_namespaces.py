@@ -38,9 +38,9 @@ async def sqlstate(connection, row, namespace: str | None) -> str | None:
         if name == "p_namespace":
             arguments.append(f"{name} => cast($1 as text)")
         elif name == "p_namespaces":
-            arguments.append(f"{name} => array[cast($1 as text)]")
+            arguments.append(f"{name} => array['{OURS}', cast($1 as text)]")
         elif name == "p_worker_instance_ids":
-            arguments.append(f"{name} => array['w']")
+            arguments.append(f"{name} => array['w', 'w']")
         elif name == "p_partition_key":
             arguments.append(f"{name} => 0::smallint")
         else:
@@ -62,6 +62,9 @@ async def named(keeper):
     assert {row["name"] for row in public} - {row["name"] for row in named} == (
         HOUSEKEEPING | HARMLESS | OPERATORS
     )
+    for row in public:
+        if row["name"] in HOUSEKEEPING:
+            assert {*row["names"]} <= {"p_partition_key", "p_limit"}, row["name"]
     return [row for row in named if row["name"] != "grant_namespace"]
 
 
@@ -69,7 +72,7 @@ async def test_a_bound_login_names_its_own_namespace_only(login, named):
     bound = await login("bound")
     for row in named:
         for namespace in (THEIRS, None, ""):
-            if namespace in (None, "") and "p_namespaces" in row["names"]:
+            if namespace is None and "p_namespaces" in row["names"]:
                 continue  # answered for each item
             answer = await sqlstate(bound, row, namespace)
             assert answer in (FORBIDDEN, "42501"), (row["name"], namespace, answer)

@@ -69,10 +69,13 @@ async def test_nobody_calls_a_private_function(keeper):
                 assert may, row["signature"]
 
 
+@pytest.mark.parametrize("user", ["application", "operator"])
 @pytest.mark.parametrize(
     "statement",
     [
         "create table ff.mine (x integer)",
+        "create table public.mine (x integer)",
+        "create schema mine",
         "create function ff.mine() returns integer language sql as 'select 1'",
         "create or replace function ff.now() returns timestamptz language sql as 'select null'",
         "create or replace view ff.installation as select 1 as step",
@@ -94,10 +97,13 @@ async def test_nobody_calls_a_private_function(keeper):
         "set session_replication_role = replica",
         "comment on function ff.now() is 'mine'",
         "reassign owned by keeper to application",
+        "grant flowfabric_operator to application",
+        "alter role application createrole",
+        "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'keeper'",
     ],
 )
-async def test_the_app_role_makes_and_changes_nothing_in_the_schema(login, statement):
-    connection = await login("application")
+async def test_neither_role_makes_or_changes_an_object(login, keeper, user, statement):
+    connection = await login(user)
     with pytest.raises(asyncpg.PostgresError) as caught:
         await connection.execute(statement)
     assert caught.value.sqlstate in ("42501", "42809", "42704"), caught.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -54,7 +55,8 @@ LONG = Scale(
 
 @pytest.mark.timeout(600)
 async def test_a_short_chaos_breaks_no_promise(durable: Server, tmp_path: Path) -> None:
-    outcome = await chaos(durable, tmp_path, SHORT, print)
+    scale = replace(SHORT, seconds=8.0, pace=replace(SHORT.pace, crash=4.0, subscriber=5.0))
+    outcome = await chaos(durable, tmp_path, scale, print)
     assert outcome.findings == []
     assert outcome.problems == []
     # On a slow machine little may happen; that something did is enough here.
@@ -66,21 +68,26 @@ async def test_a_short_chaos_breaks_no_promise(durable: Server, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.timeout(LONG.seconds + 900)
 async def test_ten_minutes_of_chaos_break_no_promise(
-    durable: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    durable: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    sized: Callable[..., float],
 ) -> None:
+    scale = replace(LONG, seconds=sized(LONG.seconds, short=min(LONG.seconds, 45.0)))
+
     def tell(text: str) -> None:
         with capsys.disabled():
             print(f"\n  {text}", end="", flush=True)
 
-    outcome = await chaos(durable, tmp_path, LONG, tell)
+    outcome = await chaos(durable, tmp_path, scale, tell)
     assert outcome.findings == []
     assert outcome.problems == []
     share = outcome.figures["zombies"] / outcome.figures["claims"]
     assert share >= 0.2, f"only {share:.0%} of the claims were left to zombies"
     assert outcome.figures["zombie calls refused"] > 0
     for fault in ("kill -9 of a worker", "SIGSTOP of a worker", "connection cut", "answer lost"):
-        assert outcome.faults[fault] >= LONG.seconds / 60, outcome.faults
-    assert len(outcome.away) >= max(LONG.seconds / 120, 1), outcome.faults
+        assert outcome.faults[fault] >= scale.seconds / 60, outcome.faults
+    assert len(outcome.away) >= max(scale.seconds / 120, 1), outcome.faults
 
 
 async def without_fence(server: Server) -> None:
@@ -92,7 +99,7 @@ async def without_waiting_for_the_disk(server: Server) -> None:
     await server.run(f"alter database {name} set synchronous_commit = off")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("spoil", "rules"),

@@ -316,7 +316,7 @@ async def test_a_second_ctrl_c_does_not_wait_and_gives_back_what_runs(dev, folde
     await until(lambda: marks.exists())
 
     running.process.send_signal(signal.SIGINT)
-    await running.logged("Ctrl-C again does not wait")
+    await running.logged("Ctrl-C again releases them")
 
     assert await running.end(signal.SIGINT, within=30) == 130
     kinds = [str(event.kind) for event in await client.executions.events(run.id)]

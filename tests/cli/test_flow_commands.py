@@ -111,7 +111,7 @@ async def test_the_id_of_a_node_is_told_from_that_of_a_flow(ff, flow, verb):
     node = flow.ids["tax"]
     found = await ff("flow", verb, str(node), "-o", "table", *options)
     assert found.code == 3
-    assert f"is an execution, a node of the flow {full(flow.id)}" in found.err
+    assert f"is an execution, a member of the flow {full(flow.id)}" in found.err
 
 
 @pytest.mark.parametrize("verb", ["show", "graph", "cancel", "retry-failed"])
@@ -240,7 +240,7 @@ async def test_a_cancelled_flow_is_not_cancelled_again(ff, flow):
     await ff("flow", "cancel", str(flow.id), "--yes", "--wait", "-r", "first")
     found = await ff("flow", "cancel", str(flow.id), "--yes", "-o", "table")
     assert found.code == 4
-    assert "cancelled already, with cancel_all (first)" in found.err
+    assert "already cancelled, with cancel_all (first)" in found.err
 
 
 async def test_a_dry_run_changes_nothing(ff, flow):
@@ -266,7 +266,7 @@ async def test_cancelling_needs_a_yes(ff, flow):
 async def test_a_timeout_goes_with_wait(ff, flow):
     found = await ff("flow", "cancel", str(flow.id), "--yes", "--timeout", "5s")
     assert found.code == 2
-    assert "goes with --wait" in found.err
+    assert "requires --wait" in found.err
 
 
 async def test_of_several_flows_the_missing_one_sets_the_exit_code(ff, flow):

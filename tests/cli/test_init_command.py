@@ -27,7 +27,7 @@ async def test_a_file_that_is_there_is_left_alone(ff, tmp_path, monkeypatch):
     finished = await ff("init")
 
     assert finished.code == 4
-    assert "app.py is there already" in finished.err
+    assert "app.py already exists" in finished.err
     assert (tmp_path / "app.py").read_text() == "mine\n"
 
 

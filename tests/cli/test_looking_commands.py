@@ -92,7 +92,7 @@ async def test_spans_of_time_go_by_the_clock_of_the_database(ff, make, clock):
 
 async def test_ls_with_nothing_to_list_says_so_and_is_fine(ff, db):
     found = await ff("ls", "--state", "failed")
-    assert (found.code, found.out, found.err) == (0, "", "nothing matches")
+    assert (found.code, found.out, found.err) == (0, "", "no execution matches")
 
 
 async def test_ls_goes_on_page_by_page_to_the_limit_or_the_end(ff, engine):

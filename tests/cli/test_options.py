@@ -53,7 +53,7 @@ async def test_global_options_reach_the_commands_of_a_group(ff, db, make):
         (["-o", "json", "init"], "--output: does not apply to"),
         (["--database-url", "x", "db", "sql"], "--database-url: does not apply to"),
         (["-o", "wide", "show", "x"], "'wide' is not one of 'table', 'json'"),
-        (["-n", "x", "ls", "-A"], "--all-namespaces: goes without --namespace"),
+        (["-n", "x", "ls", "-A"], "--all-namespaces: cannot be combined with --namespace"),
         (["-n", "", "ls"], "namespace: must be 1 to 256 bytes"),
     ],
 )

@@ -49,7 +49,7 @@ async def test_progress_is_one_changing_line_on_a_terminal(monkeypatch):
             enough.set()
         return f"{told} done"
 
-    async with Progress().telling(text):
+    async with Progress().during(text):
         await enough.wait()
     assert re.match(r"\r\x1b\[K1 done\r\x1b\[K2 done\r\x1b\[K3 done", terminal.getvalue())
     assert terminal.getvalue().endswith("\r\x1b[K")
@@ -67,12 +67,12 @@ async def test_progress_is_a_line_now_and_then_in_a_log(monkeypatch):
             enough.set()
         return "some done"
 
-    async with Progress().telling(text):
+    async with Progress().during(text):
         await enough.wait()
     assert set(log.getvalue().splitlines()) == {"some done"}
 
     log.truncate(0)
-    async with Progress(for_logs=False).telling(lambda: "some done"):
+    async with Progress(for_logs=False).during(lambda: "some done"):
         await asyncio.sleep(0.05)
     assert log.getvalue() == ""
 
@@ -80,6 +80,6 @@ async def test_progress_is_a_line_now_and_then_in_a_log(monkeypatch):
 async def test_what_is_quick_shows_no_progress(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    async with Progress().telling(lambda: "never"):
+    async with Progress().during(lambda: "never"):
         await asyncio.sleep(0)
     assert terminal.getvalue() == ""

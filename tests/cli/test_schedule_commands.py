@@ -79,7 +79,7 @@ async def test_the_next_times_are_printed_in_their_zone(ff, shop):
     await ff("schedule", "pause", "report")
     found = await ff("schedule", "next", "report", "-c", "1", "-o", "table")
     assert found.out.startswith("Tue 2026-05-05 09:00:00 CEST")
-    assert "it is paused" in found.err
+    assert "the schedule is paused" in found.err
     assert (await ff("schedule", "next", "report", "-c", "0")).code == 2
 
 
@@ -99,7 +99,7 @@ async def test_an_orphan_is_shown_and_can_be_forgotten(ff, shop):
     assert "orphaned" in table
     ran = await ff("schedule", "run", "report")
     assert ran.code == 4
-    assert "does not declare" in ran.err
+    assert "no longer declares" in ran.err
     assert (await ff("schedule", "forget", "report")).code == 0
     assert "report" not in (await ff("schedule", "ls", "-o", "table")).out
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.operating import Commands, Finished
-from support.factories import NAMESPACE
+from support.factories import NAMESPACE, Item
 
 SHOP = """
 import asyncio
@@ -152,9 +152,8 @@ async def test_the_options_reach_the_execution(ff, submit):
     assert info["delayed_until"] < info["deadline_at"]
 
 
-@pytest.mark.parametrize(
-    ("task", "arguments", "result"),
-    [
+async def test_waiting_prints_the_result_as_json(submit, worker):
+    for task, arguments, result in [
         ("greet", '{"name": "Ada", "times": 2}', "AdaAda"),
         ("greet", '["Ada"]', "Ada"),
         ("greet", '"Ada"', "Ada"),
@@ -167,14 +166,12 @@ async def test_the_options_reach_the_execution(ff, submit):
         ("gather", '["a", "b"]', 2),
         ("gather", '{"one": 1, "two": 2}', 3),
         ("nothing", "{}", None),
-    ],
-)
-async def test_waiting_prints_the_result_as_json(submit, worker, task, arguments, result):
-    finished = await submit(task, arguments, "--wait", "--timeout", "30s")
+    ]:
+        finished = await submit(task, arguments, "--wait", "--timeout", "30s")
 
-    assert finished.code == 0, finished.err
-    assert json.loads(finished.out) == result
-    assert finished.err.startswith("{fp:0}:")
+        assert finished.code == 0, finished.err
+        assert json.loads(finished.out) == result
+        assert finished.err.startswith("{fp:0}:")
 
 
 async def test_a_run_that_fails_ends_with_one_and_shows_its_trace(submit, worker):
@@ -191,9 +188,7 @@ async def test_a_run_that_takes_longer_goes_on(ff, submit):
 
     assert finished.code == 4
     assert "e6_store.sleep has not ended within 1 s, it is waiting" in finished.err
-    assert "no worker is there for e6_store.sleep; start one: flowfabric dev e6_store:app" in (
-        finished.err
-    )
+    assert "no worker runs e6_store.sleep; start one: flowfabric dev e6_store:app" in (finished.err)
     assert "flowfabric result '{fp:0}:" in finished.err
 
 
@@ -201,7 +196,7 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
     process = await submit.start("submit", "e6_store:sleep", "--wait")
     assert process.stderr is not None
     told = ""
-    while "no worker is there" not in told:
+    while "no worker runs" not in told:
         told += (await asyncio.wait_for(process.stderr.readline(), 20)).decode()
 
     process.send_signal(signal.SIGINT)
@@ -209,7 +204,7 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
 
     assert process.returncode == 130
     assert out == b""
-    assert "it goes on; later: flowfabric result" in err.decode()
+    assert "it continues; later: flowfabric result" in err.decode()
     assert "Traceback" not in err.decode()
 
 
@@ -244,8 +239,8 @@ async def test_arguments_that_do_not_fit_are_named(ff: Commands, shop, task, arg
 
 async def test_options_that_make_no_sense_are_named(ff: Commands, shop):
     for options, told in (
-        (["--unique", "window"], "--unique: goes with --key"),
-        (["--timeout", "1s"], "--timeout: goes with --wait"),
+        (["--unique", "window"], "--unique: requires --key"),
+        (["--timeout", "1s"], "--timeout: requires --wait"),
         (["--delay", "soon"], "delay"),
         (["--deadline", "2026-01-01"], "deadline"),
         (["--tag", "x"], "tag"),
@@ -295,7 +290,7 @@ async def test_a_result_that_is_not_there_yet_is_a_conflict(ff: Commands, make):
     waited = await ff("result", str(execution.id), "--wait", "--timeout", "0s")
 
     assert (finished.code, finished.out) == (4, "")
-    assert "it has not ended yet, it is waiting; --wait waits for it" in finished.err
+    assert "it has not ended yet, it is waiting; use --wait to wait for it" in finished.err
     assert waited.code == 4
 
 
@@ -314,3 +309,23 @@ async def test_an_execution_nobody_knows_is_not_found(ff: Commands):
 
     assert finished.code == 3
     assert "there is no such execution" in finished.err
+
+
+async def test_neither_a_result_nor_a_failure_can_steer_the_terminal(ff: Commands, engine):
+    """Whoever may call the functions of the engine stores what it likes."""
+    steering = "\x1b]0;title\x07\x9b5m\u202e"
+    harm = {"\x1b", "\x07", "\x9b", "\u202e"}
+    await engine.submit_many([Item(), Item()])
+    done, failed = await engine.claim(2)
+    await engine.complete(done, f'"{steering}"'.encode())
+    detail = json.dumps({"message": steering, "trace": f"{steering}\nlast"}).encode()
+    await engine.fail(failed, "permanent", reason="\x9b5m\u202e", detail=detail)
+
+    ended = await ff.on_terminal("result", str(done.execution_id))
+    broken = await ff.on_terminal("result", str(failed.execution_id))
+
+    assert (ended[0], broken[0]) == (0, 1)
+    assert not harm & {*ended[1], *broken[1]}
+    assert "last\n" in broken[1]
+    # a pipe gets what was stored
+    assert (await ff("result", str(done.execution_id))).out == f'"{steering}"\n'

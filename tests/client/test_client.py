@@ -69,7 +69,7 @@ async def test_a_retry_is_kept_when_everybody_who_knew_of_it_is_gone(db, clock):
         assert answer.will_retry
     await db.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where datname = current_database() and pid <> pg_backend_pid()"
+        "where datname = current_database() and application_name like 'flowfabric%'"
     )
     await clock.advance(seconds=1)
     async with FlowFabric(db.url, namespace="test") as second:
@@ -174,18 +174,11 @@ async def test_closing_ends_the_connections_as_well(db):
         await client.executions.submit(Submission(id=mint(), route=ROUTE, payload=b""))
         follower = asyncio.create_task(anext(aiter(client.events.follow())))
         await asyncio.sleep(0)
-        assert await _connections(db) > 0
+        assert await db.others() > 0
         follower.cancel()
         await asyncio.wait([follower])
     await eventually(lambda: _is_alone(db))
 
 
 async def _is_alone(db):
-    return await _connections(db) == 0
-
-
-async def _connections(db):
-    return await db.fetchval(
-        "select count(*) from pg_stat_activity "
-        "where datname = current_database() and pid <> pg_backend_pid()"
-    )
+    return await db.others() == 0

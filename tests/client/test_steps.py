@@ -244,7 +244,7 @@ async def test_a_waiter_that_was_locked_is_woken_by_whoever_ended_its_target(cli
         case _:
             answer = await client.executions.cancel(other.id)
             assert answer.detail == {}
-    await client.executions._wakes.close()
+    await client.executions._cascades.close()
     assert letting_go is not None
     assert await client.executions.state(held.id) is PublicState.WAITING
 
@@ -254,7 +254,7 @@ async def test_what_its_ender_could_not_wake_is_woken_by_the_reconciler(client, 
     await client.executions.wait_for_runs(held, [other.id])
     connection = await locked(db, held.id)
     await client.executions.complete(other)
-    await client.executions._wakes.close()
+    await client.executions._cascades.close()
     assert await client.executions.state(held.id) is PublicState.WAITING_CHILDREN
     (reconciler,) = [one for one in RECONCILERS if one.name == "wake_resolver"]
     handled, due_in = await reconciler.run_once(client, reconciler.batch)
@@ -270,7 +270,7 @@ async def test_a_hundred_and_fifty_waiters_are_woken_by_one_end(client, db):
     for waiter in waiters:
         await client.executions.wait_for_runs(waiter, [target.id])
     await client.executions.complete(target)
-    await client.executions._wakes.close()
+    await client.executions._cascades.close()
     assert len(await claim(client, 200)) == 150
 
 

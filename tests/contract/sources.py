@@ -40,8 +40,9 @@ class SqlFile:
         return self.path.relative_to(SQL).parts[0]
 
     @property
-    def is_public_function(self) -> bool:
-        return self.kind == "functions"
+    def room(self) -> str:
+        """The folder: a noun, or shared."""
+        return self.path.parent.name
 
     @cached_property
     def text(self) -> str:
@@ -93,6 +94,17 @@ def sql_files(*kinds: str) -> tuple[SqlFile, ...]:
     return tuple(
         SqlFile(path) for path in sorted(SQL.rglob("*.sql")) if SqlFile(path).kind in kinds
     )
+
+
+def public_functions() -> tuple[SqlFile, ...]:
+    """The functions that a client calls."""
+    return tuple(file for file in sql_files("functions") if not file.name.startswith("_"))
+
+
+def helpers() -> tuple[SqlFile, ...]:
+    """The private functions, which only other functions call."""
+    files = sql_files("shared", "functions")
+    return tuple(file for file in files if file.name.startswith("_"))
 
 
 def python_files() -> list[Path]:

@@ -13,7 +13,7 @@ import flowfabric
 from flowfabric.core import errors
 from flowfabric.core.errors import FlowFabricError
 
-from .sources import sql_files
+from .sources import public_functions, sql_files
 
 CLASSES = sorted(
     (
@@ -42,7 +42,7 @@ def raised_in_sql() -> dict[str, set[str]]:
 def refused_in_headers() -> dict[str, set[str]]:
     """The words and codes of each public function's Refuses field."""
     found = {}
-    for file in sql_files("functions"):
+    for file in public_functions():
         text = re.sub(r"\([^)]*\)|per item:|as outcome:", "", file.fields["Refuses"])
         found[file.name] = {word.strip() for word in re.split(r"[·,]", text) if word.strip()}
     return found
@@ -92,7 +92,7 @@ def test_a_header_gives_a_code_its_name():
 
 
 def test_a_header_names_each_code_its_function_raises():
-    for file in sql_files("functions"):
+    for file in public_functions():
         raised = set(re.findall(r"ff\._refuse\(\s*'(\w+)'", file.statements))
         assert raised <= set(re.findall(r"WF\d{3}", file.fields["Refuses"])), file.id
 

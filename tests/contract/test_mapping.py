@@ -28,7 +28,7 @@ from support.clock import Clock
 from support.database import Database
 
 from .mapping import LIMITS, OPERATIONS, World, text
-from .sources import ROOT, SQL, sql_files
+from .sources import ROOT, SQL, public_functions, sql_files
 
 MAPPING: dict[str, Any] = tomllib.loads((ROOT / "tools/mapping.toml").read_text(encoding="utf-8"))
 UNDONE = {row["name"]: row for row in MAPPING["operation"]}
@@ -242,7 +242,7 @@ async def test_every_function_of_ours_is_in_the_table_or_ours_only_with_a_reason
         "and proname !~ '^_' and proname <> 'now'"
     )
     public = {row["proname"] for row in rows}
-    assert public == {file.name for file in sql_files("functions")}
+    assert public == {file.name for file in public_functions()}
     mapped = {name for one in OPERATIONS.values() for name in one.sql}
     own = MAPPING["ours_only"]["functions"]
     assert public - mapped == own.keys()

@@ -7,10 +7,11 @@ import re
 
 import pytest
 
-from .sources import HEADER_FIELDS, SqlFile, sql_files
+from .sources import HEADER_FIELDS, SqlFile, helpers, public_functions, sql_files
 
 FUNCTIONS = sql_files("shared", "functions")
-PUBLIC = sql_files("functions")
+PUBLIC = public_functions()
+HELPERS = helpers()
 VIEWS = sql_files("views")
 LIBRARY = (*FUNCTIONS, *VIEWS)
 EVERY = (*LIBRARY, *sql_files("schema"))
@@ -67,9 +68,40 @@ def test_a_file_is_named_for_what_it_makes(file):
     assert made == [("view" if file in VIEWS else "function", file.name)]
 
 
-@each(FUNCTIONS)
-def test_a_private_function_is_shared_and_begins_with_an_underscore(file):
-    assert file.name.startswith("_") == (file.kind == "shared" and file.name != "now")
+def test_only_helpers_and_the_clock_are_shared():
+    shared = {file.name for file in sql_files("shared")}
+    assert shared - {file.name for file in HELPERS} == {"now"}
+
+
+def test_a_helper_is_shared_only_if_several_rooms_call_it():
+    """A helper that one noun uses stands beside it; one that a shared helper calls is shared."""
+    rooms = {file.name: set() for file in HELPERS}
+    for caller in FUNCTIONS:
+        for name in set(re.findall(r"\bff\.(_\w+)\(", caller.code)) - {caller.name}:
+            rooms[name].add(caller.room)
+    assert [name for name, callers in rooms.items() if not callers] == []
+    shared = {file.name for file in HELPERS if file.room == "shared"}
+    assert [name for name in shared if len(rooms[name]) < 2 and "shared" not in rooms[name]] == []
+
+
+@each(HELPERS)
+def test_the_verb_of_a_helper_says_what_it_does(file):
+    """The verbs are explained in sql/README.md."""
+    returns = re.search(r"\breturns ([\w.]+(?:\[\])?)", file.code)[1]
+    code = body(file)
+    if file.name.startswith("_check_"):
+        assert returns == "void"
+        assert "ff._refuse(" in code
+    elif file.name.startswith("_is_"):
+        assert returns == "boolean"
+    elif file.name.endswith("_problem"):
+        assert returns in ("text", "text[]")
+    elif file.name.startswith("_judge_"):
+        assert returns in ("ff.verdict[]", "text", "record")
+    elif file.name.startswith("_lock_"):
+        assert re.search(r"\bfor (no key update|update|key share|share)\b", code)
+    elif file.name.startswith("_read_"):
+        assert not re.search(r"\b(insert|update|delete)\b", code)
 
 
 @each(FUNCTIONS)
@@ -260,8 +292,8 @@ HOT = (
     "promote_delayed",
     "list_steps",
     "read_results",
-    "_claimed",
-    "_exceed_reclaims",
+    "_read_claimed",
+    "_fail_over_reclaim_limit",
     "_expire_leases",
     "_judge_leases",
     "_lease_executions",
@@ -318,7 +350,7 @@ def test_time_and_transaction_are_read_into_a_variable(file):
 
 @each(FUNCTIONS)
 def test_the_clock_is_read_once(file):
-    if file.name != "_take_keys":  # once a key, after its lock
+    if file.name != "_reserve_keys":  # once a key, after its lock
         assert body(file).count("ff.now()") <= 1
 
 
@@ -331,7 +363,7 @@ def test_no_session_settings_are_read_or_made(file):
 @each(FUNCTIONS)
 def test_advisory_locks_only_tell_that_a_key_is_busy(file):
     found = set(re.findall(r"\w*advisory\w*", body(file)))
-    assert found == ({"pg_try_advisory_xact_lock"} if file.name == "_take_keys" else set())
+    assert found == ({"pg_try_advisory_xact_lock"} if file.name == "_reserve_keys" else set())
 
 
 @each(FUNCTIONS)
@@ -340,7 +372,7 @@ def test_nothing_that_cannot_be_distributed(file):
     assert not re.search(r"\bmerge\b|\bwhere current of\b|\bnextval\b|\bcursor for\b", code)
     assert not re.search(r"\bset\s+partition_key\b|,\s*partition_key\s*=\s*(?!\w+\.)", code)
     # To read text that may not be JSON, and to let one row locked in vain go again.
-    allowed = file.name.endswith("_problem") or file.name == "_pick_singly"
+    allowed = file.name.endswith("_problem") or file.name == "_pick_one_by_one"
     assert allowed or not re.search(r"\bexception\s+when\b", code)
 
 
@@ -380,7 +412,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
             before = body(file)[max(0, lock.start() - 400) : lock.start()]
             # several rows are waited for in one place, in id order
             alone = file.name in (
-                "_take_keys",
+                "_reserve_keys",
                 "_lock_execution",
                 "_lock_executions",
                 "_lock_flow",

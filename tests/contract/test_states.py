@@ -9,7 +9,7 @@ import pytest
 
 from flowfabric.core import states
 
-from .sources import SqlFile, sql_files
+from .sources import SqlFile, helpers, public_functions, sql_files
 
 # Words that never leave the engine.
 INTERNAL = {"cause", "lease_end", "lease_start"}
@@ -144,7 +144,7 @@ def test_all_movers_are_recognised():
         "block_execution_for_admission",
         "change_priority",
         "complete_executions",
-        "_settle_late",
+        "_settle_overdue",
         "fail_executions",
         "promote_delayed",
         "revoke_lease",
@@ -153,7 +153,7 @@ def test_all_movers_are_recognised():
 
 def helpers_of(file: SqlFile) -> set[SqlFile]:
     """The private functions that a function calls, directly or through others."""
-    by_name = {helper.name: helper for helper in sql_files("shared")}
+    by_name = {helper.name: helper for helper in helpers()}
     found: set[SqlFile] = set()
     queue = [file]
     while queue:
@@ -165,7 +165,7 @@ def helpers_of(file: SqlFile) -> set[SqlFile]:
     return found
 
 
-@pytest.mark.parametrize("file", sql_files("functions"), ids=lambda file: file.id)
+@pytest.mark.parametrize("file", public_functions(), ids=lambda file: file.id)
 async def test_the_moves_of_a_header_are_made_and_all_are_named(catalogue, file: SqlFile):
     """A public function's T-numbers are those its own and its helpers' causes stand for."""
     rows = await transitions(catalogue)
@@ -173,7 +173,7 @@ async def test_the_moves_of_a_header_are_made_and_all_are_named(catalogue, file:
     made: set[str] = set()
     for part in (file, *helpers_of(file)):
         # What is leased is what the caller found open: a grant is for one of the moves only.
-        narrowed = part.name == "_lease_executions" and file.path.parent.name == "grant"
+        narrowed = part.name == "_lease_executions" and file.room == "grant"
         for cause in causes_written(part):
             numbers = {row["number"] for row in rows if row["cause"] == cause}
             assert narrowed or numbers & named, f"the header does not name {cause} ({numbers})"

@@ -15,7 +15,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.db.inspection import narrowed
 from flowfabric.doctor import explain, find_check, invariants
 from flowfabric.doctor.checks import Reads
-from flowfabric.doctor.examination import judge_narrowly
+from flowfabric.doctor.examination import judge_executions
 from support.factories import new_id
 from support.flows import Edge, Group, make_flow
 from support.sabotage import drop_checks, unwitnessed
@@ -101,6 +101,8 @@ CORRUPTIONS = [
     ("F14", "stored", "update ff.flow set mutated_at = created_at - interval '1 s'"),
     ("F16", "worked", "update ff.edge set kept_version = 1 where downstream_id = {c}"),
     ("F16", "worked", "update ff.execution set outcome = 'failed' where execution_id = {a}"),
+    ("F16", "worked", "update ff.edge set resolved_at = resolved_at + interval '1 s'"),
+    ("F16", "worked", "update ff.edge_group set fired_at = fired_at - interval '1 s'"),
     ("F16", "worked", "insert into ff.kept_result (partition_key, execution_id, version) "
                       "values (0, {flow}, 1)"),
 ]  # fmt: skip
@@ -285,7 +287,7 @@ async def test_flows_of_every_shape_are_clean_at_every_moment(db, name):
             rows = await db.broken_invariants()
             assert rows == [], (await flow.states(), rows)
     ids = [row["execution_id"] for row in await db.fetch("select execution_id from ff.execution")]
-    verdicts = await judge_narrowly(db.conn, {0: ids})
+    verdicts = await judge_executions(db.conn, {0: ids})
     assert [verdict.findings for verdict in verdicts if verdict.findings] == []
 
 
@@ -380,5 +382,5 @@ async def test_a_flow_is_in_the_narrowed_pass_and_in_the_explanation_of_a_member
     assert [parts.count(part) for part in ("flow", "edge_group", "edge in", "edge out")] == [
         1, 2, 2, 0,
     ]  # fmt: skip
-    names = {verdict.name for verdict in await judge_narrowly(conn, {0: [flow["d"]]})}
+    names = {verdict.name for verdict in await judge_executions(conn, {0: [flow["d"]]})}
     assert {f"F{number:02}" for number in range(1, 15)} - names == {"F11", "F12"}

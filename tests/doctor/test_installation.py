@@ -119,10 +119,10 @@ async def test_synchronous_commit_off_in_the_url_is_refused(bare):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ("-c fsync=off", "PGOPTIONS says fsync=off"),
-        ("-cfsync=0", "PGOPTIONS says fsync=0"),
-        ("-c jit=on -c synchronous_commit=OFF", "PGOPTIONS says synchronous_commit=OFF"),
-        ("--full-page-writes=no", "PGOPTIONS says full-page-writes=no"),
+        ("-c fsync=off", "PGOPTIONS sets fsync=off"),
+        ("-cfsync=0", "PGOPTIONS sets fsync=0"),
+        ("-c jit=on -c synchronous_commit=OFF", "PGOPTIONS sets synchronous_commit=OFF"),
+        ("--full-page-writes=no", "PGOPTIONS sets full-page-writes=no"),
     ],
 )
 async def test_pgoptions_that_switch_it_off_are_refused(bare, monkeypatch, options, problem):
@@ -167,7 +167,7 @@ async def test_no_schema_is_a_finding_and_nothing_else_is_looked_at(cluster):
         (
             "create or replace function ff._check_limit(p_limit integer) returns void "
             "language plpgsql immutable as $$begin end$$",
-            "the function ff._check_limit is not that of this release",
+            "the function ff._check_limit differs from this release",
         ),
         ("drop function ff.trim_keys", "the function ff.trim_keys is missing"),
         (
@@ -212,12 +212,12 @@ RIGHTS = [
     (
         "grant execute on function ff.trim_keys to public",
         "revoke execute on function ff.trim_keys from public",
-        "everybody may call ff.trim_keys",
+        "PUBLIC may call ff.trim_keys",
     ),
     (
         "grant select on ff.execution to public",
         "revoke select on ff.execution from public",
-        "everybody may touch ff.execution",
+        "PUBLIC may access ff.execution",
     ),
     (
         "grant insert on ff.event to flowfabric_app",

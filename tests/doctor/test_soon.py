@@ -158,11 +158,11 @@ async def test_a_child_is_not_late_while_its_parent_goes_on(engine, make, conn, 
     [
         ("cancel_all", "leased", "a member is active"),
         ("cancel_all", "waiting", "a member is waiting"),
-        ("cancel_all", "completed", "a member that has ended is written down"),
+        ("cancel_all", "completed", "its backlog lists an ended member"),
         ("cancel_pending", "waiting", "a member is waiting"),
         # it may take its time
         ("cancel_pending", "leased", None),
-        ("cancel_pending", "completed", "a member that has ended is written down"),
+        ("cancel_pending", "completed", "its backlog lists an ended member"),
     ],
 )
 async def test_what_a_cancelled_flow_waits_for_is_told(

@@ -152,6 +152,6 @@ def test_a_wide_layer_is_broken_into_several():
     assert widest <= 14
 
 
-def test_lines_in_a_circle_are_refused():
-    with pytest.raises(ValueError, match="circle"):
+def test_lines_in_a_cycle_are_refused():
+    with pytest.raises(ValueError, match="cycle"):
         arrange([Size(10, 10)] * 2, [Wire(0, 1), Wire(1, 0)])

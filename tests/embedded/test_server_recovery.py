@@ -58,7 +58,7 @@ def test_a_leftover_process_id_that_another_process_has_now_is_not_believed(
 
 
 def test_a_busy_orphan_of_a_killed_server_is_ended(project, query, kill_server, monkeypatch):
-    monkeypatch.setattr("flowfabric.embedded.postmaster._ORPHANS_MAY_STAY", 0.2)
+    monkeypatch.setattr("flowfabric.embedded.postmaster._ORPHAN_SECONDS", 0.2)
     server = embedded.start(project)
 
     def work() -> None:

@@ -58,24 +58,16 @@ def test_what_was_written_is_there_after_a_stop_and_the_next_start(project, quer
 
 
 def test_starting_again_takes_a_moment_and_joining_takes_none(new_project):
-    project = new_project
+    def use() -> float:
+        began = time.perf_counter()
+        embedded.start(new_project).release()
+        return time.perf_counter() - began
 
-    def use():
-        embedded.start(project).release()
-
-    def is_ever_within(seconds):
-        """Of ten times: a busy machine slows most of them down, a wait would slow all."""
-        for _ in range(10):
-            began = time.perf_counter()
-            use()
-            if time.perf_counter() - began < seconds:
-                return True
-        return False
-
-    use()
-    assert is_ever_within(0.6)
-    with embedded.start(project):
-        assert is_ever_within(0.1)
+    # The first start makes the data, on the same busy machine; a wait would slow all ten others.
+    first = use()
+    assert any(use() < first / 2 for _ in range(10))
+    with embedded.start(new_project):
+        assert any(use() < first / 8 for _ in range(10))
 
 
 def test_a_project_may_have_any_name(folder, query):

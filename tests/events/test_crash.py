@@ -143,10 +143,11 @@ async def test_five_kills_of_postgres_with_unflushed_rollbacks_leave_no_gap(serv
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("asynchronous", [False, True])
 async def test_a_hundred_kills_of_postgres_with_unflushed_rollbacks_leave_no_gap(
-    servers, asynchronous
+    servers, asynchronous, sized
 ):
-    figures = await crash(servers, rounds=100, seed=2, asynchronous=asynchronous)
-    assert figures["rounds with such"] >= 60
+    rounds = sized(100, short=10)
+    figures = await crash(servers, rounds=rounds, seed=2, asynchronous=asynchronous)
+    assert figures["rounds with such"] >= 0.6 * rounds
     if asynchronous:
         assert figures["expired"] > 0
 

@@ -109,16 +109,16 @@ async def check(log, storm: Storm, readers: list[Reader], events: int) -> None:
 
 @pytest.mark.timeout(300)
 async def test_ten_writers_in_disorder_lose_and_turn_round_nothing(log):
-    events = 20_000
+    events = 4_000
     storm, readers = await rage(log, seed=1, writers=10, events=events)
     await check(log, storm, readers, events)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(2, 7))
-async def test_larger_storms_lose_and_turn_round_nothing(log, seed):
-    events = 60_000
+async def test_larger_storms_lose_and_turn_round_nothing(log, seed, sized):
+    events = sized(60_000, short=20_000)
     storm, readers = await rage(log, seed=seed, writers=16, events=events)
     await check(log, storm, readers, events)
 

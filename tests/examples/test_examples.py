@@ -79,7 +79,7 @@ async def test_failures_pass_or_stay_and_a_run_is_cancelled(db):
     told = "\n".join(lines[1:])
     assert "in attempt 1: ValueError: ftp://example.org is not a safe address" in told
     assert "watch: told to stop, putting things away" in lines
-    assert "nobody looks any more" in told.partition("cancelled: ")[2]
+    assert "no longer needed" in told.partition("cancelled: ")[2]
 
 
 async def test_a_schedule_fires_and_its_task_can_be_run_by_hand(db):

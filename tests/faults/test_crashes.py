@@ -35,11 +35,14 @@ class Scale:
 @pytest.mark.parametrize(
     "scale",
     [
-        pytest.param(Scale(300, 5, 3, 8.0), id="small"),
+        pytest.param(Scale(150, 3, 2, 4.0), id="small"),
+        pytest.param(
+            Scale(300, 5, 3, 8.0), id="middle", marks=[pytest.mark.slow, pytest.mark.timeout(240)]
+        ),
         pytest.param(
             Scale(2000, 20, 10, 36.0),
             id="full",
-            marks=[pytest.mark.slow, pytest.mark.timeout(240)],
+            marks=[pytest.mark.slow(short=0), pytest.mark.timeout(240)],
         ),
     ],
 )

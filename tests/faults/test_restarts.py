@@ -26,7 +26,9 @@ from .workers import Fleet
 IMMEDIATE, FAST = signal.SIGQUIT, signal.SIGINT
 
 
-@pytest.mark.parametrize("number", [IMMEDIATE, FAST], ids=["immediate", "fast"])
+@pytest.mark.parametrize(
+    "number", [IMMEDIATE, pytest.param(FAST, marks=pytest.mark.slow)], ids=["immediate", "fast"]
+)
 async def test_workers_survive_restarts(
     durable: Server, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -122,6 +124,7 @@ async def test_callers_of_a_group_commit_get_an_answer_or_an_error(durable: Serv
     print(f"{dict(sorted(outcomes.items()))}, slowest {slowest:.1f} s, {len(stored)} stored")
 
 
+@pytest.mark.slow
 async def test_a_long_outage_is_told_and_survived(durable: Server, tmp_path: Path) -> None:
     app, tasks = tasks_on(durable.url)
     fleet = Fleet(tmp_path, durable.url, 1, concurrency=5, lease=2)

@@ -510,25 +510,25 @@ def _check(ring: Ring) -> None:
 @pytest.mark.parametrize("part", range(2))
 async def test_a_graph_ends_as_the_evaluator_says(db, clock, part):
     ring = await Ring.open(db, clock)
-    await ring.run(range(part * 1000, part * 1000 + 60), is_rough=False)
+    await ring.run(range(part * 1000, part * 1000 + 30), is_rough=False)
     _check(ring)
 
 
 @pytest.mark.parametrize("part", range(2))
 async def test_a_graph_ends_well_whatever_gets_in_its_way(db, clock, part):
     ring = await Ring.open(db, clock)
-    await ring.run(range(part * 1000, part * 1000 + 60), is_rough=True)
+    await ring.run(range(part * 1000, part * 1000 + 30), is_rough=True)
     _check(ring)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=2)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("is_rough", [False, True], ids=["quiet", "rough"])
-async def test_thousands_of_graphs_end_as_they_should(db, clock, is_rough, part):
+async def test_thousands_of_graphs_end_as_they_should(db, clock, is_rough, part, sized):
     """New ones every time."""
     first = secrets.randbits(32) * 1000
     print(f"from graph {first} on")
     ring = await Ring.open(db, clock)
-    await ring.run(range(first, first + 1500), is_rough=is_rough)
+    await ring.run(range(first, first + sized(1500, short=150)), is_rough=is_rough)
     _check(ring)

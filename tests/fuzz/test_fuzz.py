@@ -99,7 +99,7 @@ HOSTILE: dict[str, list[str]] = {
     ],
     "timestamp with time zone": [
         "'infinity'", "'-infinity'", "'294276-12-31 00:00+00'", "'4713-01-02 00:00+00 BC'",
-        "'0001-01-01 00:00+00'", "'9998-12-31 23:59:59+00'",
+        "'0001-01-01 00:00+00'", "'9998-12-31 23:59:59+00'", "'294276-12-31 23:59:59.999999+00'",
     ],
     "jsonb": [
         "'null'", "'true'", "'5'", "'\"x\"'", "'[]'", "'{}'", "'[[]]'", "'[null]'", "'[{}]'",
@@ -447,20 +447,21 @@ async def test_no_function_lets_a_foreign_error_out(conn, stage):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_no_function_lets_a_foreign_error_out_whatever_it_is_given(conn, stage):
+async def test_no_function_lets_a_foreign_error_out_whatever_it_is_given(conn, stage, sized):
     calls = [one async for some in every_call(conn, stage) for one in some]
+    calls = random.Random(SEED).sample(calls, len(calls) // sized(1, short=8))
     wrong = await foreign_errors(conn, calls)
     assert wrong == [], "\n".join(wrong)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_what_hostile_calls_change_contradicts_nothing(db, conn, stage):
+async def test_what_hostile_calls_change_contradicts_nothing(db, conn, stage, sized):
     """Two arguments at a time, and what they did stays."""
     dice = random.Random(SEED)
     functions = await conn.fetch(FUNCTIONS)
     wrong = []
-    for number in range(LONG_CALLS):
+    for number in range(sized(LONG_CALLS, short=1_500)):
         function = dice.choice(functions)
         good, bad = calls_of(stage, function)
         names = dice.sample(sorted(bad), min(2, len(bad)))

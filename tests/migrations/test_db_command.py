@@ -45,7 +45,7 @@ def test_migrate_again_prints_no_data(run, url):
 
     assert result.exit_code == 0
     assert result.stdout == ""
-    assert result.stderr == "Nothing was applied.\n"
+    assert result.stderr == "The database is up to date; nothing was applied.\n"
 
 
 def test_migrate_goes_back_only_when_asked(run, url, sample):

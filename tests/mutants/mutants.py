@@ -33,10 +33,10 @@ def _mutant(name: str, file: str, caught_by: str, *changes: tuple[str, str]) -> 
 
 
 _COMPLETE = "functions/execution/complete_executions.sql"
-_JUDGE = "shared/_judge_leases.sql"
-_LEASE = "shared/_lease_executions.sql"
+_JUDGE = "functions/lease/_judge_leases.sql"
+_LEASE = "functions/lease/_lease_executions.sql"
 _END = "shared/_end_executions.sql"
-_RESOLVE = "shared/_resolve_edges.sql"
+_RESOLVE = "functions/flow/_resolve_edges.sql"
 _GRAPHS = "tests/flows/test_random_graphs.py"
 _RESOLUTION = "tests/sql/flow/test_resolution.py"
 _CANCEL = "tests/sql/flow/test_cancel_flow.py"
@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a replay starts the epochs again",
-        "shared/_write_replays.sql",
+        "functions/execution/_write_replays.sql",
         "tests/sql/execution/test_claim_executions.py::"
         "test_the_epoch_rises_over_attempts_and_never_starts_again",
         ("retry_count = 0,", "retry_count = 0, epoch = 0,"),
@@ -162,13 +162,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim waits for rows that others hold",
-        "shared/_pick_candidates.sql",
+        "functions/execution/_pick_candidates.sql",
         "tests/sql/execution/test_claim_executions.py::test_two_claims_at_once_share_no_row",
         ("for no key update skip locked", "for no key update"),
     ),
     _mutant(
         "a claim does not look again after it has locked a row",
-        "shared/_pick_candidates.sql",
+        "functions/execution/_pick_candidates.sql",
         "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution",
         (
             """((e.phase = 'runnable' and e.eligibility = 'eligible_now')
@@ -191,14 +191,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim does not count reclaims against their limit",
-        "shared/_pick_candidates.sql",
+        "functions/execution/_pick_candidates.sql",
         "tests/sql/execution/test_claim_executions.py::"
         "test_an_execution_that_lost_its_lease_too_often_fails",
         ("e.reclaim_count - e.company_count >= e.max_reclaims", "false"),
     ),
     _mutant(
         "reclaims follow one another without a wait",
-        "shared/_expire_leases.sql",
+        "functions/lease/_expire_leases.sql",
         "tests/sql/lease/test_expire_leases.py::"
         "test_from_the_third_loss_on_a_row_waits_longer_each_time",
         ("case when b.crash_count >= 3 and", "case when b.crash_count >= 3000000 and"),
@@ -206,25 +206,25 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "leases are marked expired without a lock",
         "functions/lease/expire_leases.sql",
-        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[renew]",
+        "tests/races/test_pairs.py::test_two_at_once_in_every_pair[renew]",
         ("for no key update skip locked", ""),
     ),
     # Grants
     _mutant(
         "a used grant stays",
-        "shared/_use_grant.sql",
+        "functions/grant/_consume_grant.sql",
         "tests/sql/grant/test_claim_execution.py::test_a_grant_becomes_a_lease_and_is_gone",
         ("delete from ff.grant g\n  where ", "delete from ff.grant g\n  where false and "),
     ),
     _mutant(
         "any key opens a grant",
-        "shared/_use_grant.sql",
+        "functions/grant/_consume_grant.sql",
         "tests/sql/grant/test_claim_execution.py::test_another_key_does_not_open_a_grant",
         (" or v_grant.key_hash <> sha256(p_key)", ""),
     ),
     _mutant(
         "a claim does not see a grant that came at the last moment",
-        "shared/_drop_granted.sql",
+        "functions/execution/_not_granted_elsewhere.sql",
         "tests/races/test_grants.py::test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen",
         ("g.expires_at > p_now and g.worker_id <> p_worker_id", "false"),
     ),
@@ -272,13 +272,13 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a deadline waits for a row that somebody holds",
         "functions/execution/expire_executions.sql",
-        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[cancel]",
+        "tests/races/test_pairs.py::test_two_at_once_in_every_pair[cancel]",
         ("for no key update skip locked", "for no key update"),
     ),
     # Operators
     _mutant(
         "a replay keeps the old outcome",
-        "shared/_write_replays.sql",
+        "functions/execution/_write_replays.sql",
         "tests/sql/execution/test_replay_execution.py::test_every_ended_execution_can_be_replayed",
         ("outcome = 'none',", ""),
     ),
@@ -327,33 +327,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/events/test_commit_order.py::"
         "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
         (
-            "ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot,",
-            "ff._write_cursor(p_partition_key, pg_snapshot_xmax(v_snapshot), v_snapshot,",
+            "ff._format_cursor(p_partition_key, v_anchor.xid, v_snapshot,",
+            "ff._format_cursor(p_partition_key, pg_snapshot_xmax(v_snapshot), v_snapshot,",
         ),
     ),
     _mutant(
         "the cursor forgets what has not ended",
-        "shared/_write_cursor.sql",
+        "functions/event/_format_cursor.sql",
         "tests/events/test_commit_order.py::"
         "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
         ("where x.xid < v_last", "where false"),
     ),
     _mutant(
         "what was replayed meanwhile is trimmed",
-        "shared/_trim_ended.sql",
-        "tests/races/test_pairs.py::test_two_at_once_do_what_one_after_the_other_would[replay]",
+        "functions/execution/_trim_batch.sql",
+        "tests/races/test_pairs.py::test_two_at_once_in_every_pair[replay]",
         ("    for update skip locked);", "    );"),
     ),
     # Keys
     _mutant(
         "a key is taken without asking who is busy with it",
-        "shared/_take_keys.sql",
+        "functions/execution/_reserve_keys.sql",
         "tests/races/test_submit_at_once.py::test_a_key_is_busy_until_the_first_commits",
         ("if v_item.is_kept and not pg_try_", "if false and not pg_try_"),
     ),
     _mutant(
         "a key is forgotten when its execution has ended",
-        "shared/_take_keys.sql",
+        "functions/execution/_reserve_keys.sql",
         "tests/sql/execution/test_submit_executions.py::"
         "test_a_key_within_its_window_outlives_the_execution",
         *(
@@ -368,7 +368,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "whoever asks for a key that is taken takes it, too",
-        "shared/_take_keys.sql",
+        "functions/execution/_reserve_keys.sql",
         "tests/races/test_submit_at_once.py::"
         "test_whoever_is_told_the_first_run_of_a_key_keeps_nobody_waiting[window]",
         ("offset 0) k", "limit 0) k"),
@@ -402,7 +402,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a replay keeps the step it is to begin with",
-        "shared/_forget_steps.sql",
+        "functions/execution/_delete_steps.sql",
         "tests/sql/step/test_replay_from_step.py::test_from_a_step_on_everything_is_forgotten",
         ("s.position >= v_position", "s.position > v_position"),
     ),
@@ -421,13 +421,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "who could not be told is forgotten",
-        "shared/_tell_ended.sql",
+        "shared/_propagate_end.sql",
         "tests/sql/wait/test_wakes.py::test_a_waiter_that_is_locked_is_left_and_the_answer_says_so",
         ("set wakes_pending = i.is_pending", "set wakes_pending = false"),
     ),
     _mutant(
         "a child outlives its parent",
-        "shared/_end_heirs.sql",
+        "shared/_cancel_bound_children.sql",
         "tests/sql/wait/test_children.py::test_children_end_with_their_parent",
         (
             "when e.ends_with_parent and e.phase <> 'terminal' then true else",
@@ -436,7 +436,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "grandchildren live on",
-        "shared/_awaited.sql",
+        "shared/_read_awaited.sql",
         "tests/sql/wait/test_children.py::test_grandchildren_end_too",
         ("    where x.is_awaited);", "    where false);"),
     ),
@@ -456,7 +456,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a parent that has ended takes more children",
-        "shared/_take_parents.sql",
+        "functions/execution/_lock_parents.sql",
         "tests/sql/wait/test_children.py::test_a_parent_that_has_ended_takes_no_more_children",
         (" filter (where l.phase <> 'terminal')", ""),
     ),
@@ -468,7 +468,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an attempt is timed out after its parent ended it",
-        "shared/_settle_late.sql",
+        "functions/execution/_settle_overdue.sql",
         "tests/model/test_found.py::"
         "test_an_attempt_out_of_time_is_not_settled_after_its_parent_ended_it",
         ("      where x.phase = 'active');", "      where true);"),
@@ -528,13 +528,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "one success too few is enough",
-        "shared/_evaluate_group.sql",
+        "functions/flow/_evaluate_group.sql",
         f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
         ("p_succeeded >= v_needed then", "p_succeeded >= greatest(v_needed - 1, 1) then"),
     ),
     _mutant(
         "a group gives up one failure too late",
-        "shared/_evaluate_group.sql",
+        "functions/flow/_evaluate_group.sql",
         f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
         ("p_lost > p_n - v_needed", "p_lost > p_n - v_needed + 1"),
     ),
@@ -565,7 +565,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a member that could not be told is forgotten",
-        "shared/_tell_ended.sql",
+        "shared/_propagate_end.sql",
         f"{_GRAPHS}::test_a_graph_ends_well_whatever_gets_in_its_way",
         ("and g.resolution = 'unsatisfied'", "and false"),
     ),
@@ -589,20 +589,20 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a sibling is cancelled though another group waits for it",
-        "shared/_cancel_siblings.sql",
+        "functions/flow/_cancel_siblings.sql",
         f"{_GRAPHS}::test_a_graph_ends_as_the_evaluator_says",
         ("not x.has_ended and not x.is_needed", "not x.has_ended"),
     ),
     _mutant(
         "a locked sibling is not cancelled later",
-        "shared/_cancel_siblings.sql",
+        "functions/flow/_cancel_siblings.sql",
         "tests/sql/flow/test_siblings.py::"
         "test_a_sibling_that_is_locked_is_listed_and_cancelled_later",
         ("where u.id <> all (v_locked) order by u.n", "where false order by u.n"),
     ),
     _mutant(
         "a replay leaves closed what its end had closed",
-        "shared/_reopen_edges.sql",
+        "functions/flow/_reopen_edges.sql",
         f"{_REPLAY}::test_a_chain_of_skipped_members_is_replayed_to_its_end",
         (
             "resolution = 'unsatisfied', outcome = null, resolved_at = null\n"
@@ -613,7 +613,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim does not look at the flow",
-        "shared/_pick_candidates.sql",
+        "functions/execution/_pick_candidates.sql",
         f"{_CANCEL}::test_a_claim_passes_members_of_cancelled_flows_and_takes_what_is_behind",
         ("select f.cancel_policy = 'flow_only' from ff.flow f", "select true from ff.flow f"),
     ),
@@ -628,7 +628,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "who drains is cancelled",
-        "shared/_end_members.sql",
+        "functions/flow/_cancel_backlog_members.sql",
         f"{_CANCEL}::test_b1_cancel_pending_lets_the_running_ones_drain_and_ends_the_others",
         ("when p_backlog.policy = 'cancel_pending' and e.ownership = 'leased'", "when false"),
     ),

@@ -658,6 +658,11 @@ def sample_of(first: str) -> list[Case]:
     return sorted(chosen, key=lambda case: (order[case.state], case))
 
 
+def few_of(cases: list[Case], first: str) -> list[Case]:
+    """One in six, others for each operation."""
+    return cases[list(OPERATIONS).index(first) % 6 :: 6]
+
+
 def waiting() -> list[str]:
     """The operations that wait for their execution."""
     return [

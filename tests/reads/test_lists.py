@@ -455,3 +455,13 @@ async def test_half_a_cursor_of_leases_is_refused(engine: Engine) -> None:
         await engine.connection.fetch(
             "select * from ff.list_expired_leases(0::smallint, null, p_after_at => now())"
         )
+
+
+@pytest.mark.parametrize("moment", ["infinity", "294276-12-31 23:59:59.999999+00"])
+async def test_leases_can_be_listed_as_of_any_moment(stage: Stage, moment: str) -> None:
+    await stage.claimed()
+    found = await stage.db.fetchval(
+        "select count(*) from ff.list_expired_leases(0::smallint, null, $1::text::timestamptz)",
+        moment,
+    )
+    assert found == 1

@@ -24,7 +24,7 @@ from support.sabotage import unwitnessed
 from .stage import BACKOFF, TTL, Stage
 
 HOUR = timedelta(hours=1)
-SQL = Path(flowfabric.__file__).parent / "sql/functions/execution/explain_execution.sql"
+SQL = Path(flowfabric.__file__).parent / "sql/functions/execution"
 
 Build = Callable[[Stage], Awaitable[ExecutionId]]
 
@@ -71,7 +71,7 @@ async def _(stage: Stage) -> ExecutionId:
 
 
 @situation(
-    "nobody knows the task", "worker", "task_unknown", "Nobody knows the task app.send", "2 live"
+    "nobody knows the task", "worker", "task_unknown", "No worker knows the task app.send", "2 live"
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker("pool-1", tasks=["app.other"])
@@ -108,8 +108,7 @@ async def _(stage: Stage) -> ExecutionId:
     "the live workers serve another namespace",
     "worker",
     "other_namespaces_only",
-    "serves its namespace test",
-    "those that live serve elsewhere",
+    "serves its namespace test.",
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker(namespace="elsewhere")
@@ -200,7 +199,9 @@ async def _(stage: Stage) -> ExecutionId:
     return id
 
 
-@situation("its lane is paused for good", "lane", "lane_paused", "until somebody resumes it", "ada")
+@situation(
+    "its lane is paused for good", "lane", "lane_paused", "until an operator resumes it", "ada"
+)
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
     id = await stage.submit()
@@ -274,7 +275,12 @@ async def _(stage: Stage) -> ExecutionId:
 
 
 @situation(
-    "it put itself off", "time", "delayed_by_worker", "put itself off until", "pool-1", after=HOUR
+    "it put itself off",
+    "time",
+    "delayed_by_worker",
+    "handler delayed it until",
+    "pool-1",
+    after=HOUR,
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
@@ -330,7 +336,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its deadline has passed unnoticed",
     "time",
     "deadline_due",
-    "it ends as expired as soon as",
+    "it expires as soon as",
     after=timedelta(),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -422,7 +428,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its lease ran out",
     "lease",
     "lease_expired",
-    "pool-1 let its lease run out at",
+    "pool-1 let its lease expire at",
     "reclaim 1 of 100",
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -430,7 +436,7 @@ async def _(stage: Stage) -> ExecutionId:
     return await stage.lose(await stage.claimed())
 
 
-@situation("its lease ran out unnoticed", "lease", "lease_expired", "let its lease run out at")
+@situation("its lease ran out unnoticed", "lease", "lease_expired", "let its lease expire at")
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
     held = await stage.claimed()
@@ -442,7 +448,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its lease ran out and nobody can take it over",
     "worker",
     "task_unknown",
-    "Nobody knows the task",
+    "No worker knows the task",
     others=("lease_expired",),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -457,7 +463,7 @@ async def _(stage: Stage) -> ExecutionId:
     "It is in a crash loop",
     "2 reclaims of 100",
     "0 of 3 crashes so far",
-    "It may be taken over again from",
+    "A worker can reclaim it from",
     within=timedelta(seconds=1),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -479,7 +485,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its reclaims are used up",
     "lease",
     "reclaims_used_up",
-    "The next worker that looks ends it",
+    "The next worker that claims it ends it",
     others=("crash_loop",),
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -491,7 +497,7 @@ async def _(stage: Stage) -> ExecutionId:
     "its lease was revoked",
     "lease",
     "lease_revoked",
-    "ada took the lease away from pool-1",
+    "ada revoked the lease of pool-1",
     "the host is sick",
 )
 async def _(stage: Stage) -> ExecutionId:
@@ -591,7 +597,7 @@ async def _(stage: Stage) -> ExecutionId:
     return held.id
 
 
-@situation("it depends on others", "dependency", "waiting_for_children", "what it depends on")
+@situation("it depends on others", "dependency", "waiting_for_children", "its dependencies")
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()
     # No function leads here before there are flows.
@@ -679,7 +685,7 @@ async def _(stage: Stage) -> ExecutionId:
     return id
 
 
-@situation("its deadline passed", "end", "deadline_passed", "when its deadline had passed")
+@situation("its deadline passed", "end", "deadline_passed", "because its deadline had passed")
 async def _(stage: Stage) -> ExecutionId:
     id = await stage.submit(deadline=HOUR)
     await stage.clock.advance(HOUR)
@@ -730,9 +736,8 @@ def test_there_are_enough_situations() -> None:
 
 def test_every_code_of_the_engine_has_its_sentence() -> None:
     """The codes in the SQL, with those that are made of a word of the schema, are those here."""
-    text = SQL.read_text(encoding="utf-8")
-    head, made = text.split("begin\n", 1)
-    assert head
+    files = [SQL / "explain_execution.sql", *SQL.glob("_explain_*.sql")]
+    made = "".join(file.read_text(encoding="utf-8").split("begin\n", 1)[1] for file in files)
     made = made.replace("'lane_' || v_lane.state::text", "'lane_paused' 'lane_disabled'")
     made = made.replace("v_row.eligibility::text,", " ".join(f"'blocked_by_{w}'" for w in WORDS))
     quoted = set(re.findall(r"'([a-z_]+)'", made))
@@ -760,6 +765,14 @@ async def test_another_tenant_s_execution_is_not_found(stage: Stage) -> None:
             await stranger.executions.why(id)
     async with FlowFabric(stage.db.url, namespace=None) as operator:
         assert (await operator.executions.why(id)).code == "no_worker_alive"
+
+
+async def test_only_an_operator_is_told_which_namespaces_are_served(stage: Stage) -> None:
+    await stage.worker(namespace="elsewhere")
+    id = await stage.submit()
+    async with FlowFabric(stage.db.url, namespace=None) as operator:
+        sentence = (await operator.executions.why(id)).sentence
+    assert sentence.endswith("serves its namespace test; the live workers serve elsewhere.")
 
 
 async def test_a_lane_is_counted_up_to_a_thousand(stage: Stage) -> None:

@@ -28,9 +28,11 @@ CHANGES = {
 @pytest.mark.parametrize(
     "span",
     [
-        pytest.param(timedelta(hours=5), id="short"),
+        pytest.param(timedelta(hours=3), id="short"),
         pytest.param(
-            timedelta(hours=60), id="full", marks=[pytest.mark.slow, pytest.mark.timeout(400)]
+            timedelta(hours=60),
+            id="full",
+            marks=[pytest.mark.slow(short=1), pytest.mark.timeout(400)],
         ),
     ],
 )

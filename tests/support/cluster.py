@@ -1,7 +1,7 @@
 """One PostgreSQL server for a whole test run: the one that `flowfabric.testing` gives to everybody.
 
-`FLOWFABRIC_TEST_DATABASE_URL` names a server to use instead (any database of it, as a user who may
-create databases). DATABASE_URL and FLOWFABRIC_DATABASE_URL are never read: tests drop databases.
+`FLOWFABRIC_TEST_DATABASE_URL` names a server to use instead (any database of it, as a
+superuser). DATABASE_URL and FLOWFABRIC_DATABASE_URL are never read: tests drop databases.
 """
 
 from __future__ import annotations

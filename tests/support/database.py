@@ -2,9 +2,9 @@
 
     async def test_something(db, clock, engine, make): ...
 
-`db`      A database of the test's own, cloned from a template (30 ms). `db.url` for whatever opens
-          its own connections, `await db.connect()` for one more connection (closed for you),
-          `db.fetch / fetchrow / fetchval / execute` for a look from the side.
+`db`      A database as a migration leaves it. `db.url` for whatever opens its own connections,
+          `await db.connect()` for one more connection (closed for you), `db.fetch / fetchrow /
+          fetchval / execute` for a look from the side.
 `conn`    The connection behind those four, for tests that need no second one.
 `clock`   `await clock.advance(minutes=5)`, `.set(when)`, `.freeze()`, `.run()`, `.now()`: moves
           `ff.now()` for all connections. It runs by default. See support/clock.py.
@@ -12,6 +12,13 @@
           connection. Single calls return an outcome: `(await engine.complete(lease)).word`.
 `make`    `await make.execution("leased")` builds any reachable state through the functions.
           See support/factories.py for both.
+
+A test has the database for itself. The next test of the same process gets the same one, emptied:
+its connections have planned the engine's functions by then, which saves 100 ms a test. A database
+that cannot be made as new by deleting rows (another column, function, trigger, row of
+ff.transition, statistics of the planner) is dropped, and so is one that has grown old; a new one is
+a clone of the template (support/reset.sql decides). A test that needs one that nobody has used says
+`@pytest.mark.own_database`.
 
 The template has, beside the schema: the settable clock; the witness (support/witness.sql), which
 raises WF290 for a state change that ff.transition does not list or that lacks its event; and
@@ -27,7 +34,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -48,6 +55,14 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 # Names a file of SQL that spoils the library of the template: see tests/mutants.
 MUTANT = "FLOWFABRIC_TEST_MUTANT"
+# After so many tests a database is full of deleted rows.
+_USES = 200
+_SPARES = 8
+_PATIENCE = 10.0
+# The application that our connections name.
+_OURS = "ff_test"
+# What asyncpg does not reset by itself. Plans stay: they are what a used connection is good for.
+_RESET = "reset session authorization; reset role; discard temp; discard sequences"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +86,32 @@ class BrokenInvariants(AssertionError):
         super().__init__("\n".join(["the database is inconsistent:", *lines]))
 
 
-@dataclass(slots=True)
 class Database:
-    """The database of one test."""
+    """The database of one test after the other, and connections to it that are used again."""
 
-    url: str
-    name: str
-    conn: Connection
-    _connections: list[Connection] = field(default_factory=list)
-    _is_broken: bool = False
+    def __init__(
+        self, url: str, name: str, conn: Connection, keeper: Connection, fingerprint: object
+    ) -> None:
+        self.url = url
+        self.name = name
+        self.conn = conn
+        # Looks at the invariants and deletes the rows, without the triggers of the witness.
+        self._keeper = keeper
+        self._fingerprint = fingerprint
+        self._connections: list[Connection] = []
+        self._spares: list[Connection] = []
+        self._is_broken = False
+        self.uses = 0
+
+    @classmethod
+    async def open(cls, url: str, name: str) -> Database:
+        keeper = await _keeper(url)
+        fingerprint = await keeper.fetchval("select ff_test.fingerprint()")
+        return cls(url, name, await _connect(url), keeper, fingerprint)
 
     async def connect(self) -> Connection:
         """One more connection, closed when the test ends."""
-        connection = await asyncpg.connect(self.url)
+        connection = self._spares.pop() if self._spares else await _connect(self.url)
         self._connections.append(connection)
         return connection
 
@@ -104,27 +132,90 @@ class Database:
         await self.conn.execute("select ff_test.forget($1, $2)", partition_key, execution_id)
 
     async def broken_invariants(self) -> list[Record]:
-        return await self.conn.fetch(
-            "select name, partition_key, execution_id, problem from ff_test.broken_invariants()"
+        return await _broken_invariants(self.conn)
+
+    async def others(self) -> int:
+        """How many connections there are that the test did not get from here."""
+        number: int = await self.conn.fetchval(
+            "select count(*) from pg_stat_activity where datname = current_database() "
+            "and backend_type = 'client backend' and application_name <> $1",
+            _OURS,
         )
+        return number
 
     def leave_broken(self, why: str) -> None:
         """Do not check the invariants at the end: the test breaks them on purpose."""
         assert why
         self._is_broken = True
 
-    async def close(self) -> None:
-        """End the test's connections, then look at what it left behind."""
+    async def end_test(self) -> bool:
+        """End the test's connections, look at what it left behind, and delete it.
+
+        Returns whether the database is as new, for another test.
+        """
         for connection in self._connections:
-            connection.terminate()
-        if self.conn.is_closed():
-            self.conn = await asyncpg.connect(self.url)
-        try:
-            await self.conn.reset()
-            if not self._is_broken and (rows := await self.broken_invariants()):
+            if len(self._spares) >= _SPARES:
+                connection.terminate()
+            elif await _is_as_new(connection):
+                self._spares.append(connection)
+        self._connections = []
+        if self._keeper.is_closed():
+            self._keeper = await _keeper(self.url)
+        if not self._is_broken:
+            # Plans made for a few rows would take minutes for ten thousand.
+            if await self._keeper.fetchval("select exists (select from ff.event offset 200)"):
+                await self._keeper.execute("discard plans")
+            if rows := await _broken_invariants(self._keeper):
                 raise BrokenInvariants(rows)
+        self._is_broken = False
+        self.uses += 1
+        if self.uses == _USES:
+            return False
+        if not await _is_as_new(self.conn):
+            self.conn = await _connect(self.url)
+        ours = [each.get_server_pid() for each in (self.conn, *self._spares)]
+        reset = "select ff_test.reset($1, $2)"
+        return bool(await self._keeper.fetchval(reset, ours, self._fingerprint))
+
+    def close(self) -> None:
+        for connection in (self.conn, self._keeper, *self._connections, *self._spares):
+            connection.terminate()
+
+
+class Databases:
+    """The databases of a test process: one that the next test may have, or none."""
+
+    def __init__(self, template: Template, administration: Connection) -> None:
+        self._template = template
+        self._administration = administration
+        self._ready: Database | None = None
+
+    async def take(self, *, is_own: bool) -> Database:
+        """A database that is empty; `is_own` asks for one that nobody has used."""
+        if self._ready is not None and is_own:
+            await self.drop()
+        if (ready := self._ready) is not None:
+            self._ready = None
+            return ready
+        name = f"{self._template.name}_{next(self._template.numbers)}"
+        await disposable.clone(self._administration, self._template.name, name)
+        return await Database.open(self._template.cluster.url_of(name), name)
+
+    async def give_back(self, database: Database) -> None:
+        """Check what a test left behind, and keep the database if it can be used again."""
+        is_as_new = False
+        try:
+            is_as_new = await database.end_test()
         finally:
-            await self.conn.close()
+            self._ready = database
+            if not is_as_new:
+                await self.drop()
+
+    async def drop(self) -> None:
+        if self._ready is not None:
+            self._ready.close()
+            await disposable.drop(self._administration, self._ready.name)
+            self._ready = None
 
 
 @pytest.fixture(scope="session")
@@ -135,21 +226,23 @@ def template(cluster: Cluster) -> Iterator[Template]:
     asyncio.run(_drop(cluster, name))
 
 
-@pytest.fixture
-async def db(template: Template) -> AsyncIterator[Database]:
-    """A database of the test's own, with invariants checked at the end."""
-    name = f"{template.name}_{next(template.numbers)}"
-    url = template.cluster.url_of(name)
+@pytest.fixture(scope="session")
+async def databases(template: Template) -> AsyncIterator[Databases]:
     async with _administration(template.cluster) as administration:
-        await disposable.clone(administration, template.name, name)
-        try:
-            database = Database(url, name, await asyncpg.connect(url))
-            try:
-                yield database
-            finally:
-                await database.close()
-        finally:
-            await disposable.drop(administration, name)
+        databases = Databases(template, administration)
+        yield databases
+        await databases.drop()
+
+
+@pytest.fixture
+async def db(databases: Databases, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
+    """A database that the test has for itself, with invariants checked at the end."""
+    is_own = request.node.get_closest_marker("own_database") is not None
+    database = await databases.take(is_own=is_own)
+    try:
+        yield database
+    finally:
+        await databases.give_back(database)
 
 
 @pytest.fixture
@@ -159,11 +252,37 @@ def conn(db: Database) -> Connection:
 
 async def _build(cluster: Cluster, name: str) -> None:
     witness = (_HERE / "witness.sql").read_text(encoding="utf-8")
-    extras = [witness, invariants_function()]
+    reset = (_HERE / "reset.sql").read_text(encoding="utf-8")
+    extras = [witness, invariants_function(), reset]
     if mutant := _mutant():
         extras.insert(0, mutant)
     async with _administration(cluster) as administration:
         await disposable.create_template(administration, cluster.url, name, extras)
+
+
+async def _connect(url: str, **settings: str) -> Connection:
+    return await asyncpg.connect(url, server_settings={"application_name": _OURS, **settings})
+
+
+async def _keeper(url: str) -> Connection:
+    return await _connect(url, session_replication_role="replica")
+
+
+async def _broken_invariants(connection: Connection) -> list[Record]:
+    return await connection.fetch(
+        "select name, partition_key, execution_id, problem from ff_test.broken_invariants()"
+    )
+
+
+async def _is_as_new(connection: Connection) -> bool:
+    """Undo what a test set on a connection; one that cannot be used any more is closed."""
+    try:
+        await connection.reset(timeout=_PATIENCE)
+        await connection.execute(_RESET, timeout=_PATIENCE)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        # Closed, or still at work for a call that the test has given up.
+        connection.terminate()
+    return not connection.is_closed()
 
 
 async def spoil(connection: Connection) -> None:

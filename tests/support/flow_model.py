@@ -378,7 +378,7 @@ class Flows:
         )
         e.cancellation_reason, e.cancelled_by = reason, "flow_cascade"
 
-    def _cancel_with_flow(self, e: Execution) -> None:
+    def _cancel_flow_members(self, e: Execution) -> None:
         flow = self._flow_of(e)
         assert flow is not None
         self._cancel_as(e, flow.cancel_reason or "flow_cancelled", flow.cancelled_by)
@@ -457,7 +457,7 @@ class Flows:
             raise self._refusal("flow_not_found")
         return flow
 
-    def _check_open(self, flow: Flow) -> None:
+    def _check_graph_open(self, flow: Flow) -> None:
         if flow.cancelled_at or flow.trimmed_at:
             raise self._refusal("flow_already_terminal")
 
@@ -484,7 +484,7 @@ class Flows:
         e = self.executions.get(id_)
         if e is not None and e.flow_id == flow_id:
             return "already_member", flow.node_count, flow.graph_revision
-        self._check_open(flow)
+        self._check_graph_open(flow)
         if e is None or e.route.namespace != flow.namespace:
             raise self._refusal("not_found")
         if e.flow_id is not None:
@@ -510,7 +510,7 @@ class Flows:
         group = self.groups.get((id_, group_no))
         if group is not None and (group.policy, group.k, group.on_satisfied) == rule:
             return "already_set"
-        self._check_open(flow)
+        self._check_graph_open(flow)
         if group is not None and group.n:
             raise self._refusal("invalid_input", field="policy")
         policy, k, on_satisfied = rule
@@ -545,7 +545,7 @@ class Flows:
             and revision < flow.graph_revision
         ):
             return "staged", revision + 1
-        self._check_open(flow)
+        self._check_graph_open(flow)
         if revision != flow.graph_revision:
             raise self._refusal("stale_graph_revision")
         self._check_member(flow, upstream)
@@ -609,7 +609,7 @@ class Flows:
             raise self._refusal("not_found")
         word, is_pending = "already_applied", False
         if edge.applied_at is None:
-            self._check_open(self.flows[flow_id])
+            self._check_graph_open(self.flows[flow_id])
             can_wait = (Eligibility.ELIGIBLE_NOW, Eligibility.BLOCKED_BY_DEPENDENCIES)
             if e.phase == Phase.ACTIVE and fence is not None:
                 held, answer = self._judge(namespace, fence, "wait_children")
@@ -776,7 +776,7 @@ class Flows:
         backlog = self.backlogs.get(flow_id)
         if backlog is None:
             return 0, 0, 0, False
-        handled, is_pending = self._end_members(backlog)
+        handled, is_pending = self._cancel_backlog_members(backlog)
         left = [self.executions[id_] for id_ in backlog.members]
         is_gentle = flow.cancel_policy == "cancel_pending"
         draining = sum(self._drains(e) for e in left) if is_gentle else 0
@@ -785,7 +785,7 @@ class Flows:
     def _drains(self, e: Execution) -> bool:
         return e.is_leased and e.lease_expires_at is not None and e.lease_expires_at > self.now
 
-    def _end_members(self, backlog: Backlog) -> tuple[int, bool]:
+    def _cancel_backlog_members(self, backlog: Backlog) -> tuple[int, bool]:
         doomed = [
             e
             for e in self._members(backlog.flow_id)
@@ -795,7 +795,7 @@ class Flows:
             and not (backlog.policy == "cancel_pending" and self._drains(e))
         ]
         for e in doomed:
-            self._cancel_with_flow(e)
+            self._cancel_flow_members(e)
         first = [e for e in doomed if e.is_awaited]
         self._tell()
         is_pending = any(e.wakes_pending for e in first) or (bool(first) and self.has_more)
@@ -826,7 +826,7 @@ class Flows:
         handled = 0
         due = [b for b in self.backlogs.values() if b.due_at <= self.now]
         for backlog in sorted(due, key=lambda b: b.due_at):
-            done, _ = self._end_members(backlog)
+            done, _ = self._cancel_backlog_members(backlog)
             handled += done
             if not done:
                 backlog.due_at = self.now + timedelta(seconds=15)

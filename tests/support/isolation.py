@@ -6,6 +6,7 @@ clone has all of them once somebody has worked in it, so no test may see its clo
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ KEPT = (
     "FLOWFABRIC_MODEL_SEED",
     "FLOWFABRIC_CHAOS_SECONDS",
     "FLOWFABRIC_GRAPHS",
+    "FLOWFABRIC_PROOF_SEED",
 )
 _started_in = Path.cwd()
 _nowhere: Path | None = None
@@ -69,6 +71,22 @@ def pytest_sessionfinish() -> None:
         os.chdir(_started_in)
         shutil.rmtree(_nowhere)
         _nowhere = None
+
+
+@pytest.fixture(scope="session", autouse=True)
+async def loop() -> asyncio.AbstractEventLoop:
+    """The loop of all tests of this process."""
+    return asyncio.get_running_loop()
+
+
+@pytest.fixture(autouse=True)
+def no_tasks_left(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """What a test leaves running ends with it, as if the loop had been its own."""
+    yield
+    if left := asyncio.all_tasks(loop):
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(left))
 
 
 @pytest.fixture(autouse=True)

@@ -746,7 +746,7 @@ class Model(Flows):
         e = self.executions.get(key.execution_id)
         return e is not None and e.phase != Phase.TERMINAL
 
-    # Claim: T9, T10, T21, T22
+    # Claim: T9, T10, T21, T22, T24
 
     def claim(
         self,
@@ -786,11 +786,12 @@ class Model(Flows):
             # A call leaves at most twice as many rows locked as it may return.
             if len(leases) == limit or len(leases) + len(hopeless) >= 2 * limit:
                 break
-            (hopeless if e.is_over_the_cap else leases).append(e)
+            (hopeless if e.is_over_the_cap or self.is_over(e) else leases).append(e)
+        self._time_out_all([e for e in hopeless if self.is_over(e)], [])
         for e in hopeless:
             # it may be the child of one before it
             if e.phase != Phase.TERMINAL:
-                self._exceed_reclaims(e)
+                self._fail_over_reclaim_limit(e)
                 self._tell()
         leases = [e for e in leases if e.phase != Phase.TERMINAL]
         for e in leases:
@@ -927,7 +928,7 @@ class Model(Flows):
             },
         )
 
-    def _exceed_reclaims(self, e: Execution) -> None:
+    def _fail_over_reclaim_limit(self, e: Execution) -> None:
         """T22."""
         category = "reclaim_cap_exceeded"
         reason = (
@@ -957,7 +958,7 @@ class Model(Flows):
         """The execution if the fence is good, or the answer; `repeat` means the first one again."""
         if None in (fence.execution_id, fence.lease_id, fence.epoch, fence.attempt_id):
             return None, Answer("invalid", {"field": "fence"})
-        self._settle_late(namespace, [fence])
+        self._settle_overdue(namespace, [fence])
         e = self._find(namespace, fence.execution_id)
         if e is None:
             return None, Answer("not_found")
@@ -1000,7 +1001,7 @@ class Model(Flows):
             e.is_leased and e.attempt_deadline_at is not None and e.attempt_deadline_at <= self.now
         )
 
-    def _settle_late(self, namespace: str | None, fences: Sequence[Fence]) -> None:
+    def _settle_overdue(self, namespace: str | None, fences: Sequence[Fence]) -> None:
         """What a good fence is shown for too late is settled first, as the reconciler would."""
         over, late = [], []
         for fence, is_second in self._each(fences):
@@ -1048,7 +1049,7 @@ class Model(Flows):
     ) -> list[Answer]:
         if alone is None:
             raise invalid("alones")
-        self._settle_late(namespace, fences)
+        self._settle_overdue(namespace, fences)
         answers = []
         for fence, is_second in self._each(fences):
             e, answer = self._judge_item(namespace, fence, None, is_second)
@@ -1067,7 +1068,7 @@ class Model(Flows):
     def renew(self, namespace: str | None, fences: Sequence[Fence], ttl: timedelta) -> list[Answer]:
         if not timedelta(seconds=1) <= ttl <= timedelta(days=1):
             raise invalid("lease_ttl")
-        self._settle_late(namespace, fences)
+        self._settle_overdue(namespace, fences)
         answers = []
         for fence, is_second in self._each(fences):
             e, answer = self._judge_item(namespace, fence, None, is_second)
@@ -1111,7 +1112,7 @@ class Model(Flows):
         for n, e in ended.items():
             answers[n] = Answer("completed", self._owing(e, told_of))
         rest = [n for n, answer in enumerate(answers) if answer is None]
-        self._settle_late(namespace, [fences[n] for n in rest])
+        self._settle_overdue(namespace, [fences[n] for n in rest])
         for n, (fence, is_second) in zip(rest, self._each([fences[n] for n in rest]), strict=True):
             _, answer = self._judge_item(namespace, fence, "complete", is_second)
             assert answer is not None
@@ -1153,7 +1154,7 @@ class Model(Flows):
         category: str | None,
         detail: bytes | None,
     ) -> list[Answer]:
-        self._settle_late(namespace, fences)
+        self._settle_overdue(namespace, fences)
         answers = []
         ended: dict[int, Execution] = {}
         for n, (fence, is_second) in enumerate(self._each(fences)):
@@ -1254,7 +1255,7 @@ class Model(Flows):
     def release(
         self, namespace: str | None, fences: Sequence[Fence], cause: str
     ) -> list[Answer]:  # T15
-        self._settle_late(namespace, fences)
+        self._settle_overdue(namespace, fences)
         answers = []
         for fence, is_second in self._each(fences):
             e, answer = self._judge_item(namespace, fence, "release", is_second)
@@ -1340,7 +1341,7 @@ class Model(Flows):
         """One verdict for each execution, that of its first item; what comes with another fence is
         to be asked alone."""
         verdicts: dict[UUID | None, tuple[Fence, Execution | None, Answer | None]] = {}
-        self._settle_late(namespace, [fence for fence, _ in items])
+        self._settle_overdue(namespace, [fence for fence, _ in items])
         answers = []
         for fence, step in items:
             if fence.execution_id not in verdicts:
@@ -1797,8 +1798,8 @@ class Model(Flows):
             raise Refusal("not_eligible")
         if grant is not None:
             raise Refusal("grant_exists")
-        self._check_lane(e)
-        self._check_flow(e)
+        self._check_lane_open(e)
+        self._check_flow_not_cancelled(e)
         if not e.route.capabilities <= worker.capabilities:
             raise Refusal("capability_mismatch", field="capabilities")
         is_open = e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
@@ -1833,21 +1834,21 @@ class Model(Flows):
         index = e.attempt_index if is_open else e.total_attempt_count
         if expected_index not in (None, index):
             raise Refusal("not_leaseable")
-        self._check_lane(e)
-        self._check_flow(e)
+        self._check_lane_open(e)
+        self._check_flow_not_cancelled(e)
         self._check_new_lease(e, claim_id)
-        word = self._use_grant(e, kind, key, worker)
+        word = self._consume_grant(e, kind, key, worker)
         if word is not None:
             raise Refusal("invalid_grant" if word == "other_worker" else word)
         self._lease(e, worker, claim_id, ttl)
         return self._leased(e)
 
-    def _check_lane(self, e: Execution) -> None:
+    def _check_lane_open(self, e: Execution) -> None:
         """A grant does not open a lane that is paused or disabled."""
         if not self.lanes[e.route.place].is_worked(self._at(e)):
             raise Refusal("not_leaseable")
 
-    def _check_flow(self, e: Execution) -> None:
+    def _check_flow_not_cancelled(self, e: Execution) -> None:
         """No member of a cancelled flow is leased anew."""
         if self._is_dead(e):
             raise Refusal("not_leaseable")
@@ -1860,7 +1861,9 @@ class Model(Flows):
         if claim_id in used:
             raise invalid("claim_id")
 
-    def _use_grant(self, e: Execution, kind: str, key: bytes | None, worker: Worker) -> str | None:
+    def _consume_grant(
+        self, e: Execution, kind: str, key: bytes | None, worker: Worker
+    ) -> str | None:
         """Used up and None, or what is wrong with it."""
         grant = self.grants.get(e.execution_id)
         if grant is None or grant.kind != kind or grant.key != key:
@@ -1882,7 +1885,7 @@ class Model(Flows):
             raise Refusal("lease_conflict")
         if e.phase != Phase.RUNNABLE or e.eligibility != Eligibility.ELIGIBLE_NOW:
             raise Refusal("not_eligible")
-        self._check_flow(e)
+        self._check_flow_not_cancelled(e)
         self._check_new_lease(e, claim_id)
         if self._live_grant(e) is not None:
             raise Refusal("grant_exists")
@@ -1912,7 +1915,7 @@ class Model(Flows):
                 return
             self._expire_lease(e)
         if e.is_over_the_cap and not self._is_dead(e):
-            self._exceed_reclaims(e)
+            self._fail_over_reclaim_limit(e)
             self._tell(self._at(e))
 
     def issue_reclaim_grant(
@@ -1937,7 +1940,7 @@ class Model(Flows):
         if word is None and grant is not None:
             raise Refusal("grant_exists")
         if word is None:
-            self._check_lane(e)
+            self._check_lane_open(e)
         self._mark_lost(e)
         if word is not None:
             return Answer(word, {"kind": None, "expires_at": None})
@@ -1960,9 +1963,9 @@ class Model(Flows):
             return self._leased(e, "reclaimed")
         word = self._reclaimability(e)
         if word is None:
-            self._check_lane(e)
+            self._check_lane_open(e)
             self._check_new_lease(e, claim_id)
-            word = self._use_grant(e, GrantKind.RECLAIM, key, worker)
+            word = self._consume_grant(e, GrantKind.RECLAIM, key, worker)
             if word == "other_worker":
                 raise invalid("worker_id")
         self._mark_lost(e)
@@ -2019,7 +2022,7 @@ class Model(Flows):
             if e.phase == Phase.TERMINAL:
                 continue
             if wait is not None and self._is_dead(e):
-                self._cancel_with_flow(e)
+                self._cancel_flow_members(e)
                 self._tell()
             elif wait is None:
                 self._time_out(e, "time_out", "attempt_timeout", why)

@@ -79,13 +79,14 @@ as $$
                 p_new.phase, p_new.ownership, p_new.eligibility, p_new.attempt_state, p_new.version)
 $$;
 
--- The engine's functions tie the planner's hands; a witness of large batches needs them free.
+-- A plan is kept for all statements of a session, of one row or of 10 000: rows of tables are looked
+-- up by an index, and the rows of one statement are joined by a hash.
 create function ff_test.witness_insert()
 returns trigger
 language plpgsql
 set plan_cache_mode = auto
-set enable_seqscan = on
-set enable_hashjoin = on
+set enable_seqscan = off
+set enable_hashjoin = off
 as $$
 begin
   perform ff_test.refuse(w.problem, w.execution_id, w.detail)
@@ -103,8 +104,9 @@ create function ff_test.witness_update()
 returns trigger
 language plpgsql
 set plan_cache_mode = auto
-set enable_seqscan = on
+set enable_seqscan = off
 set enable_hashjoin = on
+set enable_nestloop = off
 as $$
 begin
   if (select count(*) from new_rows)
@@ -143,8 +145,8 @@ create function ff_test.witness_event()
 returns trigger
 language plpgsql
 set plan_cache_mode = auto
-set enable_seqscan = on
-set enable_hashjoin = on
+set enable_seqscan = off
+set enable_hashjoin = off
 as $$
 begin
   perform ff_test.refuse(w.problem, w.execution_id, format('%s v%s', w.kind, w.version))

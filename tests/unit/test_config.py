@@ -148,7 +148,7 @@ def test_a_pyproject_without_the_table_says_nothing(tmp_path, text):
     ("text", "field", "problem"),
     [
         ('name_space = "a"', "flowfabric.toml: name_space", "did you mean namespace?"),
-        ("zzz = 1", "flowfabric.toml: zzz", "there are database_url, namespace"),
+        ("zzz = 1", "flowfabric.toml: zzz", "known are database_url, namespace"),
         ("namespace = 5", "flowfabric.toml: namespace", "must be a text"),
         ('lease_ttl = "soon"', "flowfabric.toml: lease_ttl", "must be a number of seconds"),
         ("lease_ttl = true", "flowfabric.toml: lease_ttl", "must be a number of seconds"),

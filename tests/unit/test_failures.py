@@ -104,7 +104,9 @@ def test_the_end_of_a_long_trace_is_kept_because_it_says_where():
     assert "level 30" in facts_of(failure_of(caught.value).detail)["trace"]
 
 
-@pytest.mark.parametrize("detail", [b"not json", b"\xff\xfe", b"[1]", b'"text"', b"null", b""])
+@pytest.mark.parametrize(
+    "detail", [b"not json", b"\xff\xfe", b"[1]", b'"text"', b"null", b"", b"[" * 20_000]
+)
 def test_a_detail_that_others_wrote_is_shown_as_far_as_it_goes(detail):
     facts = facts_of(detail)
 

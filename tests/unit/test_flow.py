@@ -127,7 +127,7 @@ BAD = [
     (
         graph([node("a"), node("b", route=replace(ROUTE, namespace="other"))]),
         "nodes[1].namespace",
-        "that of the other nodes",
+        "the namespace of the other nodes",
     ),
     (graph([node("a", key="k", key_fingerprint=b"x")]), "nodes[0].key", "does not go with a flow"),
     (graph([node("a", parent_id=mint_in(0))]), "nodes[0].parent_id", "does not go with a flow"),
@@ -148,11 +148,11 @@ BAD = [
     (graph("ab", [(1, 1)]), "edges[0].to", "'b' cannot wait for itself"),
     (graph("ab", [Edge(0, 1, -1)]), "edges[0].group", "0 to"),
     (graph("ab", [Edge(0, 1, 0, "")]), "edges[0].ref", "1 to 256"),
-    (graph("ab", [(0, 1), (0, 1)]), "edges[1]", "is edges[0] once more"),
+    (graph("ab", [(0, 1), (0, 1)]), "edges[1]", "repeats edges[0]"),
     (graph("ab", [(0, 1)], [Group(2)]), "groups[0].node", "there is no node 2"),
     (graph("ab", [(0, 1)], [Group(0)]), "groups[0].node", "no edge leads to group 0 of 'a'"),
     (graph("ab", [(0, 1)], [Group(1, 1)]), "groups[0].node", "no edge leads to group 1 of 'b'"),
-    (graph("ab", [(0, 1)], [Group(1), Group(1)]), "groups[1]", "is groups[0] once more"),
+    (graph("ab", [(0, 1)], [Group(1), Group(1)]), "groups[1]", "repeats groups[0]"),
     (
         graph("abc", [(0, 2), (1, 2)], [Group(2, 0, Policy.quorum(3))]),
         "groups[0].k",

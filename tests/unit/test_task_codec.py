@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
+from fractions import Fraction
 from typing import Annotated, Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -360,7 +361,20 @@ LONG_AGO = datetime(1880, 7, 1, tzinfo=ZoneInfo("Europe/Berlin"))
 ROUND: dict[str, tuple[Any, Any, str | None]] = {
     "scalars": (list[int | str | None], [1, "a", None], None),
     "a whole number for a float": (float, 2, None),
+    "a whole number that no float equals": (list[float], [0.5, 2**53 + 1], "1"),
+    "a Decimal that no float equals": (float | None, Decimal("0.1"), ""),
+    "a Fraction for a float": (dict[str, float], {"a": Fraction(1, 3)}, "a"),
+    "a number in a model that no float equals": (
+        Ratio,
+        Ratio.model_construct(value=Decimal("0.1"), parts=[]),
+        "value",
+    ),
     "text for a text": (str, Text("a"), None),
+    "enum that is named beside text": (list[Word | str], [Word.A], "0"),
+    "text beside an enum that is named": (Word | str, "b", None),
+    "None among keys": (dict[str, dict[str, int]], {"a": {None: 1}}, "a"),
+    "key of a TypedDict that is missing": (list[Keys], [{}], "0.a"),
+    "field of a model that is missing": (Shape, Shape.model_construct(), "name"),
     "zero for a Decimal": (Priced, Priced(), None),
     "tuple": (tuple[int, str], (1, "a"), None),
     "tuples": (dict[str, tuple[int, ...]], {"a": (1, 2)}, None),

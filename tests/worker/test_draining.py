@@ -241,7 +241,7 @@ async def test_a_worker_process_drains_on_sigterm_and_ends_with_zero(make_app, s
     assert await run.state() == "completed"
     assert await run.result(timeout=5) == "attempt 0, epoch 1"
     log = await process.log()
-    assert "SIGTERM: draining" in log
+    assert "draining after SIGTERM" in log
     assert "draining: 1 executions run" in log
 
 
@@ -284,7 +284,7 @@ async def test_a_second_signal_gives_back_at_once_and_names_the_task(
 
     process.process.send_signal(signals[0])
     if task != "shop.hog":
-        await process.logged("draining; again to give back what runs")
+        await process.logged("draining after")
     assert await process.end(signals[1], within=10) == 128 + signals[1]
 
     assert await kinds(app, run) == ["submitted", "claimed", "released"]

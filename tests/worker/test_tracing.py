@@ -242,7 +242,9 @@ async def test_one_run_does_not_end_up_in_the_trace_of_the_one_before(app, spans
     assert len({span.context.trace_id for span in spans("process")}) == 4
 
 
-@pytest.mark.parametrize("context", ["nonsense", "[]", '{"traceparent": "00-0-0-00"}', "null"])
+@pytest.mark.parametrize(
+    "context", ["nonsense", "[]", '{"traceparent": "00-0-0-00"}', "null", "[" * 4096]
+)
 async def test_a_trace_that_cannot_be_read_is_left_out(app, db, spans, context):
     @app.task
     async def work() -> None: ...

@@ -1,3 +1,3 @@
-"""Commands: what a person types."""
+"""The `flowfabric` command and its subcommands."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`flowfabric cancel`, `revoke-lease`, `priority`, `replay`, `retry`: acting on executions.
+"""`flowfabric cancel`, `revoke-lease`, `priority`, `replay`, `retry`: change executions.
 
 Exit codes: 0 all done · 1 not confirmed · 2 wrong usage · 3 no such execution · 4 the state of an
-execution does not allow it · 5 no database, or it kept an execution busy · 130 interrupted. Of
-several, the highest one of 3, 4 and 5.
+execution does not allow it · 5 no database, or an execution stayed busy · 130 interrupted. With
+several executions, the highest of 3, 4 and 5.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DRY_RUN_OPTION = typer.Option("--dry-run", help="Print what would change, and ch
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Namespaces):
-    """The executions to act on, and whether to ask before."""
+    """The executions to change, and whether to ask first."""
 
     ids: Annotated[list[str] | None, OPTIONAL_IDS_ARGUMENT] = None
     where: Annotated[list[str] | None, WHERE_OPTION] = None
@@ -90,10 +90,10 @@ class Report(Printer):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do to executions, and the states in which it can be done.
+    """One operation on executions, and the states that allow it.
 
-    `is_careful`: a filter must name the states, because hardly anybody means all of them. A filter
-    that names states acts on an execution only at the version it had when it was found.
+    `is_careful`: a filter must name the states, because all of them is rarely meant. A filter that
+    names states changes an execution only if it still has the version that matched.
     """
 
     verb: str
@@ -105,9 +105,9 @@ class Action:
 def cancel(choice: Choice, report: Report, change: Change) -> int:
     """End executions as cancelled.
 
-    With --where, the unfinished ones unless it names states.
+    With --where, cancel the unfinished ones, unless --where names states.
 
-    Exit codes: 3 not found, 4 ended already, 5 no database.
+    Exit codes: 3 not found, 4 already ended, 5 no database.
     """
     action = Action(
         "cancel",
@@ -124,25 +124,29 @@ def revoke_lease(
     report: Report,
     change: Change,
     lease: str | None = typer.Option(
-        None, "--lease", metavar="UUID", help="Only if this is the lease.", show_default=False
+        None,
+        "--lease",
+        metavar="UUID",
+        help="Revoke only this lease.",
+        show_default=False,
     ),
     worker: str | None = typer.Option(
         None,
         "--worker",
         metavar="INSTANCE",
-        help="Only if this worker instance holds the lease.",
+        help="Revoke only a lease that this worker instance holds.",
         show_default=False,
     ),
 ) -> int:
-    """Take running executions away from their workers.
+    """Revoke the leases of running executions.
 
-    Another worker goes on with them. An execution without a lease stays as it is.
+    Another worker reclaims them. An execution without a lease does not change.
 
     Exit codes: 3 not found, 5 no database.
     """
     lease_id = None if lease is None else _lease_id(lease)
     if worker == "":
-        raise InvalidInput(field="--worker", problem="must not be empty; leave it out for any")
+        raise InvalidInput(field="--worker", problem="must not be empty; omit it for any worker")
     action = Action(
         "revoke-lease",
         (PublicState.ACTIVE,),
@@ -162,11 +166,11 @@ def priority(
     choice: Choice,
     report: Report,
     change: Change,
-    number: str = typer.Argument(metavar="N", help="From 0 to 9000; higher runs first."),
+    number: str = typer.Argument(metavar="N", help="Priority from 0 to 9000; higher runs first."),
 ) -> int:
     """Change the priority of waiting executions.
 
-    With --where, those in line unless it names states.
+    With --where, change the ones in line, unless --where names states.
 
     Exit codes: 3 not found, 4 not waiting, 5 no database.
     """
@@ -189,20 +193,21 @@ def replay(
         None,
         "--from-step",
         metavar="NAME[#N]",
-        help="Forget this step (its N-th occurrence, from 0) and all steps started after it.",
+        help="Forget this step (its N-th occurrence, from 0) and all steps that started after it.",
     ),
     fresh: bool = typer.Option(False, "--fresh", help="Forget all steps."),
 ) -> int:
     """Run ended executions again, with a new attempt.
 
-    Recorded steps are not done again, unless --from-step or --fresh says so. These two also release
-    an execution that is held because its steps do not fit. --where must name a state.
+    Recorded steps do not run again, unless --from-step or --fresh forgets them. These two options
+    also release an execution that is held because its steps do not match. --where must name a
+    state.
 
-    Exit codes: 3 not found, 4 not ended or replayed too often, 5 no database.
+    Exit codes: 3 not found, 4 not ended or no replay left, 5 no database.
     """
     step, occurrence = _step(from_step)
     if step is not None and fresh:
-        raise InvalidInput(field="--fresh", problem="does not go together with --from-step")
+        raise InvalidInput(field="--fresh", problem="cannot be combined with --from-step")
     forgets = fresh or step is not None
     action = Action(
         "replay",
@@ -222,10 +227,10 @@ def replay(
 
 
 def retry(choice: Choice, report: Report, change: Change) -> int:
-    """Let executions go on now.
+    """Make executions run now.
 
-    Ended ones run again, delayed ones are due at once, held ones are unblocked. --where must
-    name a state.
+    Ended ones are replayed, delayed ones become due, held ones are unblocked. --where must name a
+    state.
 
     Exit codes: 3 not found, 4 not ended, delayed or held, 5 no database.
     """
@@ -241,7 +246,7 @@ def retry(choice: Choice, report: Report, change: Change) -> int:
 
 
 def _step(text: str | None) -> tuple[str | None, int]:
-    """A step and its occurrence; `load#1` is the second one named load."""
+    """Return a step and its occurrence; `load#1` is the second step named load."""
     if text is None:
         return None, 0
     name, mark, number = text.rpartition("#")
@@ -253,7 +258,7 @@ def _step(text: str | None) -> tuple[str | None, int]:
 
 
 def _priority(text: str) -> int:
-    # Longer than any priority, it may be longer than any number.
+    # The text may be longer than any number that int() accepts.
     if not (text.isascii() and text.isdecimal()) or int(text[:10]) > MAX_PRIORITY:
         problem = f"{text[:40]!r} is not a priority, a whole number from 0 to {MAX_PRIORITY}"
         raise InvalidInput(field="N", problem=problem)
@@ -267,12 +272,9 @@ def _lease_id(text: str) -> UUID:
         raise InvalidInput(field="--lease", problem=f"{text[:40]!r} is not a UUID") from error
 
 
-# How it runs
-
-
 @dataclass(slots=True)
 class Tally:
-    """What became of a run so far."""
+    """Counts of a run so far."""
 
     words: Counter[str] = field(default_factory=Counter)
     codes: set[int] = field(default_factory=set)
@@ -297,14 +299,14 @@ class Tally:
         return f"{self.handled}{of} done{refused}, {rate:.0f}/s"
 
     def summary(self) -> str:
-        told = ", ".join(f"{number} {word}" for word, number in self.words.most_common())
-        return told or "nothing to do"
+        counts = ", ".join(f"{number} {word}" for word, number in self.words.most_common())
+        return counts or "nothing to do"
 
 
 def _run(action: Action, choice: Choice, report: Report) -> int:
     where = _checked(action, choice.ids or (), choice.where)
     if where is not None and not (choice.yes or choice.dry_run or sys.stdin.isatty()):
-        raise InvalidInput(field="--yes", problem="is needed here: there is nobody to ask")
+        raise InvalidInput(field="--yes", problem="is required without a terminal")
     ids = parse_ids(choice.ids or ())
     client = choice.client(pool_size=AT_ONCE)
     if where is None and not ids:
@@ -325,9 +327,9 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 
 
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
-    """The filter, if there is one, narrowed to the states the action is for."""
+    """Return the filter, if given, limited to the states that the action allows."""
     if bool(ids) == bool(where):
-        raise InvalidInput(field="ID", problem="give ids, or - to read them, or --where")
+        raise InvalidInput(field="ID", problem="give ids, or - to read them from stdin, or --where")
     if not where:
         return None
     chosen = parse(where)
@@ -337,7 +339,7 @@ def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) ->
         if action.is_careful:
             raise InvalidInput(
                 field="--where",
-                problem=f"must say which states to {action.verb}, for example state=failed",
+                problem=f"must name the states to {action.verb}, for example state=failed",
             )
         return replace(chosen, states=tuple(action.states), is_state_meant=False)
     return chosen
@@ -346,7 +348,7 @@ def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) ->
 _Page = list[tuple[ExecutionId, PublicState | None, int | None]]
 
 
-async def _given(
+async def _given_pages(
     client: FlowFabric, ids: Sequence[ExecutionId], is_dry: bool
 ) -> AsyncIterator[_Page]:
     for start in range(0, len(ids), 500):
@@ -354,17 +356,19 @@ async def _given(
         yield [(id, await client.executions.state(id) if is_dry else None, None) for id in part]
 
 
-async def _found(
+async def _matching_pages(
     client: FlowFabric, filter: ExecutionFilter, partition: int, is_state_meant: bool
 ) -> AsyncIterator[_Page]:
-    """Pages of what matches. Where no state was named, one that has moved on is meant as well."""
+    """Yield pages of matching executions. With a version only if the caller named states."""
     async for page in matching(client, filter, partition):
-        yield [(one.id, one.public_state, one.version if is_state_meant else None) for one in page]
+        yield [
+            (each.id, each.public_state, each.version if is_state_meant else None) for each in page
+        ]
 
 
 @dataclass(slots=True)
 class _Run:
-    """Acts on pages of ids, some at a time, and tells what became of each."""
+    """Changes executions page by page, several at once, and reports each."""
 
     action: Action
     choice: Choice
@@ -373,21 +377,21 @@ class _Run:
     where: Where | None
     progress: Progress = field(default_factory=Progress)
     tally: Tally = field(default_factory=Tally)
-    # The error that makes it pointless to go on.
+    # An error that would hit every execution.
     stopped_by: FlowFabricError | None = None
 
     async def act(self, ids: Sequence[ExecutionId]) -> None:
         async with self.client:
             if self.where is None:
                 self.tally.total = ExecutionCount(len(ids))
-                pages = _given(self.client, ids, self.choice.dry_run)
+                pages = _given_pages(self.client, ids, self.choice.dry_run)
             else:
                 now = await self.client.executions.server_time()
                 filter = self.where.resolved(now)
-                # What is submitted from now on was not meant, and is not counted.
+                # Executions that are submitted from now on are not meant.
                 filter = replace(filter, created_before=min(filter.created_before or now, now))
                 partition = self.choice.partition
-                async with Progress(for_logs=False).telling(lambda: "counting"):
+                async with Progress(for_logs=False).during(lambda: "counting"):
                     self.tally.total = await self.client.executions.count(
                         filter, partition=partition
                     )
@@ -395,9 +399,9 @@ class _Run:
                     typer.echo(f"nothing matches: {self.where}", err=True)
                     return
                 self._confirm(self.tally.total)
-                pages = _found(self.client, filter, partition, self.where.is_state_meant)
+                pages = _matching_pages(self.client, filter, partition, self.where.is_state_meant)
             self.tally.started = monotonic()
-            async with self.progress.telling(self.tally.progress):
+            async with self.progress.during(self.tally.progress):
                 async for page in pages:
                     await self.page(page)
         if self.choice.dry_run:
@@ -406,19 +410,20 @@ class _Run:
             typer.echo(self.tally.summary(), err=True)
 
     def _confirm(self, total: ExecutionCount) -> None:
-        """Tell how many, and ask if there is somebody to ask."""
+        """Print how many executions are meant, and ask for confirmation on a terminal."""
         space = self.client.namespace
-        told = f"{self.action.verb} {total} {'execution' if total.number == 1 else 'executions'}"
-        told += f" of {'all namespaces' if space is None else space}: {printable(str(self.where))}"
+        noun = "execution" if total.number == 1 else "executions"
+        where = f"{'all namespaces' if space is None else space}: {printable(str(self.where))}"
+        question = f"{self.action.verb} {total} {noun} of {where}"
         if self.choice.dry_run or self.choice.yes:
-            typer.echo(told, err=True)
-        elif not typer.confirm(f"{told}\nGo on?", err=True):
+            typer.echo(question, err=True)
+        elif not typer.confirm(f"{question}\nContinue?", err=True):
             raise typer.Abort
 
     async def page(self, page: _Page) -> None:
         if self.choice.dry_run:
             for id, state, _ in page:
-                self._foretell(id, state)
+                self._predict(id, state)
             return
         chosen = iter([(id, version) for id, _, version in page])
         await asyncio.gather(*(self._one_by_one(chosen) for _ in range(AT_ONCE)))
@@ -432,7 +437,7 @@ class _Run:
             try:
                 answer = await self.action.do(self.client, id, version)
             except (InvalidInput, SchemaError) as error:
-                # Wrong for one, wrong for all; but each has steps of its own.
+                # The error would hit every execution, unless it is about an execution's own steps.
                 if isinstance(error, InvalidInput) and error.field == "from_step":
                     self._refused(id, error)
                 else:
@@ -448,10 +453,10 @@ class _Run:
     def _done(self, answer: Steered) -> None:
         word = answer.outcome.replace("_", " ")
         if answer.outcome == "already_applied" and self.where is not None:
-            word = "moved on, left alone"
+            word = "changed meanwhile, skipped"
         self.tally.count(word)
         detail = " ".join(f"{key}={value}" for key, value in answer.detail.items())
-        self._tell(
+        self._print(
             answer.id,
             f"{answer.id}  {word}  {detail}" if self._has_lines else None,
             outcome=answer.outcome,
@@ -464,31 +469,31 @@ class _Run:
         word = error.name or type(error).__name__
         self.tally.count(word.replace("_", " "), exit_code(error))
         if isinstance(error, ExecutionNotFound):
-            told = missing(id, self.client.namespace)
+            problem = missing(id, self.client.namespace)
         else:
             facts = {key: value for key, value in error.facts.items() if key != "id"}
-            told = f"{id}: {type(error).explained(facts)}"
+            problem = f"{id}: {type(error).explained(facts)}"
         if self.report.is_json:
-            self._tell(id, None, outcome=word, error=told)
+            self._print(id, None, outcome=word, error=problem)
         else:
-            self.progress.complain(printable(told))
+            self.progress.complain(printable(problem))
 
-    def _foretell(self, id: ExecutionId, state: PublicState | None) -> None:
+    def _predict(self, id: ExecutionId, state: PublicState | None) -> None:
         if state is None:
             self._refused(id, ExecutionNotFound(id=str(id)))
             return
-        fits = state in self.action.states
-        outcome = f"would {self.action.verb}" if fits else "would be refused"
+        is_allowed = state in self.action.states
+        outcome = f"would {self.action.verb}" if is_allowed else "would be refused"
         self.tally.count(outcome)
-        self._tell(
+        self._print(
             id,
             f"{id}  {outcome}  (it is {state})",
             outcome=outcome.replace(" ", "_").replace("-", "_"),
             public_state=state,
         )
 
-    def _tell(self, id: ExecutionId, line: str | None, **facts: Any) -> None:
-        """Print a JSON line of the facts, or the line if there is one."""
+    def _print(self, id: ExecutionId, line: str | None, **facts: Any) -> None:
+        """Print the facts as a JSON line, or the line if it is not None."""
         if self.report.is_json:
             self.progress.say(json_line({"id": id, "action": self.action.verb, **facts}))
         elif line is not None:

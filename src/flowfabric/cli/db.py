@@ -1,4 +1,4 @@
-"""`flowfabric db`: bring a database to the schema of this release, look at it, or print the SQL."""
+"""`flowfabric db`: migrate a database, show the state of its schema, or print the SQL."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ async def migrate(
 ) -> None:
     """Apply pending schema steps and re-create the function library. Safe to repeat."""
     async with open_connection(database.url) as connection:
-        migration = await schema.migrate(connection, downgrade=downgrade, report=_tell)
+        migration = await schema.migrate(connection, downgrade=downgrade, report=_print)
     if not migration.steps and not migration.is_library_recreated:
-        typer.echo("Nothing was applied.", err=True)
+        typer.echo("The database is up to date; nothing was applied.", err=True)
 
 
 @command(app)
 async def status(database: Database, printer: Printer) -> int:
-    """Show what the database has and what this release needs; exit code 1 if it does not fit."""
+    """Compare the database with this release. Exit code 1 if they do not match."""
     async with open_connection(database.url) as connection:
         found = await schema.status(connection)
     if printer.is_json:
@@ -53,10 +53,15 @@ async def status(database: Database, printer: Printer) -> int:
 @command(app)
 def sql(
     from_step: int = typer.Option(
-        0, "--from", min=0, metavar="N", help="The last step that the database already has."
+        0,
+        "--from",
+        min=0,
+        metavar="N",
+        help="Last schema step that the database has. Default: 0.",
+        show_default=False,
     ),
 ) -> None:
-    """Print what migrate would run, as a script for psql. Needs no database."""
+    """Print the SQL that migrate would run, as a script for psql. Needs no database."""
     try:
         script = schema.sql(from_step)
     except ValueError as error:
@@ -64,8 +69,8 @@ def sql(
     typer.echo(script, nl=False)
 
 
-def _tell(progress: schema.Progress) -> None:
-    # Finished work is what the command is asked for; the rest is talk.
+def _print(progress: schema.Progress) -> None:
+    # Finished steps are the result of the command; the rest is progress.
     typer.echo(str(progress), err=progress.duration is None)
 
 
@@ -117,4 +122,4 @@ def _library_state(found: schema.SchemaStatus) -> str:
         return "pending"
     if not found.is_library_stale:
         return "applied"
-    return f"database has {found.library_found}, with another text"
+    return f"database has {found.library_found}, with different text"

@@ -1,4 +1,4 @@
-"""`flowfabric doctor`: is the installation sound, and does what must hold of the data hold?"""
+"""`flowfabric doctor`: check the installation and the invariants of the data."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from flowfabric.doctor import (
     find_check,
 )
 from flowfabric.drawing.table import record
-from flowfabric.drawing.text import printable
+from flowfabric.drawing.text import count_of, printable
 
 EXIT_FINDINGS = 1
 
-# A check that finds a lot finds the same again and again.
-SHOWN = 10
+# Further findings of one check are usually of the same kind.
+MAX_FINDINGS_SHOWN = 10
 
 _CHECK_NAME = re.compile(r"[A-Za-z]\d\d")
 
@@ -45,7 +45,7 @@ async def doctor(
         None,
         "--since",
         metavar="CURSOR|TIME",
-        help="Only executions with events since then: the cursor that the last run printed, "
+        help="Check only executions with events since then: the cursor that the last run printed, "
         "10m, 2h, 7d, or an ISO time.",
         show_default=False,
     ),
@@ -53,42 +53,43 @@ async def doctor(
         None,
         "--explain",
         metavar="ID|NAME",
-        help="All there is about one execution and which invariants hold for it; or, given a name "
-        "such as S05, what that check says and what to do.",
+        help="Print everything about one execution and which invariants hold for it; or, for a "
+        "name such as S05, the meaning of that check and its remedy.",
         show_default=False,
     ),
     throwaway: bool = typer.Option(
         False,
         "--throwaway",
-        help="The database may be lost: do not insist on fsync, full_page_writes and "
-        "synchronous_commit.",
+        help="Accept fsync, full_page_writes and synchronous_commit off, for a database that may "
+        "be lost.",
     ),
 ) -> int:
-    """Check the installation and the data; writes nothing, and may run at any time.
+    """Check the installation and the data. Writes nothing and may run at any time.
 
     Needs a role that may read the tables: the owner of schema ff, a superuser, or a member of both
     pg_read_all_data and flowfabric_app. Each check is one query, so it sees one moment of a
-    database at work.
+    running database.
 
-    Exit code 0: sound, at most warnings; 1: errors; 2: usage; 3: no such execution; 5: no
-    database. Run all of it at night, and `--since CURSOR` as often as you like.
+    Exit codes: 0 no errors, 1 errors, 2 wrong usage, 3 no such execution, 5 no database. Run it
+    whole at night, and with `--since CURSOR` as often as you like.
     """
     as_json = printer.is_json
     if explained is not None:
         if since is not None:
-            raise InvalidInput(field="since", problem="makes no sense with --explain")
+            raise InvalidInput(field="since", problem="cannot be combined with --explain")
         if _CHECK_NAME.fullmatch(explained):
-            _tell_check(explained.upper(), as_json)
+            _print_check(explained.upper(), as_json)
             return 0
-        found = await _explain(parse_id(explained), database)
-        say_all([_explanation_json(found)] if as_json else _explanation_lines(found))
-        return EXIT_FINDINGS if any(verdict.findings for verdict in found.verdicts) else 0
+        explanation = await _explain(parse_id(explained), database)
+        lines = _explanation_lines(explanation)
+        say_all([_explanation_json(explanation)] if as_json else lines)
+        return EXIT_FINDINGS if any(verdict.findings for verdict in explanation.verdicts) else 0
     report = await _examine(database.url, _since(since), throwaway)
     say_all([_report_json(report)] if as_json else _report_lines(report))
     for note in report.notes:
         typer.echo(note, err=True)
     if not as_json and report.cursor:
-        typer.echo(f"go on with: --since {report.cursor}", err=True)
+        typer.echo(f"next time: --since {report.cursor}", err=True)
     return 0 if report.is_sound else EXIT_FINDINGS
 
 
@@ -99,18 +100,18 @@ def _since(text: str | None) -> str | datetime | None:
 
 
 async def _examine(url: str, since: str | datetime | None, throwaway: bool) -> Report:
-    now = "connecting"
+    current = "connecting"
 
-    def tell(step: Any) -> None:
-        nonlocal now
-        now = f"{step.done + 1} of {step.total}  {step.name}  {step.title}"
+    def show(step: Any) -> None:
+        nonlocal current
+        current = f"{step.done + 1} of {step.total}  {step.name}  {step.title}"
 
-    # Nothing is left behind in the session, as a pooler wants it.
+    # Without prepared statements, so that it works through a pooler.
     async with (
-        Progress(for_logs=False).telling(lambda: now),
+        Progress(for_logs=False).during(lambda: current),
         open_connection(url, statement_cache_size=0) as connection,
     ):
-        return await examine(connection, since=since, is_throwaway=throwaway, report=tell)
+        return await examine(connection, since=since, is_throwaway=throwaway, report=show)
 
 
 async def _explain(id: ExecutionId, database: Database) -> Explanation:
@@ -127,25 +128,25 @@ def _report_lines(report: Report) -> Iterator[str]:
             continue
         level = max(verdict.findings, key=lambda finding: finding.level is Level.ERROR).level
         yield styled(f"{verdict.name}  {verdict.title}", _colour(level))
-        for finding in verdict.findings[:SHOWN]:
+        for finding in verdict.findings[:MAX_FINDINGS_SHOWN]:
             yield f"     {finding.level:<7}  {_place(finding)}{printable(finding.problem)}"
-        if (more := len(verdict.findings) - SHOWN) > 0:
+        if (more := len(verdict.findings) - MAX_FINDINGS_SHOWN) > 0:
             yield f"     and {more}{' or more' if verdict.is_cut else ''} others"
     errors, warnings = report.count(Level.ERROR), report.count(Level.WARNING)
     what = (
         f"{len(report.verdicts)} checks"
         if report.executions is None
-        else f"{len(report.verdicts)} checks of {_number(report.executions, 'execution')} "
-        f"with {_number(report.events or 0, 'new event')}"
+        else f"{len(report.verdicts)} checks of {count_of(report.executions, 'execution')} "
+        f"with {count_of(report.events or 0, 'new event')}"
     )
-    result = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
+    result = f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}"
     if not report.findings:
-        result = "all is well"
+        result = "no findings"
     colour = "red" if errors else "yellow" if warnings else "green"
     yield styled(f"{result}: {what} in {report.duration.total_seconds():.1f} s", colour)
     names = sorted({finding.name for finding in report.findings})
     if names:
-        yield f"what to do: flowfabric doctor --explain {names[0]}"
+        yield f"remedy: flowfabric doctor --explain {names[0]}"
 
 
 def _report_json(report: Report) -> str:
@@ -226,7 +227,7 @@ def _explanation_json(found: Explanation) -> str:
 # A check
 
 
-def _tell_check(name: str, as_json: bool) -> None:
+def _print_check(name: str, as_json: bool) -> None:
     check = find_check(name)
     if check is None:
         raise InvalidInput(field="explain", problem=f"there is no check {name}")
@@ -250,9 +251,6 @@ def _check_lines(check: Check) -> Iterator[str]:
     yield check.text
 
 
-# Words
-
-
 def _finding_facts(finding: Finding) -> dict[str, Any]:
     return {
         "name": finding.name,
@@ -268,10 +266,6 @@ def _place(finding: Finding) -> str:
 
 def _colour(level: Level) -> str:
     return "red" if level is Level.ERROR else "yellow"
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _plain(value: Any) -> str:

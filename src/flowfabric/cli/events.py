@@ -1,4 +1,4 @@
-"""`flowfabric events`: what happened, and what happens."""
+"""`flowfabric events`: print past events, and follow new ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from flowfabric.cli.options import EXIT_CONFLICT, Database
+from flowfabric.cli.output import complain
 from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import CursorExpired, InvalidInput
@@ -28,21 +29,28 @@ class Output(StrEnum):
 
 async def events(
     database: Database,
-    follow: bool = typer.Option(False, "--follow", "-f", help="Go on with what happens."),
-    since: str = typer.Option(
-        "1h", "--since", help="How far back: 30s, 10m, 2h, 7d, or an ISO time."
+    follow: bool = typer.Option(
+        False, "--follow", "-f", help="Wait for new events and print them."
     ),
-    cursor: str | None = typer.Option(None, "--cursor", help="Go on behind this cursor instead."),
+    since: str = typer.Option(
+        "1h", "--since", help="Start this far back: 30s, 10m, 2h, 7d, or at an ISO time."
+    ),
+    cursor: str | None = typer.Option(None, "--cursor", help="Start after this cursor instead."),
     kind: list[str] | None = typer.Option(None, "--kind", help="Only this kind; may be repeated."),
-    feed: str | None = typer.Option(None, "--feed", help="completion, lease or operator."),
+    feed: str | None = typer.Option(
+        None, "--feed", help="Only this feed: completion, lease or operator."
+    ),
     lane: list[str] | None = typer.Option(None, "--lane", help="Only this lane."),
     task: list[str] | None = typer.Option(None, "--task", help="Only this task."),
     execution: list[str] | None = typer.Option(None, "--execution", help="Only this execution."),
     output: Output | None = typer.Option(
-        None, "-o", "--output", help="Default: text on a terminal, JSON lines otherwise."
+        None,
+        "-o",
+        "--output",
+        help="Print text or JSON lines. Default: text on a terminal, else json.",
     ),
 ) -> int:
-    """Print events, oldest first: nothing is missed, and an execution's come in order."""
+    """Print events, oldest first. None is missed; events of one execution come in order."""
     filters: dict[str, Any] = {
         "kinds": [_kind(name) for name in kind] if kind else None,
         "feed": feed,
@@ -59,9 +67,9 @@ async def events(
             position = await client.events.open(moment) if cursor is None else cursor
             await _print(client, position, follow, filters, form)
     except CursorExpired as error:
-        typer.echo(f"error: {error}", err=True)
+        complain(error)
         if error.resume_from:
-            typer.echo(f"go on with: --since {error.resume_from.isoformat()}", err=True)
+            typer.echo(f"continue with: --since {error.resume_from.isoformat()}", err=True)
         return EXIT_CONFLICT
     return 0
 
@@ -82,7 +90,7 @@ async def _print(
         position = page.cursor
         if not page.has_more:
             break
-    typer.echo(f"go on with: --cursor {position}", err=True)
+    typer.echo(f"continue with: --cursor {position}", err=True)
 
 
 def _line(event: Event, output: Output) -> str:
@@ -100,4 +108,4 @@ def _kind(name: str) -> EventKind:
         return EventKind(name)
     except ValueError as error:
         known = ", ".join(EventKind)
-        raise InvalidInput(field="kind", problem=f"{name!r} is none of: {known}") from error
+        raise InvalidInput(field="kind", problem=f"{name!r} must be one of: {known}") from error

@@ -1,4 +1,4 @@
-"""`flowfabric ls`, `show`, `why` and `attempts`: looking at executions."""
+"""`flowfabric ls`, `show`, `why` and `attempts`: read executions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ async def ls(
     printer: ListPrinter,
     where: Annotated[list[str] | None, WHERE_OPTION] = None,
     state: list[str] | None = typer.Option(
-        None, "--state", "-s", help="Only these states, as failed,expired.", show_default=False
+        None, "--state", "-s", help="Only these states, for example failed,expired.",
+        show_default=False,
     ),
     lane: list[str] | None = typer.Option(
         None, "--lane", "-l", help="Only this lane; may be repeated.", show_default=False
@@ -46,7 +47,7 @@ async def ls(
         show_default=False,
     ),
     since: str | None = typer.Option(
-        None, "--since", help="Only created since: 30s, 10m, 2h, 7d, or an ISO time.",
+        None, "--since", help="Only created since then: 30s, 10m, 2h, 7d, or an ISO time.",
         show_default=False,
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
@@ -61,12 +62,12 @@ async def ls(
         if count:
             await _count(client, filter, partition, printer)
             return
-        # One more than asked for tells whether there are more.
+        # One more than the limit shows whether more exist.
         pages = matching(client, filter, partition, limit=limit + 1 if limit else 0)
         columns = summary_columns(
             now, is_wide=printer.is_wide, with_namespace=client.namespace is None
         )
-        await printer.pages(pages, columns, limit=limit, empty="nothing matches")
+        await printer.pages(pages, columns, limit=limit, empty="no execution matches")
 
 
 async def show(
@@ -74,16 +75,16 @@ async def show(
     printer: Printer,
     ids: Annotated[list[str], IDS_ARGUMENT],
     payload: bool = typer.Option(
-        False, "--payload", help="Also show the payload and the result. They may be confidential."
+        False, "--payload", help="Print payload and result, too. They may be confidential."
     ),
 ) -> int:
-    """Show all about an execution.
+    """Show everything about an execution.
 
-    State, why, lease, attempts, progress, deadline, failure, tags, recorded steps and the last ten
-    events. Exit code 3 if there is no such execution.
+    State, reason, lease, attempts, progress, deadline, failure, tags, recorded steps and the last
+    ten events. Exit code 3 if there is no such execution.
     """
 
-    async def one(client: FlowFabric, id: ExecutionId) -> None:
+    async def show_one(client: FlowFabric, id: ExecutionId) -> None:
         info = await client.executions.describe(id)
         if info is None:
             raise ExecutionNotFound(id=str(id))
@@ -95,34 +96,30 @@ async def show(
             await client.executions.events(id),
             with_payload=payload,
         )
-        if printer.is_json:
-            say(json_line(portrait.facts()))
-        else:
-            say_all(portrait.lines(await client.executions.server_time(), screen()))
+        now = await client.executions.server_time()
+        printer.record(portrait.facts(), lambda: portrait.lines(now, screen()))
 
-    found = parse_ids(ids)
+    parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, found, one, blank_between=not printer.is_json)
+        return await for_each(client, parsed, show_one, blank_between=not printer.is_json)
 
 
 async def why(
     database: Namespaces, printer: Printer, ids: Annotated[list[str], IDS_ARGUMENT]
 ) -> int:
-    """Say why an execution does not run, or that it runs.
+    """Say why an execution is not running, or that it is running.
 
     Exit code 3 if there is no such execution.
     """
 
-    async def one(client: FlowFabric, id: ExecutionId) -> None:
-        found = await client.executions.why(id)
-        if printer.is_json:
-            say(json_line({"id": id, **why_facts(found)}))
-        else:
-            say_all([*_head(ids, id), *why_lines(found)])
+    async def explain_one(client: FlowFabric, id: ExecutionId) -> None:
+        reason = await client.executions.why(id)
+        facts = {"id": id, **why_facts(reason)}
+        printer.record(facts, lambda: [*_head(ids, id), *why_lines(reason)])
 
-    found = parse_ids(ids)
+    parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, found, one)
+        return await for_each(client, parsed, explain_one)
 
 
 async def attempts(
@@ -133,33 +130,33 @@ async def attempts(
     Exit code 3 if there is no such execution.
     """
 
-    async def one(client: FlowFabric, id: ExecutionId) -> None:
-        found = await client.executions.attempts(id)
-        if not found and await client.executions.state(id) is None:
+    async def list_one(client: FlowFabric, id: ExecutionId) -> None:
+        records = await client.executions.attempts(id)
+        if not records and await client.executions.state(id) is None:
             raise ExecutionNotFound(id=str(id))
         if printer.is_json:
-            say_all(json_line({"id": id, **asdict(attempt)}) for attempt in found)
+            say_all(json_line({"id": id, **asdict(attempt)}) for attempt in records)
             return
         say_all(_head(ids, id))
         columns = attempt_columns(await client.executions.server_time())
-        printer.records(found, columns, empty="no attempt yet")
+        printer.records(records, columns, empty="no attempt yet")
 
-    found = parse_ids(ids)
+    parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, found, one)
+        return await for_each(client, parsed, list_one)
 
 
 def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
-    """The id above what is said about it, if there are several."""
+    """Return the id as a heading if several ids were given."""
     return [str(id)] if len(texts) > 1 or "-" in texts else []
 
 
 async def matching(
     client: FlowFabric, filter: ExecutionFilter, partition: int, *, limit: int = 0
 ) -> AsyncIterator[list[ExecutionSummary]]:
-    """Pages of matching executions, newest first, to the end or the limit; none twice.
+    """Yield pages of matching executions, newest first, up to the limit; none comes twice.
 
-    The cursor goes down the ids, so an execution that is changed or submitted meanwhile does not
+    The cursor moves down the ids, so executions that change or are submitted meanwhile do not
     come again.
     """
     cursor, left = None, limit
@@ -177,9 +174,9 @@ async def matching(
 async def _count(
     client: FlowFabric, filter: ExecutionFilter, partition: int, printer: ListPrinter
 ) -> None:
-    async with Progress(for_logs=False).telling(lambda: "counting"):
-        found = await client.executions.count(filter, partition=partition)
+    async with Progress(for_logs=False).during(lambda: "counting"):
+        total = await client.executions.count(filter, partition=partition)
     if printer.form is Output.JSON:
-        say(json_line({"count": found.number, "is_more": found.is_more}))
+        say(json_line({"count": total.number, "is_more": total.is_more}))
     else:
-        say(str(found))
+        say(str(total))

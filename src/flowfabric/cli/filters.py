@@ -1,8 +1,8 @@
-"""The filter language of `--where`, and the flags of `ls` that say the same.
+"""The filter language of `--where`, and the flags of `ls` with the same meaning.
 
     state=failed,cancelled lane=mail task=mail.send tag.team.name=x age>2h
 
-Blanks mean and, commas mean or. One home for all commands that choose executions.
+Blanks mean and, commas mean or. All commands that choose executions share this module.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from flowfabric.core.states import PublicState
 from flowfabric.drawing.times import exact, precise
 
 LANGUAGE = (
-    "Conditions with blanks between them, all of which must hold: state=failed,cancelled "
+    "Choose executions by conditions, separated by blanks; all must hold: state=failed,cancelled "
     "lane=mail task=mail.send tag.team.name=x worker=INSTANCE age>2h age<7d "
-    "created>2026-11-01 created<2026-11-02 ended>30m. A comma means or. Ages and times are like "
-    "30s, 10m, 2h, 7d or ISO times: age>2h is older than two hours, ended>30m is ended in the last "
-    "half hour. Quote a value that has blanks."
+    "created>2026-11-01 created<2026-11-02 ended>30m. A comma means or. Ages and times are "
+    "30s, 10m, 2h, 7d or ISO times: age>2h means older than two hours, ended>30m means ended in "
+    "the last half hour. Quote a value that has blanks."
 )
 
 WHERE_OPTION = typer.Option(
@@ -38,7 +38,7 @@ KEYS = ("state", "lane", "task", "tag.", "worker", "age", "created", "ended")
 _CONDITION = re.compile(
     r"(?P<key>[A-Za-z_][\w.]*)\s*(?P<sign><=|>=|!=|==|=|<|>)(?P<value>.*)", re.S
 )
-# What people say for our states.
+# Words of other systems for our states.
 _SYNONYMS = {
     "running": "active",
     "leased": "active",
@@ -65,7 +65,7 @@ _SYNONYMS = {
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which executions are meant; spans of time count from the moment it is resolved."""
+    """Conditions on executions. Ages count from the moment of `resolved`."""
 
     states: tuple[PublicState, ...] | None = None
     lanes: tuple[str, ...] | None = None
@@ -75,7 +75,7 @@ class Where:
     created_after: When | None = None
     created_before: When | None = None
     ended_after: When | None = None
-    # Whether somebody named the states, or they are just those an action is for.
+    # Whether the caller named the states, or they are the ones that an action allows.
     is_state_meant: bool = True
 
     @property
@@ -83,7 +83,7 @@ class Where:
         return self == Where()
 
     def resolved(self, now: datetime) -> ExecutionFilter:
-        """As the engine is asked."""
+        """Return the conditions as the engine's filter."""
         return ExecutionFilter(
             states=self.states,
             lanes=self.lanes,
@@ -96,7 +96,7 @@ class Where:
         )
 
     def __str__(self) -> str:
-        """As it was understood."""
+        """Return the conditions as they were understood."""
         parts = [
             f"{key}={','.join(values)}"
             for key, values in (("state", self.states), ("lane", self.lanes), ("task", self.tasks))
@@ -110,12 +110,12 @@ class Where:
             ("ended since", self.ended_after),
         ):
             if moment is not None:
-                parts.append(f"{words} {_told(moment)}")
+                parts.append(f"{words} {_moment_text(moment)}")
         return "; ".join(parts) or "everything"
 
 
 def parse(conditions: str | Sequence[str]) -> Where:
-    """Read conditions; InvalidInput names the one that is wrong, and what is near it."""
+    """Parse conditions, or raise InvalidInput that names the wrong one and suggests another."""
     texts = [conditions] if isinstance(conditions, str) else conditions
     where = Where()
     for text in texts:
@@ -137,53 +137,55 @@ def from_flags(
     tags: Sequence[str] | None = None,
     since: str | None = None,
 ) -> Where:
-    """Conditions and flags together; one thing may be said in one of the two ways only."""
-    found = parse(where or [])
+    """Combine conditions and flags. Each property may be given in one of the two only."""
+    combined = parse(where or [])
     if states:
-        _once("--state", found.states)
+        _once("--state", combined.states)
         words = [word for text in states for word in text.split(",")]
-        found = replace(found, states=_states(words))
+        combined = replace(combined, states=_states(words))
     if lanes:
-        _once("--lane", found.lanes)
-        found = replace(found, lanes=_lanes(lanes))
+        _once("--lane", combined.lanes)
+        combined = replace(combined, lanes=_lanes(lanes))
     if tasks:
-        _once("--task", found.tasks)
-        found = replace(found, tasks=_tasks(tasks))
+        _once("--task", combined.tasks)
+        combined = replace(combined, tasks=_tasks(tasks))
     for text in tags or ():
         key, sign, value = text.partition("=")
         if not sign:
             raise InvalidInput(field="tag", problem=f"{text!r} is not of the form team.name=value")
-        found = replace(found, tags=_tagged(found.tags, key, value))
+        combined = replace(combined, tags=_tagged(combined.tags, key, value))
     if since is not None:
-        _once("--since", found.created_after)
-        found = replace(found, created_after=when(since, "since"))
-    return found
+        _once("--since", combined.created_after)
+        combined = replace(combined, created_after=when(since, "since"))
+    return combined
 
 
 def _with(where: Where, word: str) -> Where:
     match = _CONDITION.fullmatch(word)
     if match is None:
-        raise _wrong(f"{word!r} is not a condition; one is like state=failed or age>2h")
+        raise _wrong(f"{word!r} is not a condition; write state=failed or age>2h")
     key, sign, value = match["key"].lower(), match["sign"], match["value"]
     if key.startswith("tag.") or key in ("state", "lane", "task", "worker"):
         if sign != "=":
-            raise _wrong(f"{word!r}: only {key}=... is possible")
+            raise _wrong(f"{word!r}: only {key}=... is allowed")
         if not value and not key.startswith("tag."):
-            raise _wrong(f"{word!r}: there is nothing behind the =")
+            raise _wrong(f"{word!r}: the value is missing")
         return _equal(where, match["key"], value)
     if key not in ("age", "created", "ended"):
-        raise _wrong(f"{match['key']!r} is no key{_near_key(key)}; there are {', '.join(_named())}")
+        raise _wrong(
+            f"{match['key']!r} is not a known filter{_near_key(key)}; use {', '.join(_named())}"
+        )
     if sign not in ("<", ">"):
-        raise _wrong(f"{word!r}: only {key}< and {key}> are possible")
+        raise _wrong(f"{word!r}: only {key}< and {key}> are allowed")
     moment = when(value, key)
     if key == "age":
         if isinstance(moment, datetime):
-            raise InvalidInput(field="age", problem=f"{value!r} is not like 30s, 10m, 2h or 7d")
-        # The older, the earlier.
+            raise InvalidInput(field="age", problem=f"{value!r} must look like 30s, 10m, 2h or 7d")
+        # A greater age means an earlier creation.
         key, sign = "created", "<" if sign == ">" else ">"
     if key == "ended":
         if sign == "<":
-            raise _wrong(f"{word!r}: only ended> is possible")
+            raise _wrong(f"{word!r}: only ended> is allowed")
         _once("ended", where.ended_after)
         return replace(where, ended_after=moment)
     if sign == ">":
@@ -196,7 +198,7 @@ def _with(where: Where, word: str) -> Where:
 def _equal(where: Where, key: str, value: str) -> Where:
     values = value.split(",")
     if any(not part for part in values) and not key.lower().startswith("tag."):
-        raise _wrong(f"{key}={value}: there is nothing beside a comma")
+        raise _wrong(f"{key}={value}: a value beside a comma is missing")
     match key.lower():
         case "state":
             _once(key, where.states)
@@ -226,7 +228,8 @@ def _state(word: str) -> PublicState:
         near = near and _SYNONYMS.get(near, near)
         hint = f" (did you mean {near}?)" if near else ""
         raise InvalidInput(
-            field="state", problem=f"{word!r} is none{hint}; there are {', '.join(PublicState)}"
+            field="state",
+            problem=f"{word!r} is not a state{hint}; use one of {', '.join(PublicState)}",
         ) from error
 
 
@@ -241,7 +244,7 @@ def _tasks(names: Sequence[str]) -> tuple[str, ...]:
         check_name("task", name)
         if "*" in name:
             raise InvalidInput(
-                field="task", problem=f"{name!r}: names are compared whole; there are no patterns"
+                field="task", problem=f"{name!r}: write the whole name; patterns are not supported"
             )
     return tuple(names)
 
@@ -254,9 +257,7 @@ def _tagged(tags: dict[str, str], key: str, value: str) -> dict[str, str]:
 
 def _once(key: str, present: object) -> None:
     if present is not None:
-        raise InvalidInput(
-            field=key, problem="is given twice; a comma between values means one or the other"
-        )
+        raise InvalidInput(field=key, problem="is given twice; separate alternatives by a comma")
 
 
 def _named() -> list[str]:
@@ -271,8 +272,8 @@ def _near_key(key: str) -> str:
 
 
 def _near(word: str, known: Sequence[str]) -> str | None:
-    found = get_close_matches(word, known, n=1)
-    return found[0] if found else None
+    matches = get_close_matches(word, known, n=1)
+    return matches[0] if matches else None
 
 
 def _wrong(problem: str) -> InvalidInput:
@@ -283,5 +284,5 @@ def _past(moment: When | None, now: datetime) -> datetime | None:
     return None if moment is None else past(moment, now)
 
 
-def _told(moment: When) -> str:
+def _moment_text(moment: When) -> str:
     return exact(moment) if isinstance(moment, datetime) else f"{precise(moment)} ago"

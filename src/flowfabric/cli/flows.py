@@ -1,4 +1,4 @@
-"""`flowfabric flow`: look at flows, draw them, cancel them, run again what failed in them."""
+"""`flowfabric flow`: list, show, draw and cancel flows, and retry failed members."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ from flowfabric.drawing.flows import flow_columns, flow_facts, flow_lines, flow_
 from flowfabric.drawing.folding import unfolded
 from flowfabric.drawing.picture import ORDER
 from flowfabric.drawing.plain import json_line, plain
-from flowfabric.drawing.text import printable
+from flowfabric.drawing.text import count_of, printable
 
 PAGE = 500
 # How long --wait waits without --timeout.
-PATIENCE = timedelta(minutes=5)
+DEFAULT_WAIT = timedelta(minutes=5)
 
-_UNWELL = (PublicState.FAILED, PublicState.EXPIRED)
-_NOTABLE = [state for state in ORDER if state is not PublicState.COMPLETED]
+_RETRIED_STATES = (PublicState.FAILED, PublicState.EXPIRED)
+_STATES_BUT_COMPLETED = [state for state in ORDER if state is not PublicState.COMPLETED]
 
 app = typer.Typer(
     name="flow",
     no_args_is_help=True,
-    help="Look at flows, draw them, cancel them.\n\nExit codes: 2 wrong usage, 3 no such flow, "
+    help="List, show, draw and cancel flows.\n\nExit codes: 2 wrong usage, 3 no such flow, "
     "4 its state does not allow it, 5 no database.",
 )
 
@@ -69,7 +69,11 @@ async def ls(
     database: Namespaces,
     printer: ListPrinter,
     state: list[str] | None = typer.Option(
-        None, "--state", "-s", help="Only these states, as running,failed.", show_default=False
+        None,
+        "--state",
+        "-s",
+        help="Only these states, for example running,failed.",
+        show_default=False,
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
     partition: Annotated[int, PARTITION_OPTION] = 0,
@@ -83,7 +87,7 @@ async def ls(
             with_namespace=client.namespace is None,
         )
         pages = _pages(client, partition, states)
-        empty = "nothing matches" if states else "no flows yet"
+        empty = "no flow matches" if states else "no flows yet"
         await printer.pages(pages, columns, limit=limit, empty=empty)
 
 
@@ -91,23 +95,24 @@ async def ls(
 async def show(
     database: Namespaces, printer: Printer, ids: Annotated[list[str], FLOW_IDS_ARGUMENT]
 ) -> int:
-    """Show a flow: its state, how far its members are, and the members that need a look.
+    """Show a flow: its state, its progress, and its members that are not completed.
 
     Exit code 3 if there is no such flow.
     """
 
-    async def one(client: FlowFabric, id: FlowId) -> None:
-        info, summary = await _known(client, id)
-        if printer.is_json:
-            say(json_line(flow_facts(info, summary)))
-            return
+    async def show_one(client: FlowFabric, id: FlowId) -> None:
+        info, summary = await _read_flow(client, id)
         now = await client.executions.server_time()
-        members = await client.flows.members(id, states=_NOTABLE)
-        say_all(flow_lines(info, summary, members, now, screen()))
+        members = []
+        if not printer.is_json:
+            members = await client.flows.members(id, states=_STATES_BUT_COMPLETED)
+        printer.record(
+            flow_facts(info, summary), lambda: flow_lines(info, summary, members, now, screen())
+        )
 
-    found = parse_flow_ids(ids)
+    parsed = parse_flow_ids(ids)
     async with database.client() as client:
-        return await for_each(client, found, one, blank_between=not printer.is_json)
+        return await for_each(client, parsed, show_one, blank_between=not printer.is_json)
 
 
 @command(app)
@@ -116,24 +121,24 @@ async def graph(
     printer: Printer,
     id: Annotated[str, FLOW_ID_ARGUMENT],
     svg: Path | None = typer.Option(
-        None, "--svg", metavar="FILE", help="Draw the flow into this SVG file; - is stdout."
+        None, "--svg", metavar="FILE", help="Draw the flow into this SVG file; - means stdout."
     ),
     unfold: bool = typer.Option(
-        False, "--unfold", help="Draw every node, also where many are alike; not for large flows."
+        False, "--unfold", help="Draw every node, even many alike. Not for large flows."
     ),
 ) -> int:
     """Draw a flow as a tree of its nodes, or as a picture.
 
-    Nodes that are alike are drawn as one: a fan-out of 100 is one line, or one box. With -o json,
-    print the nodes, edges and groups themselves.
+    Similar nodes are drawn as one: a fan-out of 100 is one line or one box. With -o json, print
+    all nodes, edges and groups.
 
     Exit codes: 1 the file cannot be written, 3 no such flow.
     """
     if svg is not None and printer.output is not None:
-        raise InvalidInput(field="--svg", problem="goes without --output")
+        raise InvalidInput(field="--svg", problem="cannot be combined with --output")
 
-    async def one(client: FlowFabric, id: FlowId) -> int | None:
-        info, summary = await _known(client, id)
+    async def draw(client: FlowFabric, id: FlowId) -> int | None:
+        info, summary = await _read_flow(client, id)
         members = await client.flows.members(id)
         edges = await client.flows.edges(id)
         if svg is None and printer.is_json:
@@ -151,9 +156,9 @@ async def graph(
             typer.echo(f"{info.node_count - summary.total} members were trimmed", err=True)
         return None
 
-    found = parse_flow_id(id)
+    parsed = parse_flow_id(id)
     async with database.client() as client:
-        return await for_each(client, [found], one)
+        return await for_each(client, [parsed], draw)
 
 
 @command(app)
@@ -165,11 +170,11 @@ async def cancel(
     policy: FlowCancelPolicy = typer.Option(
         FlowCancelPolicy.CANCEL_ALL,
         "--policy",
-        help="Which members end: all unfinished ones, those that do not run, or none.",
+        help="Which members to cancel: all unfinished ones, the ones not running, or none.",
     ),
-    wait: bool = typer.Option(False, "--wait", help="Return when the members have ended."),
+    wait: bool = typer.Option(False, "--wait", help="Wait until the members have ended."),
     timeout: str | None = typer.Option(
-        None, "--timeout", help="With --wait: wait no longer than this, as 30s. Default: 5m.",
+        None, "--timeout", help="Wait at most this long, with --wait. Default: 5m.",
         show_default=False,
     ),
     dry_run: Annotated[bool, DRY_RUN_OPTION] = False,
@@ -177,29 +182,29 @@ async def cancel(
         False, "--yes", "-y", help="Skip confirmation. Required without a terminal."
     ),
 ) -> int:  # fmt: skip
-    """Cancel flows. None of their members starts any more.
+    """Cancel flows. Their members no longer start.
 
-    A flow that was cancelled may be cancelled by a stricter policy while members live. A flow whose
-    members have all ended stays as it is.
+    A cancelled flow can be cancelled again with a stricter policy while members are unfinished. A
+    flow whose members have all ended does not change.
 
     Without --wait the command returns at once. The reconcilers end the members, even if the command
     is killed.
 
-    Exit codes: 3 not found, 4 cancelled or ended already, or not ended within --timeout, 5 no
+    Exit codes: 3 not found, 4 already cancelled or ended, or not ended within --timeout, 5 no
     database, or another transaction holds members.
     """
-    patience = PATIENCE if timeout is None else span(timeout, "--timeout")
+    patience = DEFAULT_WAIT if timeout is None else span(timeout, "--timeout")
     if timeout is not None and not wait:
-        raise InvalidInput(field="--timeout", problem="goes with --wait")
+        raise InvalidInput(field="--timeout", problem="requires --wait")
     if not (yes or dry_run or sys.stdin.isatty()):
-        raise InvalidInput(field="--yes", problem="is needed here: there is nobody to ask")
+        raise InvalidInput(field="--yes", problem="is required without a terminal")
 
-    async def one(client: FlowFabric, id: FlowId) -> int:
+    async def cancel_one(client: FlowFabric, id: FlowId) -> int:
         if dry_run:
-            info, summary = await _known(client, id)
-            _foretell(info, summary, policy, printer)
+            info, summary = await _read_flow(client, id)
+            _predict(info, summary, policy, printer)
             return 0
-        async with Progress(for_logs=False).telling(lambda: f"cancelling {short_id(id)}"):
+        async with Progress(for_logs=False).during(lambda: f"cancelling {short_id(id)}"):
             answer = await client.flows.cancel(
                 id,
                 policy=policy,
@@ -207,13 +212,15 @@ async def cancel(
                 actor=change.who,
                 wait=patience if wait else None,
             )
-        return _cancelled(answer, printer)
+        return _report(answer, printer)
 
-    found = parse_flow_ids(ids)
+    parsed = parse_flow_ids(ids)
     async with database.client(pool_size=2) as client:
         if not (yes or dry_run):
-            await _confirm(client, found, policy)
-        return await for_each(client, found, one, verb="cancel" if printer.is_json else None)
+            await _confirm(client, parsed, policy)
+        return await for_each(
+            client, parsed, cancel_one, verb="cancel" if printer.is_json else None
+        )
 
 
 @command(app, "retry-failed")
@@ -224,62 +231,64 @@ async def retry_failed(
     ids: Annotated[list[str], FLOW_IDS_ARGUMENT],
     dry_run: Annotated[bool, DRY_RUN_OPTION] = False,
 ) -> int:
-    """Run the failed and expired members of flows again, with all that was skipped for them.
+    """Replay the failed and expired members of flows, and the members skipped because of them.
 
     Exit codes: 3 not found, 4 the flow is cancelled or a member cannot be replayed, 5 no database.
     """
 
-    async def one(client: FlowFabric, id: FlowId) -> int:
+    async def retry_one(client: FlowFabric, id: FlowId) -> int:
         if dry_run:
-            _, summary = await _known(client, id)
-            count = sum(summary.counts.get(state, 0) for state in _UNWELL)
-            _tell(printer, id, "retry-failed", "would_retry", count)
+            _, summary = await _read_flow(client, id)
+            count = sum(summary.counts.get(state, 0) for state in _RETRIED_STATES)
+            _print(printer, id, "retry-failed", "would_retry", count)
             return 0
-        async with Progress(for_logs=False).telling(lambda: f"retrying {short_id(id)}"):
+        async with Progress(for_logs=False).during(lambda: f"retrying {short_id(id)}"):
             answer = await client.flows.retry_failed(id, reason=change.reason, actor=change.who)
         for member, error in answer.refused.items():
             complain(printable(str(error) if member in str(error) else f"{member}: {error}"))
         refused = list(answer.refused) or None
         count = len(answer.replayed)
-        _tell(printer, id, "retry-failed", "retried", count, refused=refused)
+        _print(printer, id, "retry-failed", "retried", count, refused=refused)
         return max(map(exit_code, answer.refused.values()), default=0)
 
-    found = parse_flow_ids(ids)
+    parsed = parse_flow_ids(ids)
     async with database.client(pool_size=2) as client:
-        return await for_each(client, found, one, verb="retry-failed" if printer.is_json else None)
+        return await for_each(
+            client, parsed, retry_one, verb="retry-failed" if printer.is_json else None
+        )
 
 
-async def _known(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSummary]:
+async def _read_flow(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSummary]:
     info, summary = await client.flows.describe(id), await client.flows.summary(id)
     if info is None or summary is None:
         raise FlowNotFound(id=str(id))
     return info, summary
 
 
-def _tell(
+def _print(
     printer: Printer, id: FlowId, action: str, outcome: str, members: int, **facts: Any
 ) -> None:
-    """Say what became of a flow and how many members that concerns."""
-    if printer.is_json:
-        what = {"id": id, "action": action, "outcome": outcome, **facts, "members": members}
-        say(json_line(what))
-    else:
-        say(f"{id}  {outcome.replace('_', ' ')}  {_number(members)}")
+    """Print the outcome for a flow, and how many members it concerns."""
+    printer.record(
+        {"id": id, "action": action, "outcome": outcome, **facts, "members": members},
+        lambda: [f"{id}  {outcome.replace('_', ' ')}  {count_of(members, 'member')}"],
+    )
 
 
 # ls
 
 
 def _states(texts: Sequence[str] | None) -> frozenset[FlowState]:
-    found = set()
+    states = set()
     for word in (word for text in texts or () for word in text.split(",")):
         try:
-            found.add(FlowState(word.lower()))
+            states.add(FlowState(word.lower()))
         except ValueError as error:
             raise InvalidInput(
-                field="--state", problem=f"{word!r} is none; there are {', '.join(FlowState)}"
+                field="--state",
+                problem=f"{word!r} is not a state; use one of {', '.join(FlowState)}",
             ) from error
-    return frozenset(found)
+    return frozenset(states)
 
 
 async def _pages(
@@ -288,7 +297,7 @@ async def _pages(
     after = None
     while True:
         page = await client.flows.list(after=after, limit=PAGE, newest=True, partition=partition)
-        yield [one for one in page.flows if not states or one.state in states]
+        yield [flow for flow in page.flows if not states or flow.state in states]
         after = page.after
         if after is None:
             return
@@ -306,7 +315,7 @@ def _write(file: Path, text: str) -> int:
     except OSError as error:
         complain(f"{file}: {error.strerror or error}")
         return 1
-    typer.echo(f"drawn: {file}", err=True)
+    typer.echo(f"written: {file}", err=True)
     return 0
 
 
@@ -314,14 +323,15 @@ def _write(file: Path, text: str) -> int:
 
 
 async def _confirm(client: FlowFabric, ids: Sequence[FlowId], policy: FlowCancelPolicy) -> None:
-    """Say how many members end, and ask."""
+    """Print how many members would end, and ask for confirmation."""
     count = 0
     for id in ids:
         info, summary = await client.flows.describe(id), await client.flows.summary(id)
         if info is not None and summary is not None:
-            count += _concerned(info, summary, policy)
-    what = f"flow {short_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} flows"
-    if not typer.confirm(f"cancel {what}, ending {_number(count)}\nGo on?", err=True):
+            count += _count_cancelled(info, summary, policy)
+    noun = f"flow {short_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} flows"
+    question = f"cancel {noun}, ending {count_of(count, 'member')}\nContinue?"
+    if not typer.confirm(question, err=True):
         raise typer.Abort
 
 
@@ -334,41 +344,36 @@ _MILDEST_FIRST = [
 
 
 def _is_refused(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> bool:
-    """Whether cancelling a flow would change nothing."""
+    """Return whether cancelling the flow would change nothing."""
     if summary.unfinished == 0:
         return summary.total > 0 or info.cancel_policy is not None
     return _MILDEST_FIRST.index(policy) <= _MILDEST_FIRST.index(info.cancel_policy)
 
 
-def _concerned(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> int:
-    """How many members cancelling a flow would end now."""
+def _count_cancelled(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> int:
+    """Return how many members cancelling the flow would end now."""
     if policy is FlowCancelPolicy.FLOW_ONLY or _is_refused(info, summary, policy):
         return 0
     running = summary.counts.get(PublicState.ACTIVE, 0)
     return summary.unfinished - (running if policy is FlowCancelPolicy.CANCEL_PENDING else 0)
 
 
-def _number(count: int) -> str:
-    return f"{count} {'member' if count == 1 else 'members'}"
-
-
-def _foretell(
+def _predict(
     info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy, printer: Printer
 ) -> None:
-    count = _concerned(info, summary, policy)
+    count = _count_cancelled(info, summary, policy)
     outcome = "would_be_refused" if _is_refused(info, summary, policy) else "would_cancel"
-    if printer.is_json:
-        _tell(printer, summary.id, "cancel", outcome, count, state=summary.state)
-    else:
-        words = outcome.replace("_", " ")
-        say(f"{summary.id}  {words}  (it is {summary.state}, ending {_number(count)})")
+    words = outcome.replace("_", " ")
+    ending = f"(it is {summary.state}, ending {count_of(count, 'member')})"
+    facts = {"id": summary.id, "action": "cancel", "outcome": outcome, "state": summary.state}
+    printer.record({**facts, "members": count}, lambda: [f"{summary.id}  {words}  {ending}"])
 
 
-def _cancelled(answer: FlowCancellation, printer: Printer) -> int:
-    """Tell what became of it; returns the exit code."""
+def _report(answer: FlowCancellation, printer: Printer) -> int:
+    """Print the outcome of a cancellation and return the exit code."""
     is_over = answer.outcome is FlowCancelOutcome.ALREADY_TERMINAL
     if printer.is_json or not is_over:
-        _tell(
+        _print(
             printer,
             answer.id,
             "cancel",
@@ -379,15 +384,15 @@ def _cancelled(answer: FlowCancellation, printer: Printer) -> int:
             failed=answer.failed or None,
         )
     elif answer.policy is None:
-        complain(f"{answer.id}: has ended already")
+        complain(f"{answer.id}: has already ended")
     else:
         why = f" ({answer.reason})" if answer.reason else ""
-        complain(printable(f"{answer.id}: is cancelled already, with {answer.policy}{why}"))
+        complain(printable(f"{answer.id}: is already cancelled, with {answer.policy}{why}"))
     if is_over:
         return EXIT_CONFLICT
     if answer.outcome is not FlowCancelOutcome.PARTIALLY_CANCELLED:
         return 0
     if not printer.is_json:
         for member in answer.failed:
-            complain(f"{member}: somebody holds it; it ends as soon as that is over")
+            complain(f"{member}: is held by another transaction; it ends when it is let go")
     return EXIT_UNREACHABLE

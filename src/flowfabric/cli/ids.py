@@ -1,4 +1,4 @@
-"""Ids as people type them or as another command prints them, and one command for many ids."""
+"""Parsing of ids from arguments or stdin, and running a command for each id."""
 
 from __future__ import annotations
 
@@ -43,60 +43,60 @@ _MAX_PARTITION = 32_767
 
 
 def parse_id(text: str) -> ExecutionId:
-    """An id, or its UUID alone, which means partition 0."""
+    """Parse an execution id; a UUID alone means partition 0."""
     return _parse(text, ExecutionId, "an execution id")
 
 
 def parse_flow_id(text: str) -> FlowId:
-    """The same for the id of a flow."""
+    """Parse a flow id; a UUID alone means partition 0."""
     return _parse(text, FlowId, "the id of a flow")
 
 
 def parse_ids(texts: Sequence[str]) -> list[ExecutionId]:
-    """Every id once, in the order given; `-` stands for those on stdin."""
+    """Parse execution ids, without duplicates, in the order given; `-` reads them from stdin."""
     return list(dict.fromkeys(parse_id(word) for word in _words(texts)))
 
 
 def parse_flow_ids(texts: Sequence[str]) -> list[FlowId]:
-    """The same for the ids of flows."""
+    """Parse flow ids, without duplicates, in the order given; `-` reads them from stdin."""
     return list(dict.fromkeys(parse_flow_id(word) for word in _words(texts)))
 
 
 async def for_each(
     client: FlowFabric,
     ids: Sequence[_Id],
-    one: Callable[[FlowFabric, _Id], Awaitable[int | None]],
+    action: Callable[[FlowFabric, _Id], Awaitable[int | None]],
     *,
     verb: str | None = None,
     blank_between: bool = False,
 ) -> int:
-    """Do one thing to each id, report refusals, and return the highest exit code.
+    """Run an action for each id, report refusals, and return the highest exit code.
 
-    A refusal is a line on stderr, or with a verb a JSON line.
+    A refusal is a line on stderr, or with `verb` a JSON line on stdout.
     """
     codes = {0}
     for number, id in enumerate(ids):
         if number and blank_between:
             say("")
         try:
-            codes.add(await one(client, id) or 0)
+            codes.add(await action(client, id) or 0)
         except (InvalidInput, Unavailable):
             raise
         except FlowFabricError as error:
             codes.add(exit_code(error))
-            told = str(error) if id in str(error) else f"{id}: {error}"
+            problem = str(error) if id in str(error) else f"{id}: {error}"
             if isinstance(error, ExecutionNotFound | FlowNotFound):
-                told = await _why_missing(client, id)
+                problem = await _why_missing(client, id)
             if verb is None:
-                complain(printable(told))
+                complain(printable(problem))
             else:
                 name = error.name or type(error).__name__
-                say(json_line({"id": id, "action": verb, "outcome": name, "error": told}))
+                say(json_line({"id": id, "action": verb, "outcome": name, "error": problem}))
     return max(codes)
 
 
 def missing(id: PartitionedId, namespace: str | None) -> str:
-    """Say that there is no such execution or flow, and where else it may be."""
+    """Return the message for an unknown execution or flow, with where else it may be."""
     noun = "flow" if isinstance(id, FlowId) else "execution"
     where = "" if namespace is None else f" in the namespace {namespace}"
     hint = "" if namespace is None else ", or belong to another (--all-namespaces)"
@@ -104,13 +104,13 @@ def missing(id: PartitionedId, namespace: str | None) -> str:
 
 
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
-    """The same; the id of a flow may be that of one of its nodes."""
+    """Return the same message, or say that the id of a flow is the id of an execution."""
     if isinstance(id, FlowId):
         info = await client.executions.describe(ExecutionId.of(id.partition_key, id.uuid))
         if info is not None and info.flow_id is None:
-            return f"{id}: is an execution, and not in a flow; see: flowfabric show"
+            return f"{id}: is an execution without a flow; see: flowfabric show"
         if info is not None:
-            return f"{id}: is an execution, a node of the flow {info.flow_id}"
+            return f"{id}: is an execution, a member of the flow {info.flow_id}"
     return missing(id, client.namespace)
 
 
@@ -121,7 +121,7 @@ def _parse(text: str, kind: type[_Id], noun: str) -> _Id:
     except (InvalidId, ValueError) as error:
         raise InvalidInput(
             field="ID",
-            problem=f"{text[:80]!r} is not {noun}; one looks like {EXAMPLE}, or is its UUID alone",
+            problem=f"{text[:80]!r} is not {noun}; use an id such as {EXAMPLE}, or its UUID alone",
         ) from error
     if id.partition_key > _MAX_PARTITION:
         raise InvalidInput(field="ID", problem=f"{text!r}: partitions end at {_MAX_PARTITION}")
@@ -136,7 +136,7 @@ def _from_lines(lines: Iterable[str]) -> Iterator[str]:
     for line in map(str.strip, lines):
         if not line:
             continue
-        # An id begins with a brace, too.
+        # A JSON line begins with {", an id with {fp.
         if line.startswith('{"'):
             yield _id_in(line)
         else:

@@ -1,4 +1,4 @@
-"""`module:name` references, as people type them: what they load, and what is near a wrong one."""
+"""`module:name` references: load the app or task, and suggest a near name for a wrong one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -19,22 +19,22 @@ from flowfabric.app.task import Task
 from flowfabric.cli.output import complain
 
 APP_ARGUMENT = typer.Argument(
-    metavar="MODULE:APP", help="Where the app is, for example `mail:app` for `app` in mail.py."
+    metavar="MODULE:APP", help="The app, for example `mail:app` for `app` in mail.py."
 )
 TASK_ARGUMENT = typer.Argument(
-    metavar="MODULE:TASK", help="For example `mail:send` for the task `send` in mail.py."
+    metavar="MODULE:TASK", help="The task, for example `mail:send` for the task `send` in mail.py."
 )
 
 EXIT_BROKEN = 1
 
 
 def check_app_reference(reference: str) -> None:
-    """Refuse what names no app whatever the files hold."""
+    """Refuse a reference that is not of the form module:app."""
     _split(reference, "module:app", "MODULE:APP")
 
 
 def load_app(reference: str) -> App:
-    """The app that `module:attribute` names, with the current folder importable."""
+    """Load the app `module:attribute`; the current folder is importable."""
     hint = "MODULE:APP"
     module_name, attribute = _split(reference, "module:app", hint)
     module = _load(module_name, hint)
@@ -42,56 +42,60 @@ def load_app(reference: str) -> App:
     if isinstance(app, App):
         return app
     apps = sorted(name for name, value in vars(module).items() if isinstance(value, App))
-    told = _instead(module_name, attribute, apps)
+    hint_text = _suggestion(module_name, attribute, apps)
     raise typer.BadParameter(
-        f"{module_name!r} has no App named {attribute!r}{told}", param_hint=hint
+        f"{module_name!r} has no App named {attribute!r}{hint_text}", param_hint=hint
     )
 
 
 def load_task(reference: str) -> Task[..., Any, Any]:
-    """The task that `module:attribute` names; the name it is registered under will do, too."""
+    """Load the task `module:attribute`; the attribute may also be the task's registered name."""
     hint = "MODULE:TASK"
     module_name, attribute = _split(reference, "module:task", hint)
     module = _load(module_name, hint)
-    found = _attribute(module, attribute)
-    if isinstance(found, Task):
-        return found
+    value = _attribute(module, attribute)
+    if isinstance(value, Task):
+        return value
     known = _tasks(module)
     for task in known.values():
         if task.name == attribute:
             return task
-    told = _instead(module_name, attribute, sorted(known))
+    hint_text = _suggestion(module_name, attribute, sorted(known))
     raise typer.BadParameter(
-        f"{module_name!r} has no task named {attribute!r}{told}", param_hint=hint
+        f"{module_name!r} has no task named {attribute!r}{hint_text}", param_hint=hint
     )
 
 
 def near(word: str, known: Iterable[str], shown: Mapping[str, str] | None = None) -> str:
-    """`; did you mean ...?` for the nearest of what is known, if one is near."""
+    """Return '; did you mean …?' with the nearest known word, or an empty text."""
     by_lower = {name.lower(): name for name in known}
-    found = get_close_matches(word.lower(), by_lower, n=1)
-    if not found:
+    matches = get_close_matches(word.lower(), by_lower, n=1)
+    if not matches:
         return ""
-    name = by_lower[found[0]]
+    name = by_lower[matches[0]]
     return f"; did you mean {name if shown is None else shown[name]}?"
 
 
-def _instead(module_name: str, attribute: str, known: list[str]) -> str:
-    """The nearest, or else all there are."""
+def _suggestion(module_name: str, attribute: str, known: list[str]) -> str:
+    """Return the nearest known name, or else all of them."""
     references = {name: f"{module_name}:{name}" for name in known}
-    if found := near(attribute, known, references):
-        return found
+    if nearest := near(attribute, known, references):
+        return nearest
     shown = [references[name] for name in known[:10]]
     return f"; it has {', '.join(shown)}{', …' if len(known) > 10 else ''}" if shown else ""
 
 
-def explain_import(error: BaseException, module_name: str) -> None:
-    """Tell why a module could not be imported: its own frames, not those of the machinery."""
+def print_traceback(error: BaseException, is_machinery: Callable[[TracebackType], bool]) -> None:
+    """Print a traceback without the frames before the project's own code."""
     trace = error.__traceback__
-    while trace is not None and _is_machinery(trace):
+    while trace is not None and is_machinery(trace):
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace)
     typer.echo("".join(lines).rstrip(), err=True)
+
+
+def _explain_import(error: BaseException, module_name: str) -> None:
+    print_traceback(error, _is_machinery)
     complain(f"{module_name} cannot be imported")
 
 
@@ -119,18 +123,18 @@ def _load(module_name: str, hint: str) -> ModuleType:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            # It is there, but imports something that is not.
-            explain_import(error, module_name)
+            # The module exists, but imports a module that does not.
+            _explain_import(error, module_name)
             raise typer.Exit(EXIT_BROKEN) from error
         raise typer.BadParameter(
-            f"there is no module {module_name!r} in {here} or installed"
+            f"there is no module {module_name!r}, neither in {here} nor installed"
             f"{near(module_name, _modules_beside(module_name))}",
             param_hint=hint,
         ) from error
     except typer.BadParameter:
         raise
     except Exception as error:
-        explain_import(error, module_name)
+        _explain_import(error, module_name)
         raise typer.Exit(EXIT_BROKEN) from error
 
 
@@ -142,19 +146,18 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 
 def _tasks(module: ModuleType) -> dict[str, Task[..., Any, Any]]:
-    """The tasks of a module by the names of its variables; those of its apps that have none, by
-    the names they are registered under."""
+    """Return the tasks of a module by variable name; tasks without a variable by task name."""
     values = list(vars(module).items())
-    found = {name: value for name, value in values if isinstance(value, Task)}
-    named = {task.name for task in found.values()}
+    tasks = {name: value for name, value in values if isinstance(value, Task)}
+    named = {task.name for task in tasks.values()}
     for _, value in values:
         if isinstance(value, App):
-            found |= {name: task for name, task in value.tasks.items() if name not in named}
-    return found
+            tasks |= {name: task for name, task in value.tasks.items() if name not in named}
+    return tasks
 
 
 def _modules_beside(module_name: str) -> list[str]:
-    """What could have been meant: the modules of the folder it would be in."""
+    """Return the modules of the folder in which the module would be."""
     package, _, _ = module_name.rpartition(".")
     folder = Path.cwd().joinpath(*package.split(".")) if package else Path.cwd()
     prefix = f"{package}." if package else ""

@@ -1,4 +1,4 @@
-"""`flowfabric init`: one small file to begin with."""
+"""`flowfabric init`: write a small first app."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ app = App()
 
 @app.task(retry=Retry(max_retries=3, backoff=Fixed(timedelta(seconds=1))))
 async def welcome(ctx: Context, name: str) -> str:
-    """Whatever happens to the worker, a step that is done is not done again."""
+    """A recorded step does not run again, whatever happens to the worker."""
     account = await ctx.step("open account", open_account, name)
-    await ctx.sleep(timedelta(seconds=2))  # no worker waits: a week would do as well
+    await ctx.sleep(timedelta(seconds=2))  # occupies no worker, so it could be a week
     if ctx.attempt == 0:
-        raise ConnectionError("fails once; the retry skips what is done")
+        raise ConnectionError("fails once; the retry skips recorded steps")
     return await ctx.step("write letter", write_letter, name, account)
 
 
@@ -47,10 +47,10 @@ if __name__ == "__main__":  # python {file}
 
 def init(
     file: Path = typer.Argument(
-        Path("app.py"), help="What to write: a module, in the current folder or a new one."
+        Path("app.py"), help="Module to write, in the current folder or a new one."
     ),
 ) -> None:
-    """Write one small app to begin with. A file that is there is left alone (exit code 4)."""
+    """Write a small first app. An existing file is not changed (exit code 4)."""
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise typer.BadParameter(
             f"{printable(str(file))!r} is not the name of a module, such as app.py",
@@ -62,8 +62,8 @@ def init(
         with file.open("x", encoding="utf-8") as new:
             new.write(TEMPLATE.format(module=module, file=file.name))
     except FileExistsError:
-        complain(f"{file} is there already, and was left as it is")
-        typer.echo(f"  another name: flowfabric init my_{module}.py", err=True)
+        complain(f"{file} already exists and was not changed")
+        typer.echo(f"  use another name: flowfabric init my_{module}.py", err=True)
         raise typer.Exit(EXIT_CONFLICT) from None
     except OSError as error:
         raise typer.BadParameter(

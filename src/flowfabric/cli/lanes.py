@@ -1,4 +1,4 @@
-"""`flowfabric lane`: look at lanes, pause them, drain them, and say how long they keep things."""
+"""`flowfabric lane`: list, pause, drain and disable lanes, and set their retention."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from flowfabric.drawing.times import precise, short, until
 app = typer.Typer(
     name="lane",
     no_args_is_help=True,
-    help="Look at lanes, pause and drain them.\n\nA lane belongs to a namespace. Exit code 3 "
+    help="List, pause, drain and disable lanes.\n\nA lane belongs to a namespace. Exit code 3 "
     "if there is no such lane.",
 )
 
 LANE_ARGUMENT = typer.Argument(metavar="LANE", help="The name of the lane.")
 COLOURS = {"paused": "yellow", "draining": "yellow", "disabled": "red"}
-# The engine counts no further.
-_COUNTED = 10_000
+# The engine stops counting here.
+_MAX_COUNTED = 10_000
 
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List lanes, their states, and how much waits in them."""
+    """List lanes with their states and how many executions wait in them."""
     async with database.client() as client:
         _print(printer, await client.lanes.list(), await client.executions.server_time(), client)
 
@@ -46,11 +46,11 @@ async def pause(
     until: str | None = typer.Option(
         None,
         "--until",
-        help="Resume by itself: in 30s, 10m, 2h, 7d, or at an ISO time. Default: never.",
+        help="Resume automatically in 30s, 10m, 2h, 7d, or at an ISO time. Default: never.",
         show_default=False,
     ),
 ) -> None:
-    """Take submissions, but let nothing be claimed."""
+    """Accept submissions, but stop claims."""
     moment = None if until is None else when(until, "until")
 
     async def act(client: FlowFabric) -> LaneInfo:
@@ -68,7 +68,7 @@ async def pause(
 async def resume(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Take submissions and let them be claimed."""
+    """Accept submissions and claims again."""
     await _change(
         database,
         printer,
@@ -80,7 +80,7 @@ async def resume(
 async def drain(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Let waiting executions be claimed, but refuse submissions."""
+    """Refuse submissions; waiting executions can still be claimed."""
     await _change(
         database,
         printer,
@@ -92,7 +92,7 @@ async def drain(
 async def disable(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Refuse submissions and let nothing be claimed."""
+    """Refuse submissions and claims."""
     await _change(
         database,
         printer,
@@ -107,10 +107,10 @@ async def retention(
     actor: Actor,
     lane: Annotated[str, LANE_ARGUMENT],
     keep: str = typer.Argument(
-        metavar="7d|default", help="How long; default: as long as the other lanes."
+        metavar="7d|default", help="How long; `default` means the retention of the engine."
     ),
 ) -> None:
-    """Set how long executions that ended in this lane are kept."""
+    """Set how long ended executions of a lane are kept."""
     duration = None if keep == "default" else span(keep, "retention")
     await _change(
         database,
@@ -127,25 +127,29 @@ async def _change(
 
 
 def _print(printer: Printer, lanes: list[LaneInfo], now: datetime, client: FlowFabric) -> None:
-    def changed(one: LaneInfo) -> str:
-        if one.changed_at is None:
+    def changed(lane: LaneInfo) -> str:
+        if lane.changed_at is None:
             return "-"
-        by = f" by {one.changed_by}" if one.changed_by else ""
-        return f"{short(now - one.changed_at)} ago{by}"
+        by = f" by {lane.changed_by}" if lane.changed_by else ""
+        return f"{short(now - lane.changed_at)} ago{by}"
 
     columns: list[Column[LaneInfo]] = [
-        Column("NAMESPACE", lambda one: one.namespace, least=8, is_shown=client.namespace is None),
-        Column("LANE", lambda one: one.lane, least=8),
-        Column("STATE", lambda one: cell(one.state, COLOURS.get(one.state))),
+        Column(
+            "NAMESPACE", lambda lane: lane.namespace, least=8, is_shown=client.namespace is None
+        ),
+        Column("LANE", lambda lane: lane.lane, least=8),
+        Column("STATE", lambda lane: cell(lane.state, COLOURS.get(lane.state))),
         Column(
             "WAITING",
-            lambda one: f"{_COUNTED}+" if one.waiting > _COUNTED else str(one.waiting),
+            lambda lane: f"{_MAX_COUNTED}+" if lane.waiting > _MAX_COUNTED else str(lane.waiting),
             is_number=True,
         ),
-        Column("RESUMES", lambda one: until(one.resumes_at, now)),
-        Column("KEEPS", lambda one: "default" if one.retention is None else precise(one.retention)),
+        Column("RESUMES", lambda lane: until(lane.resumes_at, now)),
+        Column(
+            "KEEPS", lambda lane: "default" if lane.retention is None else precise(lane.retention)
+        ),
         Column("CHANGED", changed, drop=1),
-        Column("REASON", lambda one: one.reason or "", least=10),
+        Column("REASON", lambda lane: lane.reason or "", least=10),
     ]
-    empty = "no lanes yet; one appears with its first submission"
+    empty = "no lanes yet; a lane appears with its first submission"
     printer.records(lanes, columns, empty=empty)

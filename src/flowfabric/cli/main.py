@@ -43,7 +43,7 @@ def flowfabric(
             "--output",
             "-o",
             metavar="table|json|...",
-            help="How the command prints. Default: table on a terminal, else json.",
+            help="Format of the output. Default: table on a terminal, else json.",
             show_default=False,
         ),
     ] = None,
@@ -53,8 +53,8 @@ def flowfabric(
 ) -> None:
     """Durable execution for Python on PostgreSQL.
 
-    --output, --namespace, --all-namespaces and --database-url may stand before or after a command
-    that takes them. The one after the command wins.
+    --output, --namespace, --all-namespaces and --database-url may come before or after a command
+    that takes them. After the command wins.
     """
     accept_global_options(context)
 

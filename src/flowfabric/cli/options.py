@@ -1,7 +1,7 @@
-"""The options that commands share, and how a command runs and ends.
+"""Options that several commands share, and how a command runs and ends.
 
 A command names the option groups it takes; `command` adds their options to it. The global options
-(database, namespace, output form) may stand before the command as well.
+(database, namespace, output format) may also come before the command.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from flowfabric.cli.output import complain, harmless
 from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
 from flowfabric.config import Settings
@@ -45,7 +46,7 @@ EXIT_SLOTS_LOST = 6
 EXIT_INTERRUPTED = 130
 
 GLOBAL_OPTIONS = ("output", "namespace", "all_namespaces", "database_url")
-# The help of every command ends with these, in this order.
+# The help of every command lists these last, in this order.
 _LAST = ("reason", "actor", *GLOBAL_OPTIONS)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -76,7 +77,7 @@ AllNamespaces = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """The database of a command."""
+    """The database that a command uses."""
 
     database_url: DatabaseUrl = None
 
@@ -86,11 +87,11 @@ class Database:
 
     @property
     def space(self) -> str | None:
-        """The namespace of a command; None is all of them."""
+        """The namespace that a command uses; None means all."""
         return Settings.from_environment().namespace
 
     def client(self, *, pool_size: int = 1) -> FlowFabric:
-        # A wrong namespace is refused before a server is started.
+        # Check the namespace before a server is started.
         space = self.space
         return FlowFabric(self.url, namespace=space, pool_size=pool_size)
 
@@ -120,7 +121,9 @@ class Namespaces(Namespace):
         if not self.all_namespaces:
             return super().space
         if self.namespace is not None:
-            raise typer.BadParameter("goes without --namespace", param_hint="--all-namespaces")
+            raise typer.BadParameter(
+                "cannot be combined with --namespace", param_hint="--all-namespaces"
+            )
         return None
 
 
@@ -156,14 +159,14 @@ def _user_at_host() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
-        user = f"uid{os.getuid()}"  # a container without a name for it
+        user = f"uid{os.getuid()}"  # a container may have no name for the user
     return f"{user}@{socket.gethostname()}"[:200]
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[_Function], _Function]:
-    """Register a command, which may be a coroutine function and may return its exit code.
+    """Register a command. It may be a coroutine function and may return its exit code.
 
-    A parameter whose type is an option group stands for all options of the group.
+    A parameter whose type is an option group becomes all options of that group.
     """
 
     def register(function: _Function) -> _Function:
@@ -186,7 +189,7 @@ def _runnable(function: Callable[..., Any]) -> Callable[..., None]:
             ]
         else:
             parameters.append(_keyword(name, hints[name], parameter.default))
-    parameters.sort(key=lambda one: _LAST.index(one.name) if one.name in _LAST else -1)
+    parameters.sort(key=lambda each: _LAST.index(each.name) if each.name in _LAST else -1)
 
     @wraps(function)
     def run(context: typer.Context, **given: Any) -> None:
@@ -201,7 +204,7 @@ def _runnable(function: Callable[..., Any]) -> Callable[..., None]:
             raise typer.Exit(code)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
@@ -212,18 +215,18 @@ def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty)
 
 
 def accept_global_options(context: typer.Context) -> None:
-    """Make the global options that stand before the command the defaults of the command's own."""
+    """Make global options before the command the defaults of the command's own options."""
     context.default_map = _defaults(context.command, _given(context.params))
 
 
 def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The global options before the command. An empty text counts: the command refuses it."""
+    """Return the global options before the command. Empty text stays: the command refuses it."""
     values = ((name, parameters.get(name)) for name in GLOBAL_OPTIONS)
     return {name: value for name, value in values if value is not None and value is not False}
 
 
 def _defaults(command: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults for a command, or for each command of a group."""
+    """Return the defaults for a command, or for each command of a group."""
     commands = getattr(command, "commands", None)
     if commands is None:
         return dict(given)
@@ -234,16 +237,16 @@ def _refuse_unused_global_options(context: typer.Context) -> None:
     for name in _given(context.find_root().params):
         if name not in context.params:
             raise typer.BadParameter(
-                f"does not apply to `{context.command_path}`; leave it out",
+                f"does not apply to `{context.command_path}`; remove it",
                 param_hint=f"--{name.replace('_', '-')}",
             )
 
 
 def resolve_database_url(option: str | None) -> str:
-    """The URL given as an option, by the environment or by the project's file, else the server of
-    this folder's project.
+    """Return the URL of the option, the environment or the project's file, else start the embedded
+    server of this folder.
 
-    A project without a `.flowfabric/` folder gets a usage error, not a new server.
+    A folder without `.flowfabric/` gets a usage error, not a new server.
     """
     if url := option or Settings.from_environment().database_url:
         return url
@@ -260,7 +263,7 @@ def resolve_database_url(option: str | None) -> str:
 
 
 def exit_code(error: FlowFabricError) -> int:
-    """The exit code that stands for an error."""
+    """Return the exit code for an error."""
     if isinstance(error, InvalidInput):
         return EXIT_USAGE
     if isinstance(error, NotFound):
@@ -276,13 +279,13 @@ def exit_code(error: FlowFabricError) -> int:
 
 @contextmanager
 def failures_as_exit_codes() -> Iterator[None]:
-    """Turn errors into one line on stderr and an exit code."""
+    """Print an error as one line on stderr and exit with its code."""
     try:
         yield
     except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(harmless(str(error))) from error
     except FlowFabricError as error:
-        typer.echo(f"error: {error}", err=True)
+        complain(error)
         raise typer.Exit(exit_code(error)) from error
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None

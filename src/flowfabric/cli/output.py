@@ -1,6 +1,7 @@
-"""What commands print: tables that fit the terminal, JSON lines, and progress on stderr.
+"""Output of commands: tables that fit the terminal, JSON lines, and progress on stderr.
 
-stdout is data, stderr is talk. Colour only on a terminal, and never with NO_COLOR.
+Data goes to stdout, everything else to stderr. Colours are used only on a terminal, never with
+NO_COLOR.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import typer
 
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column, table
-from flowfabric.drawing.text import Screen, Styled, cut, paint
+from flowfabric.drawing.text import Screen, Styled, cut, paint, printable
 from flowfabric.drawing.tree import SIGNS
 
-# How often progress is told: on a terminal, and to a log.
+# Seconds between two progress lines: on a terminal, and in a log.
 TERMINAL_SECONDS = 0.2
 LOG_SECONDS = 5.0
 
@@ -31,7 +32,7 @@ _Record = TypeVar("_Record")
 
 
 class Output(StrEnum):
-    """For commands that list executions or flows."""
+    """Formats of commands that list executions or flows."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -40,7 +41,7 @@ class Output(StrEnum):
 
 
 class Form(StrEnum):
-    """For all other commands."""
+    """Formats of all other commands."""
 
     TABLE = "table"
     JSON = "json"
@@ -67,7 +68,7 @@ class Printer:
     def records(
         self, records: Sequence[_Record], columns: Sequence[Column[_Record]], *, empty: str
     ) -> None:
-        """Print a table, or a line each; `empty` says on stderr that a table has no rows."""
+        """Print a table, or a JSON line per record. An empty table prints `empty` to stderr."""
         if self.is_json:
             say_all(map(json_line, records))
         elif records:
@@ -75,10 +76,14 @@ class Printer:
         else:
             typer.echo(empty, err=True)
 
+    def record(self, facts: Any, lines: Callable[[], Iterable[str]]) -> None:
+        """Print one record: its facts as a JSON line, or its lines."""
+        say_all([json_line(facts)] if self.is_json else lines())
+
 
 @dataclass(frozen=True, kw_only=True)
 class ListPrinter:
-    """Prints executions or flows as they are found, or all of them as a table."""
+    """Prints executions or flows: JSON lines and ids at once, a table at the end."""
 
     output: Annotated[
         Output | None,
@@ -107,24 +112,24 @@ class ListPrinter:
         limit: int,
         empty: str,
     ) -> None:
-        """Print the records of all pages, up to the limit; 0 is no limit."""
+        """Print the records of all pages, up to the limit; 0 means no limit."""
         progress = Progress(for_logs=False)
         rows: list[Any] = []
         number = 0
         is_more = False
-        async with progress.telling(lambda: f"searching: {number} found"):
+        async with progress.during(lambda: f"searching: {number} found"):
             async for page in pages:
-                for one in page:
+                for record in page:
                     is_more = limit != 0 and number == limit
                     if is_more:
                         break
                     number += 1
                     if self.form is Output.JSON:
-                        progress.say(json_line(one))
+                        progress.say(json_line(record))
                     elif self.form is Output.ID:
-                        progress.say(str(one.id))
+                        progress.say(str(record.id))
                     else:
-                        rows.append(one)
+                        rows.append(record)
                 if is_more:
                     break
         if rows:
@@ -136,7 +141,7 @@ class ListPrinter:
 
 
 def screen() -> Screen:
-    """What stdout shows: the width and colours of a terminal, or all of a text."""
+    """Return the screen of stdout: width and colours of a terminal, or no limits for a pipe."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         "".join(sign for sign, _ in SIGNS.values()).encode(encoding)
@@ -169,11 +174,16 @@ def say_all(lines: Iterable[str]) -> None:
 
 
 def complain(message: object) -> None:
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {harmless(str(message))}", err=True)
+
+
+def harmless(text: str) -> str:
+    """A text of several lines without the characters that could steer the terminal."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 class Progress:
-    """How far a long command is, on stderr: one line that changes, or a line now and then."""
+    """Progress of a long command on stderr: one changing line, or a log line now and then."""
 
     def __init__(self, *, for_logs: bool = True) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -181,8 +191,8 @@ class Progress:
         self._is_shown = False
 
     @asynccontextmanager
-    async def telling(self, text: Callable[[], str]) -> AsyncIterator[None]:
-        """Tell `text()` while the block runs, once it takes long."""
+    async def during(self, text: Callable[[], str]) -> AsyncIterator[None]:
+        """Show `text()` repeatedly while the block runs."""
         ticker = asyncio.create_task(self._tick(text))
         try:
             yield
@@ -193,7 +203,7 @@ class Progress:
             self.clear()
 
     def say(self, line: str) -> None:
-        """A line of data, which the progress must not spoil."""
+        """Print a line of data without mixing it with the progress line."""
         self.clear()
         say(line)
 

@@ -1,4 +1,4 @@
-"""`flowfabric schedule`: look at schedules, pause and run them, and see when they fire next."""
+"""`flowfabric schedule`: list, show, pause and run schedules, and print their next times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
-from flowfabric.cli.output import Printer, say, say_all, screen
+from flowfabric.cli.output import Printer, say, screen
 from flowfabric.client import FlowFabric
 from flowfabric.core.schedule import ScheduleInfo, zone
 from flowfabric.core.states import ScheduleState
@@ -21,7 +21,7 @@ from flowfabric.drawing.times import precise, relative, short, until
 app = typer.Typer(
     name="schedule",
     no_args_is_help=True,
-    help="Look at schedules, pause them, run them now.\n\nA schedule appears when a worker of its "
+    help="List, show, pause and run schedules.\n\nA schedule appears when a worker of its "
     "app starts. Exit code 3 if there is no such schedule.",
 )
 
@@ -31,7 +31,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the sched
 AppName = Annotated[
     str | None,
     typer.Option(
-        "--app", help="App of the schedule, if several have one of that name.", show_default=False
+        "--app",
+        help="App of the schedule. Required if several apps have a schedule of this name.",
+        show_default=False,
     ),
 ]
 
@@ -44,7 +46,7 @@ async def ls(
         None, "--app", help="Only the schedules of this app.", show_default=False
     ),
 ) -> None:
-    """List schedules: their rules, their states, and when they fire next."""
+    """List schedules with their rules, states and next times."""
     async with database.client() as client:
         found = await client.schedules.list(app=app)
         _print(printer, found, await client.executions.server_time())
@@ -52,18 +54,18 @@ async def ls(
 
 @command(app)
 async def show(database: Namespace, printer: Printer, name: Name, app: AppName = None) -> None:
-    """Show one schedule, whole."""
+    """Show one schedule."""
     async with database.client() as client:
         found = await client.schedules.get(name, app=app)
         now = await client.executions.server_time()
-    say_all([json_line(found)] if printer.is_json else record(_facts(found, now), screen()))
+    printer.record(found, lambda: record(_facts(found, now), screen()))
 
 
 @command(app)
 async def pause(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Stop a schedule from firing until it is resumed. Times that pass meanwhile are skipped."""
+    """Stop a schedule until it is resumed. Times that pass meanwhile are skipped."""
     await _change(
         database,
         printer,
@@ -77,7 +79,7 @@ async def pause(
 async def resume(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Let a schedule fire again, from its next time on."""
+    """Resume a schedule, from its next time on."""
     await _change(
         database,
         printer,
@@ -91,10 +93,10 @@ async def resume(
 async def run(
     database: Namespace, printer: Printer, actor: Actor, name: Name, app: AppName = None
 ) -> None:
-    """Submit a schedule's task now, beside its times, and print the execution's id."""
+    """Submit a schedule's task now, in addition to its times, and print the execution id."""
     async with database.client() as client:
         id = await client.schedules.run(name, app=app, actor=actor.who)
-    say(json_line({"schedule": name, "execution_id": id}) if printer.is_json else id)
+    printer.record({"schedule": name, "execution_id": id}, lambda: [id])
 
 
 @command(app, "next")
@@ -102,7 +104,7 @@ async def next_times(
     database: Namespace,
     printer: Printer,
     name: Name,
-    count: int = typer.Option(5, "--count", "-c", min=1, max=1000, help="How many times."),
+    count: int = typer.Option(5, "--count", "-c", min=1, max=1000, help="Print this many times."),
     app: AppName = None,
 ) -> None:
     """Print the next times of a schedule, in its time zone."""
@@ -117,12 +119,12 @@ async def next_times(
         else:
             say(f"{local:%a %Y-%m-%d %H:%M:%S %Z}  {relative(moment, now)}")
     if found.state is not ScheduleState.ACTIVE:
-        typer.echo(f"it is {found.state}: these times do not fire", err=True)
+        typer.echo(f"the schedule is {found.state}: these times do not fire", err=True)
 
 
 @command(app)
 async def forget(database: Namespace, name: Name, app: AppName = None) -> None:
-    """Remove an orphaned schedule. Executions that it submitted stay."""
+    """Remove an orphaned schedule. Its executions stay."""
     async with database.client() as client:
         await client.schedules.forget(name, app=app)
 
@@ -137,41 +139,54 @@ async def _change(
 
 def _print(printer: Printer, schedules: Sequence[ScheduleInfo], now: datetime) -> None:
     columns: list[Column[ScheduleInfo]] = [
-        Column("NAME", lambda one: one.name, least=12),
-        Column("STATE", lambda one: cell(one.state, _COLOURS.get(one.state))),
-        Column("RULE", lambda one: f"every {precise(one.every)}" if one.every else one.cron or ""),
-        Column("ZONE", lambda one: "-" if one.every else one.time_zone, drop=2),
-        Column("MISFIRE", lambda one: one.misfire, drop=3),
-        Column("NEXT", lambda one: until(one.next_at, now)),
-        Column("LAST", lambda one: f"{short(now - one.last_at)} ago" if one.last_at else "-"),
-        Column("FIRED", lambda one: str(one.fired_count), is_number=True, drop=1),
-        Column("APP", lambda one: f"{one.app} {one.version}", least=8, drop=4),
-        Column("REASON", lambda one: one.reason or "", least=10, drop=5),
+        Column("NAME", lambda schedule: schedule.name, least=12),
+        Column("STATE", lambda schedule: cell(schedule.state, _COLOURS.get(schedule.state))),
+        Column(
+            "RULE",
+            lambda schedule: (
+                f"every {precise(schedule.every)}" if schedule.every else schedule.cron or ""
+            ),
+        ),
+        Column("ZONE", lambda schedule: "-" if schedule.every else schedule.time_zone, drop=2),
+        Column("MISFIRE", lambda schedule: schedule.misfire, drop=3),
+        Column("NEXT", lambda schedule: until(schedule.next_at, now)),
+        Column(
+            "LAST",
+            lambda schedule: f"{short(now - schedule.last_at)} ago" if schedule.last_at else "-",
+        ),
+        Column("FIRED", lambda schedule: str(schedule.fired_count), is_number=True, drop=1),
+        Column("APP", lambda schedule: f"{schedule.app} {schedule.version}", least=8, drop=4),
+        Column("REASON", lambda schedule: schedule.reason or "", least=10, drop=5),
     ]
-    empty = "no schedules yet; they appear when a worker of their app starts"
+    empty = "no schedules yet; a schedule appears when a worker of its app starts"
     printer.records(schedules, columns, empty=empty)
 
 
-def _facts(one: ScheduleInfo, now: datetime) -> list[tuple[str, str | None]]:
+def _facts(schedule: ScheduleInfo, now: datetime) -> list[tuple[str, str | None]]:
     def at(moment: datetime | None) -> str | None:
         return None if moment is None else relative(moment, now)
 
     return [
-        ("name", one.name),
-        ("state", one.state),
-        ("app", f"{one.app}, version {one.version}"),
-        ("namespace", one.namespace),
-        ("task", f"{one.task} in lane {one.lane}"),
-        ("rule", f"every {precise(one.every)}" if one.every else f"{one.cron} in {one.time_zone}"),
-        ("counted from", at(one.anchor_at)),
-        ("misfire", one.misfire),
-        ("next", at(one.next_at)),
-        ("last", at(one.last_at)),
-        ("last execution", one.last_id),
-        ("fired", str(one.fired_count)),
-        ("declared", at(one.declared_at)),
-        ("orphaned", at(one.orphaned_at)),
-        ("changed", at(one.changed_at)),
-        ("changed by", one.changed_by),
-        ("reason", one.reason),
+        ("name", schedule.name),
+        ("state", schedule.state),
+        ("app", f"{schedule.app}, version {schedule.version}"),
+        ("namespace", schedule.namespace),
+        ("task", f"{schedule.task} in lane {schedule.lane}"),
+        (
+            "rule",
+            f"every {precise(schedule.every)}"
+            if schedule.every
+            else f"{schedule.cron} in {schedule.time_zone}",
+        ),
+        ("counted from", at(schedule.anchor_at)),
+        ("misfire", schedule.misfire),
+        ("next", at(schedule.next_at)),
+        ("last", at(schedule.last_at)),
+        ("last execution", schedule.last_id),
+        ("fired", str(schedule.fired_count)),
+        ("declared", at(schedule.declared_at)),
+        ("orphaned", at(schedule.orphaned_at)),
+        ("changed", at(schedule.changed_at)),
+        ("changed by", schedule.changed_by),
+        ("reason", schedule.reason),
     ]

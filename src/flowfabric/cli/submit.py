@@ -1,4 +1,4 @@
-"""`flowfabric submit` and `flowfabric result`: store an execution, and read what became of it."""
+"""`flowfabric submit` and `flowfabric result`: submit an execution, and print its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flowfabric.app.task import Task
 from flowfabric.cli.ids import ID_ARGUMENT, missing, parse_id
 from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
 from flowfabric.cli.options import EXIT_CONFLICT, Database, Namespaces, exit_code
-from flowfabric.cli.output import Form, Printer, complain, say
+from flowfabric.cli.output import Form, Printer, complain, harmless, say
 from flowfabric.cli.times import span, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
@@ -38,20 +38,18 @@ EXIT_FAILED = 1
 
 
 class Unique(StrEnum):
-    """For how long a key stands for one execution."""
+    """How long an idempotency key is in force."""
 
     WINDOW = "window"
     UNFINISHED = "unfinished"
 
 
-WAIT_OPTION = typer.Option(
-    False, "--wait", help="Wait until it has ended, and print its result as JSON."
-)
+WAIT_OPTION = typer.Option(False, "--wait", help="Wait for the end and print the result as JSON.")
 TIMEOUT_OPTION = typer.Option(
     None,
     "--timeout",
     metavar="30s",
-    help="Wait no longer than this. The execution goes on.",
+    help="Wait at most this long. The execution continues.",
     show_default=False,
 )
 
@@ -63,51 +61,53 @@ def submit(
     arguments: str = typer.Argument(
         "{}",
         metavar="JSON",
-        help="The arguments: an object by name, an array by position, or one value. "
+        help="Arguments: an object by name, an array by position, or one value. "
         "- reads them from stdin.",
         show_default=False,
     ),
     wait: bool = WAIT_OPTION,
     timeout: str | None = TIMEOUT_OPTION,
     key: str | None = typer.Option(
-        None, "--key", help="Submit once under this key; again, and it is the same execution."
+        None,
+        "--key",
+        help="Submit at most once under this key; a repeat yields the same execution.",
     ),
     unique: Unique | None = typer.Option(
         None,
         "--unique",
-        help="How long the key counts: for a day after the submission (window), or until the "
-        "execution has ended (unfinished). Default: window.",
+        help="Keep the key for a day after the submission (window), or until the execution has "
+        "ended (unfinished). Default: window.",
         show_default=False,
     ),
-    lane: str | None = typer.Option(None, "--lane", "-l", help="Default: the task's."),
+    lane: str | None = typer.Option(None, "--lane", "-l", help="Lane. Default: the task's."),
     priority: int | None = typer.Option(
-        None, "--priority", "-p", help="0 to 9000, higher first. Default: the task's."
+        None, "--priority", "-p", help="Priority from 0 to 9000, higher first. Default: the task's."
     ),
     delay: str | None = typer.Option(
-        None, "--delay", metavar="10m", help="Not before: 30s, 10m, 2h, 7d from now, or ISO time."
+        None, "--delay", metavar="10m", help="Start after 30s, 10m, 2h, 7d, or at an ISO time."
     ),
     deadline: str | None = typer.Option(
-        None, "--deadline", metavar="2h", help="Ended by then, from now; else it expires."
+        None, "--deadline", metavar="2h", help="Expire if not ended after this time."
     ),
     tags: list[str] | None = typer.Option(
-        None, "--tag", metavar="TEAM.NAME=VALUE", help="May be given several times."
+        None, "--tag", metavar="TEAM.NAME=VALUE", help="Add a tag; may be repeated."
     ),
 ) -> int:
-    """Store an execution of a task; prints its id, or with --wait its result.
+    """Submit an execution of a task and print its id, or with --wait its result.
 
-    Exit code 0: stored, or completed; 1: it failed, was cancelled or expired; 2: usage;
-    4: the key is used for other arguments, or it has not ended within --timeout; 5: no database.
+    Exit codes: 0 submitted or completed, 1 failed, cancelled or expired, 2 wrong usage, 4 the key
+    was used for other arguments or the execution has not ended within --timeout, 5 no database.
     """
     seconds = _seconds(timeout, wait)
     options = _options(key, unique, lane, priority, delay, deadline, tags)
     values = _values(arguments)
-    found = load_task(task)
-    args, kwargs = bound(found, values)
+    loaded = load_task(task)
+    args, kwargs = bind_arguments(loaded, values)
     if database.database_url is not None:
-        found.app.settings = replace(found.app.settings, database_url=database.database_url)
-    chosen = found.using(**options)
+        loaded.app.settings = replace(loaded.app.settings, database_url=database.database_url)
+    configured = loaded.using(**options)
     as_json = printer.output is Form.JSON
-    return asyncio.run(_submit(chosen, args, kwargs, wait, seconds, as_json, task))
+    return asyncio.run(_submit(configured, args, kwargs, wait, seconds, as_json, task))
 
 
 async def result(
@@ -118,8 +118,8 @@ async def result(
 ) -> int:
     """Print the result of an execution as JSON.
 
-    Exit code 0: completed; 1: it failed, was cancelled or expired; 3: no such execution;
-    4: it has not ended yet; 5: no database.
+    Exit codes: 0 completed, 1 failed, cancelled or expired, 3 no such execution, 4 not ended yet,
+    5 no database.
     """
     seconds = _seconds(timeout, wait)
     execution_id = parse_id(id)
@@ -129,7 +129,7 @@ async def result(
             complain(missing(execution_id, client.namespace))
             return exit_code(ExecutionNotFound())
         if not wait and not info.public_state.is_terminal:
-            complain(f"it has not ended yet, it is {info.public_state}; --wait waits for it")
+            complain(f"it has not ended yet, it is {info.public_state}; use --wait to wait for it")
             return EXIT_CONFLICT
         return await _conclude(client, execution_id, info.task, seconds)
 
@@ -137,10 +137,10 @@ async def result(
 # Arguments
 
 
-def bound(
+def bind_arguments(
     task: Task[..., Any, Any], values: dict[str, Any] | list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments as the task takes them; InvalidInput names the one that is off."""
+    """Bind arguments to the task's parameters, or raise InvalidInput that names the wrong one."""
     signature = task.spec.signature
     takes = f"{task.name} takes {_signature(signature)}"
     parameters = signature.parameters
@@ -154,7 +154,7 @@ def bound(
                 )
     args, kwargs = ((), values) if isinstance(values, dict) else (tuple(values), {})
     try:
-        found = signature.bind(*args, **kwargs)
+        arguments = signature.bind(*args, **kwargs)
     except TypeError as error:
         missing_names = [
             name
@@ -167,7 +167,7 @@ def bound(
         if missing_names:
             raise InvalidInput(field=missing_names[0], problem=f"is missing; {takes}") from error
         raise InvalidInput(field="JSON", problem=f"{error}; {takes}") from error
-    return found.args, found.kwargs
+    return arguments.args, arguments.kwargs
 
 
 def _signature(signature: inspect.Signature) -> str:
@@ -194,16 +194,16 @@ def _hint(annotation: Any) -> str:
 def _values(text: str) -> dict[str, Any] | list[Any]:
     source = sys.stdin.read() if text == "-" else text
     try:
-        found = json.loads(source)
+        value = json.loads(source)
     except json.JSONDecodeError as error:
-        raise InvalidInput(field="JSON", problem=_misread(source, error)) from error
+        raise InvalidInput(field="JSON", problem=_json_problem(source, error)) from error
     except RecursionError as error:
         raise InvalidInput(field="JSON", problem="is nested too deeply") from error
-    # One value is the only argument.
-    return found if isinstance(found, dict | list) else [found]
+    # A single value is the only argument.
+    return value if isinstance(value, dict | list) else [value]
 
 
-def _misread(source: str, error: json.JSONDecodeError) -> str:
+def _json_problem(source: str, error: json.JSONDecodeError) -> str:
     if not source.strip():
         return "is empty; write {} for no arguments"
     where = f"character {error.pos + 1}"
@@ -228,7 +228,7 @@ def _options(
     tags: list[str] | None,
 ) -> dict[str, Any]:
     if unique is not None and key is None:
-        raise InvalidInput(field="--unique", problem="goes with --key")
+        raise InvalidInput(field="--unique", problem="requires --key")
     options: dict[str, Any] = {"key": key, "lane": lane, "priority": priority}
     options["unique"] = None if unique is None else str(unique)
     if delay is not None:
@@ -258,11 +258,8 @@ def _seconds(timeout: str | None, wait: bool) -> timedelta | None:
     if timeout is None:
         return None
     if not wait:
-        raise InvalidInput(field="--timeout", problem="goes with --wait")
+        raise InvalidInput(field="--timeout", problem="requires --wait")
     return span(timeout, "timeout")
-
-
-# Acting
 
 
 async def _submit(
@@ -278,34 +275,34 @@ async def _submit(
     try:
         run = await task.submit(*args, **kwargs)
         if run.is_duplicate:
-            typer.echo("the key was used before: this is the execution of then", err=True)
+            typer.echo("the key was used before: this is its execution", err=True)
         if not wait:
             facts = {"id": run.id, "task": run.task, "is_duplicate": run.is_duplicate}
             say(json_line(facts) if as_json else str(run.id))
             return 0
         typer.echo(str(run.id), err=True)
         client = await app.client()
-        await _warn_if_alone(client, task, reference)
+        await _warn_without_worker(client, task, reference)
         return await _conclude(client, run.id, run.task, timeout)
     finally:
         await app.close()
 
 
-async def _warn_if_alone(client: FlowFabric, task: Task[..., Any, Any], reference: str) -> None:
-    """Nobody should wait in vain without knowing."""
+async def _warn_without_worker(
+    client: FlowFabric, task: Task[..., Any, Any], reference: str
+) -> None:
+    """Warn if no live worker knows the task."""
     for worker in await client.workers.list():
         if worker.tasks is None or task.name in worker.tasks:
             return
     module = reference.partition(":")[0]
-    typer.echo(
-        f"no worker is there for {task.name}; start one: flowfabric dev {module}:app", err=True
-    )
+    typer.echo(f"no worker runs {task.name}; start one: flowfabric dev {module}:app", err=True)
 
 
 async def _conclude(
     client: FlowFabric, id: ExecutionId, task: str, timeout: timedelta | None
 ) -> int:
-    """Wait for the end, print the result, and say by the exit code how it ended."""
+    """Wait for the end, print the result, and return the exit code."""
 
     async def the_client() -> FlowFabric:
         return client
@@ -315,24 +312,25 @@ async def _conclude(
         stored = await run.result(timeout)
     except ExecutionEnded as error:
         if isinstance(error, ExecutionFailed) and (trace := error.facts.get("trace")):
-            typer.echo(str(trace).rstrip(), err=True)
+            typer.echo(harmless(str(trace).rstrip()), err=True)
         complain(str(error).partition("\n")[0])
-        typer.echo(f"  all of it: flowfabric show '{id}'", err=True)
+        typer.echo(f"  details: flowfabric show '{id}'", err=True)
         return EXIT_FAILED
     except ResultTimeout as error:
         seconds = "" if timeout is None else f" within {timeout.total_seconds():g} s"
-        state = error.facts.get("state") or "not there"
+        state = error.facts.get("state") or "unknown"
         complain(f"{task} has not ended{seconds}, it is {state}")
-        typer.echo(f"  it goes on; later: flowfabric result '{id}' --wait", err=True)
+        typer.echo(f"  it continues; later: flowfabric result '{id}' --wait", err=True)
         return EXIT_CONFLICT
     except asyncio.CancelledError:
-        typer.echo(f"it goes on; later: flowfabric result '{id}' --wait", err=True)
+        typer.echo(f"it continues; later: flowfabric result '{id}' --wait", err=True)
         raise
-    say(_shown(stored))
+    text = _result_text(stored)
+    say(harmless(text) if sys.stdout.isatty() else text)
     return 0
 
 
-def _shown(stored: bytes | None) -> str:
+def _result_text(stored: bytes | None) -> str:
     if stored is None:
         return "null"
     try:

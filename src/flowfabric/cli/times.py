@@ -1,4 +1,4 @@
-"""Times as people type them: `10m`, `2h`, an ISO time."""
+"""Parsing of times: `10m`, `2h`, an ISO time."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from flowfabric.core.errors import InvalidInput
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-# A span is counted from now, by the clock of whoever resolves it.
+# A span counts from now, by the clock of the caller of `past` or `future`.
 When: TypeAlias = timedelta | datetime
 
 
 def span(text: str, field: str) -> timedelta:
-    """A length of time such as 30s, 10m, 2h or 7d."""
+    """Parse a duration such as 30s, 10m, 2h or 7d."""
     found = _span(text)
     if found is None:
-        raise InvalidInput(field=field, problem=f"{text[:40]!r} is not like 30s, 10m, 2h or 7d")
+        raise InvalidInput(field=field, problem=f"{text[:40]!r} must look like 30s, 10m, 2h or 7d")
     return found
 
 
 def when(text: str, field: str) -> When:
-    """A span, or an ISO time; without a zone, that of this machine."""
+    """Parse a duration or an ISO time; without a time zone, the local one."""
     found = _span(text)
     if found is not None:
         return found
@@ -31,17 +31,17 @@ def when(text: str, field: str) -> When:
         return moment if moment.tzinfo else moment.astimezone()
     except (ValueError, OverflowError) as error:
         raise InvalidInput(
-            field=field, problem=f"{text[:40]!r} is neither like 10m nor an ISO time"
+            field=field, problem=f"{text[:40]!r} must be a duration such as 10m, or an ISO time"
         ) from error
 
 
 def past(moment: When, now: datetime) -> datetime:
-    """That long ago, or the moment itself."""
+    """Return the moment, or now minus the duration."""
     return moment if isinstance(moment, datetime) else now - moment
 
 
 def future(moment: When, now: datetime) -> datetime:
-    """In that long, or the moment itself."""
+    """Return the moment, or now plus the duration."""
     return moment if isinstance(moment, datetime) else now + moment
 
 
@@ -51,7 +51,7 @@ def _span(text: str) -> timedelta | None:
         return None
     try:
         found = timedelta(seconds=int(number) * _UNITS[unit])
-        # One that leaves the calendar in either direction is none.
+        # Refuse a duration that leaves the calendar in either direction.
         _ = datetime.now(UTC) - found, datetime.now(UTC) + found
     except OverflowError:
         return None

@@ -1,4 +1,4 @@
-"""`flowfabric top`: lanes, workers and rates, as they are now and as they change."""
+"""`flowfabric top`: watch lanes, workers and rates."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from rich.text import Text
 
 from flowfabric.cli.lanes import COLOURS
 from flowfabric.cli.options import Namespaces
-from flowfabric.cli.output import Printer, say_all, screen, styled
+from flowfabric.cli.output import Printer, screen, styled
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.lane import LaneTraffic
 from flowfabric.core.worker import WorkerInfo
 from flowfabric.db.connection import place
-from flowfabric.drawing.plain import json_line, plain
+from flowfabric.drawing.plain import plain
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Cell, Screen, Styled, cell
 from flowfabric.drawing.times import precise, short
 
 WINDOW = timedelta(seconds=10)
-# A pause is this many times as long as the look before it: a slow database is looked at less often.
-AT_LEAST = 5.0
-# Something waits this long although a worker is there: worth a look.
+# A slow database is read less often: the pause is at least this many times the last read.
+PAUSE_FACTOR = 5.0
+# Executions that wait longer than this are highlighted.
 _LONG = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is to be seen at one moment."""
+    """Lanes and workers at one moment."""
 
     at: datetime
     lanes: Sequence[LaneTraffic]
@@ -48,7 +48,7 @@ class Snapshot:
 
     @property
     def running(self) -> Counter[str]:
-        """How many executions each worker runs."""
+        """The number of running executions per worker."""
         found: Counter[str] = Counter()
         for lane in self.lanes:
             for worker, number in zip(lane.workers, lane.running, strict=True):
@@ -60,16 +60,16 @@ def top(
     database: Namespaces,
     printer: Printer,
     once: bool = typer.Option(
-        False, "--once", help="Print it once. The default if stdout is not a terminal."
+        False, "--once", help="Print once and exit. Default without a terminal."
     ),
     interval: float = typer.Option(
-        1.0, "--interval", "-i", min=0.2, max=3600, help="Seconds between two looks."
+        1.0, "--interval", "-i", min=0.2, max=3600, help="Refresh after this many seconds."
     ),
 ) -> None:
-    """Watch lanes, workers and rates. Ctrl-C ends it.
+    """Watch lanes, workers and rates until Ctrl-C.
 
-    Rates are those of the last 10 seconds, or of a shorter time if much happens. A look costs the
-    database the same however much it holds: counts stop at a few thousand and get a +.
+    Rates cover the last 10 seconds, or less if much happens. The load on the database does not
+    depend on its size: counts stop at a few thousand and then end with a +.
     """
     client = database.client()
     if once or printer.output is not None or not sys.stdout.isatty():
@@ -81,16 +81,14 @@ def top(
 
 async def _once(client: FlowFabric, printer: Printer) -> None:
     async with client:
-        snapshot = await _look(client)
-    say_all(
-        [json_line(_facts(snapshot))] if printer.is_json else _lines(snapshot, client, screen())
-    )
+        snapshot = await _read(client)
+    printer.record(_facts(snapshot), lambda: _lines(snapshot, client, screen()))
 
 
 async def _watch(client: FlowFabric, interval: float) -> None:
     loop = asyncio.get_running_loop()
     async with client:
-        snapshot = await _look(client)
+        snapshot = await _read(client)
         with Live(console=Console(), screen=True, auto_refresh=False) as live:
             problem, took = "", 0.0
             due = loop.time()
@@ -101,17 +99,17 @@ async def _watch(client: FlowFabric, interval: float) -> None:
                     lines = [styled(problem, "red"), *lines]
                 text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
                 live.update(text, refresh=True)
-                due = max(due + interval, loop.time() + AT_LEAST * took)
+                due = max(due + interval, loop.time() + PAUSE_FACTOR * took)
                 await asyncio.sleep(due - loop.time())
                 before = loop.time()
                 try:
-                    snapshot, problem = await _look(client), ""
+                    snapshot, problem = await _read(client), ""
                 except Unavailable as error:
                     problem = f"as it was at {_time(snapshot.at)}: {error}"
                 took = loop.time() - before
 
 
-async def _look(client: FlowFabric) -> Snapshot:
+async def _read(client: FlowFabric) -> Snapshot:
     lanes = await client.lanes.traffic(window=WINDOW)
     workers = await client.workers.list()
     return Snapshot(await client.executions.server_time(), lanes, workers)
@@ -140,9 +138,6 @@ def _rates(lane: LaneTraffic) -> dict[str, float]:
     }
 
 
-# What people see
-
-
 def _lines(
     snapshot: Snapshot, client: FlowFabric, screen: Screen, height: int | None = None
 ) -> list[str]:
@@ -161,7 +156,7 @@ def _lines(
     workers = _workers_table(snapshot, screen)
     lanes = _lanes_table(snapshot, screen)
     if height is not None:
-        # Who is there matters less than what piles up: lanes get what they need, up to two thirds.
+        # Lanes get the lines they need, at most two thirds if there are many workers.
         room = height - len(lines) - 1
         lanes = _cut(lanes, max(room - len(workers), room * 2 // 3), "lanes")
         workers = _cut(workers, room - len(lanes), "workers")
@@ -177,7 +172,7 @@ def _cut(lines: list[str], room: int, what: str) -> list[str]:
 
 def _lanes_table(snapshot: Snapshot, screen: Screen) -> list[str]:
     if not snapshot.lanes:
-        return ["no lanes yet; one appears with its first submission"]
+        return ["no lanes yet; a lane appears with its first submission"]
 
     def state(lane: LaneTraffic) -> Cell:
         left = "" if lane.resumes_at is None else f" {precise(lane.resumes_at - snapshot.at)}"
@@ -195,8 +190,8 @@ def _lanes_table(snapshot: Snapshot, screen: Screen) -> list[str]:
 
     def rate(name: str, title: str, colour: str = "", drop: int = 0) -> Column[LaneTraffic]:
         def shown(lane: LaneTraffic) -> Cell:
-            found = _rates(lane)[name]
-            return cell(_rate(found), colour if found else None)
+            value = _rates(lane)[name]
+            return cell(_rate(value), colour if value else None)
 
         return Column(title, shown, is_number=True, drop=drop)
 

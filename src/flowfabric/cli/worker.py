@@ -1,4 +1,4 @@
-"""`flowfabric worker`: run the tasks of an app until told to stop."""
+"""`flowfabric worker`: run the tasks of an app until a signal stops the worker."""
 
 from __future__ import annotations
 
@@ -26,23 +26,29 @@ def worker(
     database: Database,
     app: str = APP_ARGUMENT,
     lanes: str | None = typer.Option(
-        None, "--lanes", "-l", metavar="A,B", help="Only these lanes. Default: all of its tasks."
+        None,
+        "--lanes",
+        "-l",
+        metavar="A,B",
+        help="Serve only these lanes. Default: all lanes of its tasks.",
     ),
     concurrency: int = typer.Option(
-        20, "--concurrency", "-c", min=1, help="How many executions run at once."
+        20, "--concurrency", "-c", min=1, help="Run this many executions at once."
     ),
     needs: str | None = typer.Option(
-        None, "--needs", metavar="GPU,...", help="Capabilities this worker has."
+        None, "--needs", metavar="GPU,...", help="Offer these capabilities. Default: none."
     ),
     worker_id: str | None = typer.Option(
-        None, "--worker-id", help="The name of this worker's pool. Default: the host name."
+        None, "--worker-id", help="Name of this worker's pool. Default: the host name."
     ),
 ) -> int:
-    """Work on the tasks of an app. SIGTERM or Ctrl-C finishes what runs, then stops; a second one
-    gives it back at once.
+    """Run the tasks of an app.
 
-    Ends with 0 when it was told to stop, with 6 when handlers that do not stop have taken all its
-    slots: start it again.
+    SIGTERM or Ctrl-C stops claiming and waits for running executions. A second signal releases
+    them at once.
+
+    Exit codes: 0 stopped by a signal, 6 handlers that do not stop have taken all slots; start it
+    again.
     """
     signals = Signals((signal.SIGTERM, signal.SIGINT))
     settings = Settings.from_environment()
@@ -52,13 +58,13 @@ def worker(
         raise InvalidInput(field="FLOWFABRIC_LOG_LEVEL", problem=str(error)) from error
     for sentence in unknown_variables():
         WORKER_LOGGER.warning("%s", sentence)
-    found = load_app(app)
+    loaded = load_app(app)
     if database.database_url is not None:
-        found.settings = replace(found.settings, database_url=database.database_url)
+        loaded.settings = replace(loaded.settings, database_url=database.database_url)
     try:
         asyncio.run(
             serve(
-                found,
+                loaded,
                 signals,
                 lanes=split(lanes),
                 concurrency=concurrency,
@@ -73,16 +79,17 @@ def worker(
 
 
 class Signals:
-    """What a worker's process does when it is told to end. The first time it drains, the second
-    time it gives back what runs at once, then it ends as any process would.
+    """Signal handling of a worker process.
 
-    These are not the loop's own signal handlers: those wait for a handler that blocks the loop.
+    The first signal drains the worker, the second one releases its executions at once, a third
+    one ends the process. These are not the loop's signal handlers, because those do not run while
+    a handler blocks the loop.
     """
 
     def __init__(
         self, numbers: Sequence[signal.Signals], *, at_once: signal.Signals | None = None
     ) -> None:
-        """`at_once` does not wait for a second time: two of one signal may arrive as one."""
+        """`at_once` acts like a second signal: two equal signals may arrive as one."""
         self._numbers = numbers
         self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
@@ -113,18 +120,18 @@ class Signals:
             is_ctrl_c = each == signal.SIGINT
             signal.signal(each, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
         if not self._is_noticed:
-            # A handler blocks the loop: this unwinds it.
+            # A handler blocks the loop: the exception unwinds it.
             raise KeyboardInterrupt
-        self._loop.call_soon_threadsafe(self._give_back, signal.Signals(number).name)
+        self._loop.call_soon_threadsafe(self._release, signal.Signals(number).name)
 
     def _drain(self, name: str) -> None:
         self._is_noticed = True
-        WORKER_LOGGER.info("%s: draining; again to give back what runs", name)
+        WORKER_LOGGER.info("draining after %s; a second signal releases running executions", name)
         if self._worker is not None:
             self._worker.stop()
 
-    def _give_back(self, name: str) -> None:
-        WORKER_LOGGER.info("%s again: giving back what runs", name)
+    def _release(self, name: str) -> None:
+        WORKER_LOGGER.info("releasing running executions after a second %s", name)
         if self._worker is not None:
             self._worker.stop_at_once()
 
@@ -133,22 +140,24 @@ async def serve(
     app: App,
     signals: Signals,
     *,
-    armed: Callable[[Worker], None] | None = None,
-    begun: Callable[[], None] | None = None,
+    on_created: Callable[[Worker], None] | None = None,
+    on_started: Callable[[], None] | None = None,
     **options: Any,
 ) -> None:
-    """Work until the worker is stopped, by a signal or by whoever `armed` told of it, then close
-    the app. `begun` is called when the startup hooks are done."""
+    """Run a worker until it is stopped, then close the app.
+
+    `on_created` gets the worker before it runs; `on_started` is called after the startup hooks.
+    """
     worker: Worker | None = None
     code = 0
     try:
         worker = await app.worker(**options)
         signals.arm(worker)
-        if armed is not None:
-            armed(worker)
-        if begun is not None:
+        if on_created is not None:
+            on_created(worker)
+        if on_started is not None:
             await worker.begin()
-            begun()
+            on_started()
         await worker.run()
     except asyncio.CancelledError:
         code = EXIT_INTERRUPTED
@@ -156,14 +165,14 @@ async def serve(
     except Exception as error:
         code = exit_code(error) if isinstance(error, FlowFabricError) else 1
         if worker is not None and worker.has_stuck_handlers:
-            # It does not come further than the end of this function.
-            WORKER_LOGGER.error("the worker ended", exc_info=error)
+            # Logged here because os._exit below prevents the traceback.
+            WORKER_LOGGER.error("worker ended by an error", exc_info=error)
         raise
     finally:
         await app.close()
         if worker is not None and worker.has_stuck_handlers:
-            # Their work was given back. The loop would wait for them for ever.
-            WORKER_LOGGER.warning("ending although handlers ignore that they were cancelled")
+            # Their executions were released. The loop would wait for the handlers forever.
+            WORKER_LOGGER.warning("worker exits with handlers that ignored their cancellation")
             logging.shutdown()
             os._exit(signals.code or code)
         signals.disarm()

@@ -1,4 +1,4 @@
-"""`flowfabric worker`: run a worker, list the live ones, and mark a dead one."""
+"""`flowfabric worker`: run a worker, list workers, and mark one as dead."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typer.core import TyperGroup
 
 from flowfabric.cli import worker
 from flowfabric.cli.options import EXIT_NOT_FOUND, Actor, Namespaces, command
-from flowfabric.cli.output import Printer, complain, say
+from flowfabric.cli.output import Printer, complain
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.worker import WorkerInfo
-from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column
 from flowfabric.drawing.text import Cell, Styled
 from flowfabric.drawing.times import short
@@ -22,7 +21,7 @@ PAGE = 1000
 
 
 class RunByDefault(TyperGroup):
-    """`worker shop:app` is short for `worker run shop:app`."""
+    """Makes `worker shop:app` short for `worker run shop:app`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         if args and args[0] not in (*self.commands, "--help"):
@@ -34,8 +33,8 @@ app = typer.Typer(
     name="worker",
     cls=RunByDefault,
     no_args_is_help=True,
-    help="Run a worker, or look at those that run.\n\n`worker MODULE:APP` is short for `worker run "
-    "MODULE:APP`; its options are in `worker run --help`.",
+    help="Run a worker, list workers, mark one as dead.\n\n`worker MODULE:APP` is short for "
+    "`worker run MODULE:APP`; its options are in `worker run --help`.",
 )
 command(app, "run")(worker.worker)
 
@@ -44,9 +43,9 @@ command(app, "run")(worker.worker)
 async def ls(
     database: Namespaces,
     printer: Printer,
-    dead: bool = typer.Option(False, "--dead", help="Also list workers that fell silent."),
+    dead: bool = typer.Option(False, "--dead", help="List workers without a heartbeat, too."),
 ) -> None:
-    """List the workers that are alive."""
+    """List the live workers."""
     async with database.client() as client:
         found = await _all(client, dead)
         now = await client.executions.server_time()
@@ -61,39 +60,36 @@ async def mark_dead(
     database: Namespaces,
     printer: Printer,
     actor: Actor,
-    instance: str = typer.Argument(metavar="INSTANCE", help="As `worker ls` shows it."),
+    instance: str = typer.Argument(metavar="INSTANCE", help="Worker instance, as in `worker ls`."),
     reason: str = typer.Option(..., "--reason", "-r", help="Reason, recorded with the change."),
     expire_leases: bool = typer.Option(
-        False, "--expire-leases", help="Let other workers take over its executions at once."
+        False, "--expire-leases", help="Let other workers reclaim its executions at once."
     ),
 ) -> int:
-    """Take a worker out of the list, because it is known to be gone.
+    """Remove a worker that is known to be gone from the registry.
 
-    It comes back with its next heartbeat. Exit code 3 if it is not in the list.
+    Its next heartbeat registers it again. Exit code 3 if it is not registered.
     """
     if not instance:
         raise InvalidInput(field="INSTANCE", problem="must not be empty")
     async with database.client() as client:
-        found = await _mark(client, instance, reason, actor.who, expire_leases)
-    for where in found:
-        if printer.is_json:
-            facts = {"namespace": where, "worker_instance_id": instance, "outcome": "marked_dead"}
-            say(json_line(facts))
-        else:
-            say(f"{instance}  marked dead")
-    if found:
+        marked_in = await _mark(client, instance, reason, actor.who, expire_leases)
+    for space in marked_in:
+        facts = {"namespace": space, "worker_instance_id": instance, "outcome": "marked_dead"}
+        printer.record(facts, lambda: [f"{instance}  marked dead"])
+    if marked_in:
         return 0
-    space = client.namespace
-    in_space = "" if space is None else f" of the namespace {space} (--all-namespaces?)"
-    freed = "; what it held is let go" if expire_leases else ""
-    complain(f"{instance} is not in the list{in_space}{freed}")
+    namespace = client.namespace
+    where = "" if namespace is None else f" in the namespace {namespace} (--all-namespaces?)"
+    expired = "; its leases were expired" if expire_leases else ""
+    complain(f"{instance} is not registered{where}{expired}")
     return EXIT_NOT_FOUND
 
 
 async def _mark(
     client: FlowFabric, instance: str, reason: str, actor: str, expire_leases: bool
 ) -> list[str]:
-    """Mark it in the one namespace, or wherever it is; returns where it was."""
+    """Mark the worker in the client's namespace, or in all; return where it was registered."""
     spaces = [client.namespace]
     if client.namespace is None:
         known = await _all(client, True)
@@ -119,23 +115,37 @@ async def _all(client: FlowFabric, with_dead: bool) -> list[WorkerInfo]:
 
 
 def _columns(now: datetime, *, with_namespace: bool) -> list[Column[WorkerInfo]]:
-    def heard(one: WorkerInfo) -> Cell:
-        age = short(now - one.heartbeat_at)
-        return f"{age} ago" if one.is_alive else Styled(f"{age} ago, silent", "red")
+    def heard(worker_info: WorkerInfo) -> Cell:
+        age = short(now - worker_info.heartbeat_at)
+        return f"{age} ago" if worker_info.is_alive else Styled(f"{age} ago, silent", "red")
 
     return [
-        Column("NAMESPACE", lambda one: one.namespace or "(all)", least=8, is_shown=with_namespace),
-        Column("INSTANCE", lambda one: one.worker_instance_id, least=12),
-        Column("WORKER", lambda one: one.worker_id, least=8),
-        Column("LANES", lambda one: "any" if one.lanes is None else ",".join(one.lanes), least=6),
+        Column(
+            "NAMESPACE",
+            lambda worker_info: worker_info.namespace or "(all)",
+            least=8,
+            is_shown=with_namespace,
+        ),
+        Column("INSTANCE", lambda worker_info: worker_info.worker_instance_id, least=12),
+        Column("WORKER", lambda worker_info: worker_info.worker_id, least=8),
+        Column(
+            "LANES",
+            lambda worker_info: "any" if worker_info.lanes is None else ",".join(worker_info.lanes),
+            least=6,
+        ),
         Column(
             "TASKS",
-            lambda one: "any" if one.tasks is None else str(len(one.tasks)),
+            lambda worker_info: "any" if worker_info.tasks is None else str(len(worker_info.tasks)),
             is_number=True,
         ),
         Column(
-            "CAPABILITIES", lambda one: ",".join(sorted(one.capabilities)) or "-", least=6, drop=1
+            "CAPABILITIES",
+            lambda worker_info: ",".join(sorted(worker_info.capabilities)) or "-",
+            least=6,
+            drop=1,
         ),
-        Column("UP", lambda one: short(now - one.registered_at), is_number=True, drop=2),
+        Column(
+            "UP", lambda worker_info: short(now - worker_info.registered_at), is_number=True, drop=2
+        ),
         Column("HEARD", heard, is_number=True),
     ]

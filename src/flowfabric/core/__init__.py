@@ -1,3 +1,3 @@
-"""Words: what things are called. Standard library only."""
+"""The vocabulary: ids, states, records and errors. Standard library only."""
 
 from __future__ import annotations

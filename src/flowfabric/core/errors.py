@@ -1,18 +1,18 @@
-"""Every error a caller can meet. The inner classes say what to do about it.
+"""Define every error that flowfabric raises. The inner classes say what the caller should do.
 
 FlowFabricError
 ├── InvalidInput             fix the call; `field` and `problem` say what is wrong
 │   ├── InvalidId            not an id of an execution or a flow
 │   │   ├── MissingTag · InvalidPartitionIndex · InvalidUuid
-│   ├── CapabilityMismatch   the worker lacks what the execution needs
+│   ├── CapabilityMismatch   the worker lacks capabilities of the execution
 │   └── InvalidDependency
-├── NotFound                 it is not there, or not yours to see
+├── NotFound                 it does not exist, or not in this namespace
 │   ├── ExecutionNotFound
 │   ├── UnknownRoute
 │   ├── LaneNotFound
 │   ├── ScheduleNotFound
 │   └── FlowNotFound
-├── Conflict                 look, then decide
+├── Conflict                 read the current state, then decide
 │   ├── KeyReused
 │   ├── RouteCollision
 │   ├── CursorExpired
@@ -20,7 +20,7 @@ FlowFabricError
 │   ├── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
 │   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
 │   └── SelfReferencingEdge · CycleDetected
-├── Refused                  the present state says no
+├── Refused                  the current state does not allow the call
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
 │   ├── ExecutionTerminal · ExecutionNotTerminal
 │   ├── UseClaimResumedExecution · NotAResumedExecution · ExecutionNotReclaimable
@@ -31,25 +31,25 @@ FlowFabricError
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── LaneClosed
 │   └── ReadOnlyServer
-├── Forbidden                this login may not do that, or not in this namespace
-├── LeaseLost                stop working on it: somebody else may have it
+├── Forbidden                this login may not do this, or not in this namespace
+├── LeaseLost                stop working: another worker may hold the execution
 │   ├── StaleLease · LeaseExpired · LeaseRevoked
-├── Unavailable              nothing is wrong with the call; try again later
+├── Unavailable              the call is correct; try again later
 │   ├── RetryExhausted
 │   └── ConnectionLost
-├── SchemaError              the database and this release do not go together
+├── SchemaError              the database and this release do not match
 │   ├── SchemaMismatch
 │   │   ├── SchemaMissing · StepEdited
 │   ├── UnsupportedServer
 │   └── MigrationFailed
-├── ExecutionEnded           the execution is over, without a result
+├── ExecutionEnded           the execution ended without a result
 │   ├── ExecutionFailed · ExecutionCancelled · ExecutionExpired · ExecutionSkipped
-├── StepFailed               a step failed in an earlier run, by a class unknown here
-├── SlotsLost                the worker has ended; start the process anew
-├── ResultTimeout            the execution goes on; only the waiting ended
-└── FlowCancelTimeout        the flow is cancelled; only the waiting ended
+├── StepFailed               a step failed in an earlier run; its class is unknown here
+├── SlotsLost                the worker stopped; restart the process
+├── ResultTimeout            the wait timed out; the execution continues
+└── FlowCancelTimeout        the wait timed out; the flow is cancelled
 
-A leaf with a `code` is known to the engine: SQL raises the code, or returns the leaf's `name`
+The engine knows each leaf that has a `code`: SQL raises the code, or returns the leaf's `name`
 as the outcome of an item. A leaf's docstring is its default message.
 """
 
@@ -86,7 +86,7 @@ class FlowFabricError(Exception):
 
     @classmethod
     def from_engine(cls, name_or_code: str, facts: dict[str, Any]) -> FlowFabricError:
-        """The error that an outcome word or an SQLSTATE of the engine stands for."""
+        """Return the error for an outcome or an SQLSTATE of the engine."""
         leaf = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
         if leaf is None:
             return FlowFabricError(f"The engine answered {name_or_code}: {facts}", **facts)
@@ -94,10 +94,10 @@ class FlowFabricError(Exception):
 
     @classmethod
     def explained(cls, facts: dict[str, Any]) -> Self:
-        """This error with a message made of what the engine said."""
+        """Return this error with the engine's facts in its message."""
         words = " ".join((cls.__doc__ or "").split())
-        told = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
-        return cls(f"{words} ({told})" if told else words, **facts)
+        details = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        return cls(f"{words} ({details})" if details else words, **facts)
 
 
 def _rebuild(kind: type[FlowFabricError], text: str, facts: dict[str, Any]) -> FlowFabricError:
@@ -105,7 +105,7 @@ def _rebuild(kind: type[FlowFabricError], text: str, facts: dict[str, Any]) -> F
 
 
 class InvalidInput(FlowFabricError, code="WF001", name="invalid"):
-    """The call cannot be carried out as it is; nothing was changed."""
+    """The call is invalid; nothing was changed."""
 
     def __init__(
         self, text: str | None = None, /, *, field: str = "", problem: str = "", **facts: Any
@@ -121,7 +121,7 @@ class InvalidInput(FlowFabricError, code="WF001", name="invalid"):
 
 
 class InvalidId(InvalidInput):
-    """Not an id of ours; one looks like {fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e."""
+    """Not an id; an id looks like {fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e."""
 
 
 class MissingTag(InvalidId):
@@ -133,7 +133,7 @@ class InvalidPartitionIndex(InvalidId):
 
 
 class InvalidUuid(InvalidId):
-    """The part of the id behind its partition is not a UUID."""
+    """The part of the id after its partition is not a UUID."""
 
 
 class CapabilityMismatch(InvalidInput, code="WF002", name="capability_mismatch"):
@@ -141,11 +141,11 @@ class CapabilityMismatch(InvalidInput, code="WF002", name="capability_mismatch")
 
 
 class InvalidDependency(InvalidInput, code="WF003", name="invalid_dependency"):
-    """There is no such dependency in the flow, or it is of a kind that is not known."""
+    """The flow has no such dependency, or the kind of the dependency is unknown."""
 
 
 class NotFound(FlowFabricError):
-    """There is no such thing here."""
+    """It does not exist."""
 
 
 class ExecutionNotFound(NotFound, code="WF301", name="not_found"):
@@ -169,7 +169,7 @@ class FlowNotFound(NotFound, code="WF305", name="flow_not_found"):
 
 
 class Conflict(FlowFabricError):
-    """It collides with something that is already there."""
+    """It conflicts with existing data."""
 
 
 class KeyReused(Conflict, code="WF401", name="key_reused"):
@@ -181,21 +181,21 @@ class RouteCollision(Conflict, code="WF402", name="route_collision"):
 
 
 class CursorExpired(Conflict, code="WF403", name="cursor_expired"):
-    """The events behind this cursor are not those it was made for; open one at `resume_from`."""
+    """The events after this cursor are gone; open a new cursor at `resume_from`."""
 
     @property
     def resume_from(self) -> datetime | None:
-        """Open a cursor here to miss nothing; some events will be seen twice."""
+        """The time at which to open a cursor to miss no event; some events come twice."""
         text = self.facts.get("resume_from")
         return datetime.fromisoformat(text) if text else None
 
 
 class LeaseConflict(Conflict, code="WF404", name="lease_conflict"):
-    """Somebody holds a lease on the execution."""
+    """A worker holds a lease on the execution."""
 
 
 class GrantAlreadyExists(Conflict, code="WF405", name="grant_exists"):
-    """The execution is granted to a worker already; wait until the grant is used or over."""
+    """The execution is already granted to a worker; wait until the grant is used or expires."""
 
 
 class InvalidClaimGrant(Conflict, code="WF406", name="invalid_grant"):
@@ -203,11 +203,11 @@ class InvalidClaimGrant(Conflict, code="WF406", name="invalid_grant"):
 
 
 class ClaimGrantExpired(Conflict, code="WF407", name="grant_expired"):
-    """The grant is over; ask for a new one."""
+    """The grant has expired; request a new one."""
 
 
 class ExecutionAlreadyInFlow(Conflict, code="WF408", name="already_in_flow"):
-    """The execution is a member of another flow; it can be in one only."""
+    """The execution is a member of another flow; it can be a member of one flow only."""
 
 
 class SelfReferencingEdge(Conflict, code="WF409", name="self_referencing_edge"):
@@ -215,37 +215,37 @@ class SelfReferencingEdge(Conflict, code="WF409", name="self_referencing_edge"):
 
 
 class CycleDetected(Conflict, code="WF410", name="cycle_detected"):
-    """The executions would wait for each other in a circle, and none could ever start."""
+    """The executions would wait for each other in a cycle, and none could ever start."""
 
     @property
     def path(self) -> list[str]:
-        """The circle: names or ids, the first one again at the end."""
+        """The cycle as names or ids; the last repeats the first."""
         return list(self.facts.get("path") or [])
 
 
 class DependencyAlreadyExists(Conflict, code="WF411", name="dependency_exists"):
-    """The flow has an edge with this id already; `edge` in `facts` is that one."""
+    """The flow already has an edge with this id; `facts["edge"]` holds it."""
 
 
 class StaleGraphRevision(Conflict, code="WF412", name="stale_graph_revision"):
-    """The flow was changed since its graph was read; read it again, then decide."""
+    """The flow has changed since its graph was read; read it again, then decide."""
 
 
 class Refused(FlowFabricError):
-    """The present state does not allow it."""
+    """The current state does not allow it."""
 
 
 class ExecutionNotActive(Refused, code="WF201", name="not_active"):
-    """The execution is not running any more, or not yet; the call had no effect."""
+    """The execution is not running; the call had no effect."""
 
     @property
     def is_late(self) -> bool:
-        """Whether the call came after the deadline, or after the time of the attempt."""
+        """Whether the call came after the deadline or after the attempt timed out."""
         return self.facts.get("reason") in ("deadline_passed", "attempt_timed_out")
 
     @property
     def delayed_until(self) -> datetime | None:
-        """When it is tried again, if its attempt ran out of time and a retry was left."""
+        """The time of the retry, if the attempt timed out and a retry was left."""
         text = self.facts.get("delayed_until")
         return datetime.fromisoformat(text) if text else None
 
@@ -259,7 +259,7 @@ class ReadOnlyServer(Refused, code="WF203", name="read_only_server"):
 
 
 class ExecutionTerminal(Refused, code="WF204", name="already_terminal"):
-    """The execution has ended already; its outcome stays."""
+    """The execution has already ended; its outcome does not change."""
 
 
 class ExecutionNotEligible(Refused, code="WF205", name="not_eligible"):
@@ -275,35 +275,35 @@ class ExecutionNotLeaseable(Refused, code="WF207", name="not_leaseable"):
 
 
 class UseClaimResumedExecution(Refused, code="WF208", name="use_claim_resumed"):
-    """The execution has an attempt to go on with; claim it with a resume grant."""
+    """The execution has an interrupted attempt; claim it with a resume grant."""
 
 
 class NotAResumedExecution(Refused, code="WF209", name="not_resumed"):
-    """The execution has no interrupted attempt to go on with; claim it with a claim grant."""
+    """The execution has no interrupted attempt; claim it with a claim grant."""
 
 
 class ExecutionNotReclaimable(Refused, code="WF210", name="not_reclaimable"):
-    """The execution has no lost lease to take over."""
+    """The execution has no expired or revoked lease to reclaim."""
 
 
 class ReclaimCapExceeded(Refused, code="WF211", name="reclaim_cap_exceeded"):
-    """The execution lost its lease too often and was ended as failed."""
+    """The execution lost its lease too often and has failed."""
 
 
 class MaxReplaysExhausted(Refused, code="WF212", name="max_replays_exhausted"):
-    """The execution was replayed as often as its policy allows; submit a new one."""
+    """The execution has used all replays that its policy allows; submit a new one."""
 
 
 class ParentEnded(Refused, code="WF213", name="parent_ended"):
-    """The parent has ended; a child that ends with its parent cannot be started any more."""
+    """The parent has ended; a child that ends with its parent can no longer be submitted."""
 
 
 class ScheduleOrphaned(Refused, code="WF214", name="schedule_orphaned"):
-    """The newest version of the app does not declare this schedule any more; it does not run."""
+    """The newest version of the app no longer declares this schedule; it does not fire."""
 
 
 class FlowAlreadyTerminal(Refused, code="WF215", name="flow_already_terminal"):
-    """The flow is cancelled, or members of it were trimmed; it cannot be changed any more."""
+    """The flow is cancelled or some of its members were trimmed; it can no longer change."""
 
 
 class ExecutionNotInFlow(Refused, code="WF216", name="not_in_flow"):
@@ -311,39 +311,39 @@ class ExecutionNotInFlow(Refused, code="WF216", name="not_in_flow"):
 
 
 class NotRunnable(Refused, code="WF217", name="not_runnable"):
-    """The execution is running or has ended; only one that waits can be given dependencies."""
+    """The execution is running or has ended; only a runnable execution can get dependencies."""
 
 
 class NotBlockedByDeps(Refused, code="WF218", name="not_blocked_by_deps"):
-    """The execution does not wait for others."""
+    """The execution does not wait for dependencies."""
 
 
 class DepsNotSatisfied(Refused, code="WF219", name="deps_not_satisfied"):
-    """The execution still waits for others."""
+    """The execution still waits for dependencies."""
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):
-    """This login may not do that."""
+    """This login may not do this."""
 
 
 class LeaseLost(FlowFabricError):
-    """The lease is gone; stop working on the execution, somebody else may have it."""
+    """The lease is lost; stop working: another worker may hold the execution."""
 
 
 class StaleLease(LeaseLost, code="WF101", name="stale_lease"):
-    """Another worker holds this execution now; what this one does no longer counts."""
+    """Another worker holds this execution now; this worker's calls have no effect."""
 
 
 class LeaseExpired(LeaseLost, code="WF102", name="lease_expired"):
-    """The lease ran out before the call; the execution will be claimed by another worker."""
+    """The lease expired before the call; another worker will reclaim the execution."""
 
 
 class LeaseRevoked(LeaseLost, code="WF103", name="lease_revoked"):
-    """An operator took the lease away; stop working on the execution."""
+    """An operator revoked the lease; stop working on the execution."""
 
 
 class Unavailable(FlowFabricError):
-    """The database cannot be reached, or is busy; trying again may help."""
+    """The database is unreachable or busy; try again later."""
 
 
 class RetryExhausted(Unavailable, name="busy"):
@@ -351,11 +351,11 @@ class RetryExhausted(Unavailable, name="busy"):
 
 
 class ConnectionLost(Unavailable):
-    """The connection broke and could not be made again in time."""
+    """The connection broke, and no new connection could be opened in time."""
 
 
 class SchemaError(FlowFabricError):
-    """The schema in the database and this release of flowfabric do not go together."""
+    """The schema in the database does not match this release of flowfabric."""
 
 
 class SchemaMismatch(SchemaError):
@@ -371,7 +371,7 @@ class StepEdited(SchemaMismatch):
 
 
 class UnsupportedServer(SchemaError):
-    """The server is not a PostgreSQL this release can run on."""
+    """The server is not a PostgreSQL version that this release supports."""
 
 
 class MigrationFailed(SchemaError):
@@ -379,11 +379,11 @@ class MigrationFailed(SchemaError):
 
 
 class ExecutionEnded(FlowFabricError):
-    """The execution is over and has no result."""
+    """The execution has ended and has no result."""
 
 
 class ExecutionFailed(ExecutionEnded):
-    """The execution failed; `type`, `message` and `trace` are those of its last attempt."""
+    """The execution failed; `type`, `message` and `trace` describe its last attempt."""
 
     @property
     def type(self) -> str:
@@ -399,7 +399,7 @@ class ExecutionFailed(ExecutionEnded):
 
 
 class ExecutionCancelled(ExecutionEnded):
-    """The execution was cancelled; `reason` and `actor` say why and by whom, if they did."""
+    """The execution was cancelled; `reason` and `actor` say why and by whom, if known."""
 
     @property
     def reason(self) -> str | None:
@@ -411,15 +411,15 @@ class ExecutionCancelled(ExecutionEnded):
 
 
 class ExecutionExpired(ExecutionEnded):
-    """The execution ran out of time."""
+    """The execution expired: its deadline passed, or its last attempt timed out."""
 
 
 class ExecutionSkipped(ExecutionEnded):
-    """The execution was skipped: what it depended on did not succeed."""
+    """The execution was skipped: a dependency did not succeed."""
 
 
 class StepFailed(FlowFabricError):
-    """The step failed in an earlier run; the class of its exception, `type`, is not known here."""
+    """The step failed in an earlier run; its exception class `type` is unknown in this process."""
 
     @property
     def step(self) -> str:
@@ -435,12 +435,12 @@ class StepFailed(FlowFabricError):
 
 
 class SlotsLost(FlowFabricError):
-    """So many handlers do not stop that the worker had no slot left; it gave back what it held."""
+    """Too many handlers do not stop: no slot is left. The worker released its executions."""
 
 
 class ResultTimeout(FlowFabricError, TimeoutError):
-    """No result in time. The execution goes on; call result() again to keep waiting."""
+    """No result in time. The execution continues; call result() again to keep waiting."""
 
 
 class FlowCancelTimeout(FlowFabricError, TimeoutError):
-    """Not all members have ended in time. The flow is cancelled, and its members go on ending."""
+    """Not all members ended in time. The flow is cancelled; the remaining members still end."""

@@ -1,4 +1,4 @@
-"""Executions as they go in and come out: what a caller hands over, what a reader is shown."""
+"""Executions: what a caller submits, what a worker claims and what a reader gets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an execution belongs: the work of one kind that one kind of worker can do."""
+    """Where an execution belongs: lane, namespace, task and needed capabilities."""
 
     namespace: str
     lane: str
@@ -51,7 +51,7 @@ class Route:
         try:
             return hash((self.namespace, self.lane, self.task, self.capabilities))
         except TypeError:
-            # Routes are looked up before they are checked; what cannot be is no name.
+            # Routes are looked up before they are checked; check() names an unhashable field.
             self.check()
             raise InvalidInput(
                 field="capabilities",
@@ -59,7 +59,7 @@ class Route:
             ) from None
 
     def check(self) -> None:
-        """Refuse names that the engine would refuse, before anything is sent."""
+        """Refuse invalid names before the call, as the engine would."""
         check_name("namespace", self.namespace)
         check_lane(self.lane)
         check_name("task", self.task)
@@ -67,7 +67,7 @@ class Route:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Submission:
-    """One execution to be stored. Not frozen, for its price, as `Claimed`."""
+    """One execution to store. Not frozen, for speed, like `Claimed`."""
 
     id: ExecutionId
     route: Route
@@ -86,7 +86,7 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
-    # The execution whose handler submits this one, and whether it ends when that one does.
+    # The execution whose handler submits this one, and whether this one ends with it.
     parent_id: ExecutionId | None = None
     with_parent: bool = False
     # W3C traceparent and tracestate, as JSON.
@@ -94,9 +94,9 @@ class Submission:
     task_version: str | None = None
 
     def check(self) -> None:
-        """Refuse what the engine would refuse, naming the field, before anything is sent.
+        """Refuse invalid fields before the call, as the engine would, and name the field.
 
-        The route is checked when it is registered, once for all its submissions.
+        The route is checked once, when it is registered.
         """
         check_priority(self.priority)
         if not self.id.uuid.int:
@@ -159,7 +159,7 @@ class Submission:
 
 @dataclass(slots=True)
 class Submitted:
-    """The answer to a submission: the execution that stands for it. Not frozen, for its price."""
+    """The answer to a submission: the id of its execution. Not frozen, for speed."""
 
     id: ExecutionId
     is_duplicate: bool = False
@@ -167,7 +167,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What proves that a call comes from the holder of the current lease."""
+    """The proof that a call comes from the holder of the current lease."""
 
     execution_id: UUID
     lease_id: UUID
@@ -177,9 +177,9 @@ class Fence:
 
 @dataclass(slots=True, eq=False)
 class Claimed:
-    """An execution this process holds a lease on, with all it needs to run it.
+    """An execution that this process holds a lease on, with everything needed to run it.
 
-    Not frozen: it is built for every execution of a worker, and freezing would double its price.
+    Not frozen: a worker builds one per execution, and freezing would double the cost.
     """
 
     execution_id: UUID
@@ -201,7 +201,7 @@ class Claimed:
     payload: bytes | None = field(repr=False)
     replay_count: int
     trace_context: str | None
-    # Workers in a row that vanished with it.
+    # How many workers in a row vanished while they held it.
     crash_count: int
     partition_key: int
     lease_id: UUID
@@ -216,13 +216,13 @@ class Claimed:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may be what ends its workers, so that it runs alone in its process."""
+        """Whether it may be the cause of its workers' crashes, so that it must run alone."""
         return self.crash_count >= 2
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed. `reason` is one short line; `detail` is for whoever debugs it."""
+    """Why an attempt failed. `reason` is one short line; `detail` helps to debug."""
 
     kind: FailureClass
     reason: str
@@ -232,7 +232,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class FailAnswer:
-    """What became of a failed execution: tried again from `delayed_until` on, or over."""
+    """The answer to a failure: retried at `delayed_until`, or ended as failed."""
 
     delayed_until: datetime | None = None
     next_attempt_index: int | None = None
@@ -259,7 +259,7 @@ class Ending:
 
 
 class CancelSource(StrEnum):
-    """On whose behalf an execution is cancelled; any other text is kept as it is."""
+    """Who cancels an execution; the engine accepts any other text as well."""
 
     OPERATOR_OVERRIDE = "operator_override"
     LEASE_HOLDER = "lease_holder"
@@ -269,10 +269,10 @@ class CancelSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steered:
-    """The answer of an operation on one execution, and what became of it.
+    """The answer to an operation on one execution, with its state afterwards.
 
-    `outcome` is what was done, or `already_applied` (the execution has moved on since the version
-    it was meant for) or `already_satisfied` (there was nothing to do; `detail` says why).
+    `outcome` names what was done; or `already_applied` (the execution has moved on since the
+    expected version) or `already_satisfied` (there was nothing to do; `detail` says why).
     """
 
     id: ExecutionId
@@ -284,7 +284,7 @@ class Steered:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionInfo:
-    """Everything about one execution, as it is now."""
+    """Everything about one execution."""
 
     id: ExecutionId
     namespace: str
@@ -331,7 +331,7 @@ class ExecutionInfo:
     tags: Mapping[str, str]
     creator: str | None
     flow_id: FlowId | None = None
-    # it lost its workers again and again, and is not finished
+    # It lost its workers repeatedly and has not ended.
     is_crash_loop: bool = False
     reclaim_at: datetime | None = None
     attempt_deadline_at: datetime | None = None
@@ -352,7 +352,7 @@ class ExecutionInfo:
     task_version: str | None = None
     parent_id: ExecutionId | None = None
     ends_with_parent: bool = False
-    # Of how many runs it waits for the end.
+    # How many runs must still end before it resumes.
     wait_left: int | None = None
     child_count: int = 0
     step_count: int = 0
@@ -360,7 +360,7 @@ class ExecutionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a handler says it is; None is what it never said."""
+    """The progress that a handler reported; None where it reported nothing."""
 
     percent: int | None
     message: str | None
@@ -369,7 +369,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class StateInfo:
-    """The whole state of one execution, without what it carries."""
+    """The state of one execution, without payload, result and tags."""
 
     id: ExecutionId
     namespace: str
@@ -395,7 +395,7 @@ class StateInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContext:
-    """What a worker needs to run an execution."""
+    """The task, payload and tags of an execution."""
 
     task: str
     payload_encoding: str | None
@@ -405,7 +405,7 @@ class ExecutionContext:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSummary:
-    """One execution as a list shows it."""
+    """One execution of a list."""
 
     id: ExecutionId
     namespace: str
@@ -432,9 +432,9 @@ class ExecutionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFilter:
-    """Which executions to list or to count. What is None matches everything.
+    """Which executions to list or to count. A field that is None matches every execution.
 
-    `worker_instance_id` is the present holder; tags must all be there, with these values.
+    `worker_instance_id` is the current holder. An execution must have all `tags`.
     """
 
     states: Collection[PublicState] | None = None
@@ -447,20 +447,20 @@ class ExecutionFilter:
     worker_instance_id: str | None = None
 
     def check(self) -> None:
-        """Refuse what the engine would refuse, naming the field, before anything is sent."""
+        """Refuse invalid fields before the call, as the engine would, and name the field."""
         for name in ("states", "lanes", "tasks"):
             values = getattr(self, name)
             if values is None:
                 continue
             if isinstance(values, str) or not isinstance(values, Collection):
-                raise InvalidInput(field=name, problem="must be several words, not one text")
+                raise InvalidInput(field=name, problem="must be a list of texts, not one text")
             for value in values:
                 check_text(name, value, MAX_NAME_BYTES)
         unknown = sorted(set(self.states or ()) - set(PublicState))
         if unknown:
             raise InvalidInput(
                 field="states",
-                problem=f"{unknown[0]!r} is none; there are {', '.join(PublicState)}",
+                problem=f"{unknown[0]!r} is not a state; use one of {', '.join(PublicState)}",
             )
         if self.tags is not None:
             check_tags(self.tags)
@@ -474,8 +474,8 @@ class ExecutionFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPage:
-    """Executions, newest first. A page may be short, even empty, and have a cursor: more may
-    follow. Without a cursor the end was reached."""
+    """Executions, newest first. A page may be short or empty and still have a cursor: more may
+    follow. No cursor means the end."""
 
     executions: list[ExecutionSummary]
     cursor: str | None
@@ -487,7 +487,7 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True)
 class IdPage:
-    """Ids, ascending, and the last one if more follow."""
+    """Ids, ascending. `cursor` is the last id if more follow."""
 
     ids: list[ExecutionId]
     cursor: ExecutionId | None
@@ -495,7 +495,7 @@ class IdPage:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionCount:
-    """How many there are: exact, unless `is_more`."""
+    """A count: exact, unless `is_more`."""
 
     number: int
     is_more: bool = False
@@ -506,7 +506,7 @@ class ExecutionCount:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredLease:
-    """A lease that ran out; `is_marked` once the engine has noticed."""
+    """A lease that expired. `is_marked` means that the engine has recorded it."""
 
     id: ExecutionId
     namespace: str
@@ -520,7 +520,7 @@ class ExpiredLease:
 
     @property
     def cursor(self) -> tuple[datetime, ExecutionId]:
-        """Where a list goes on behind this lease."""
+        """The cursor from which a list continues after this lease."""
         return self.lease_expires_at, self.id
 
 
@@ -546,7 +546,7 @@ class AttemptInfo:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to an execution; `version` numbers an execution's without a gap."""
+    """One event of an execution. `version` numbers the events of one execution without a gap."""
 
     id: ExecutionId
     version: int
@@ -564,13 +564,13 @@ class Event:
     instance_tag: str | None
     actor: str | None
     detail: Mapping[str, object] | None
-    # Where a follower goes on so that this event, or everything behind it, comes next.
+    # The cursor for a follower that is to get this event, or the events after it, next.
     cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events, and the cursor behind them; `has_more` means that more are there already."""
+    """Events and the cursor after them. `has_more` means that more events already exist."""
 
     events: list[Event]
     cursor: str
@@ -579,14 +579,14 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class LaneInfo:
-    """A lane and what waits in it; a count of 10001 stands for 'more than 10000'."""
+    """A lane and how many executions wait in it; 10001 means more than 10000."""
 
     namespace: str
     lane: str
     state: str
     resumes_at: datetime | None
     waiting: int
-    # How long what ended here is kept, if not for the default time.
+    # How long ended executions are kept; None means the default.
     retention: timedelta | None = None
     # The last change of the state: why, by whom, and when.
     reason: str | None = None
@@ -613,7 +613,7 @@ def check_lane(lane: str) -> None:
         raise InvalidInput(field="lane", problem=f"must be text, not {type(lane).__name__}")
     if not lane:
         raise InvalidInput(field="lane", problem="must not be empty")
-    # Also text that is not valid Unicode has bytes to count and to name.
+    # Text that is not valid Unicode has bytes to count, too.
     encoded = lane.encode("utf-8", "surrogatepass")
     if len(encoded) > MAX_LANE_BYTES:
         raise InvalidInput(

@@ -1,7 +1,7 @@
-"""Flows: graphs of executions as they go in, and what a reader is shown of them.
+"""Flows: graphs of executions, as submitted and as read.
 
-Nothing here talks to a database. A graph is judged as a whole before it is sent: whatever the
-engine would refuse is refused here with the names that the caller gave.
+This module does not talk to a database. It checks a whole graph before it is sent and refuses what
+the engine would refuse, with the caller's names.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ MAX_EDGES = 50_000
 MAX_GROUP = 32_767
 MAX_REF_BYTES = 256
 MAX_KIND_BYTES = 256
-# A longer circle is shown by its beginning.
-_SHOWN_OF_A_CYCLE = 12
+# A longer cycle is cut after this many names.
+_MAX_NAMES_OF_A_CYCLE = 12
 
 
 class FlowState(StrEnum):
-    """What a flow is doing, in one word, counted from its members.
+    """The state of a flow in one word, counted from its members.
 
-    All have ended: failed if one did without success (skipped is no failure), else completed. Then
-    running if one is active, blocked if one waits for something other than a worker, else open. A
-    cancelled flow is cancelled, whatever its members do.
+    A cancelled flow is `cancelled`. If all members have ended, it is `failed` if one did not
+    succeed (a skipped member is no failure), else `completed`. Otherwise it is `running` if a
+    member is active, `blocked` if a member waits for something other than a worker, else `open`.
     """
 
     OPEN = "open"
@@ -63,7 +63,7 @@ _ENDED = frozenset({FlowState.COMPLETED, FlowState.FAILED, FlowState.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How many edges of a group have to be satisfied, and what becomes of the other upstreams."""
+    """How many edges of a group must be satisfied, and what happens to the other upstreams."""
 
     kind: GroupPolicy = GroupPolicy.ALL_OF
     k: int | None = None
@@ -84,41 +84,42 @@ class Policy:
         return cls(GroupPolicy.QUORUM, k, _on_satisfied(on_satisfied))
 
     def to_json(self) -> dict[str, Any]:
-        """The policy as JSON: its `kind`, and `k` and `on_satisfied` where it has them."""
-        told: dict[str, Any] = {"kind": self.kind.value}
+        """Return the policy as JSON: its `kind`, and `k` and `on_satisfied` if set."""
+        document: dict[str, Any] = {"kind": self.kind.value}
         if self.k is not None:
-            told["k"] = self.k
+            document["k"] = self.k
         if self.on_satisfied is not None:
-            told["on_satisfied"] = self.on_satisfied.value
-        return told
+            document["on_satisfied"] = self.on_satisfied.value
+        return document
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
-        """Read a policy; without `on_satisfied` the upstreams left over are cancelled."""
-        if not isinstance(told, Mapping):
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Read a policy. `on_satisfied` defaults to `cancel_remaining`."""
+        if not isinstance(document, Mapping):
             raise InvalidInput(field="policy", problem="must be an object with a kind")
-        rest = set(told) - {"kind", "k", "on_satisfied"}
-        if rest:
-            raise InvalidInput(field="policy", problem=f"has no {', '.join(sorted(rest))}")
-        after = told.get("on_satisfied")
-        after = OnSatisfied.CANCEL_REMAINING if after is None else after
-        match told.get("kind"):
+        unknown = set(document) - {"kind", "k", "on_satisfied"}
+        if unknown:
+            raise InvalidInput(field="policy", problem=f"has no field {', '.join(sorted(unknown))}")
+        on_satisfied = document.get("on_satisfied")
+        if on_satisfied is None:
+            on_satisfied = OnSatisfied.CANCEL_REMAINING
+        match document.get("kind"):
             case GroupPolicy.ALL_OF:
-                if told.get("k") is not None or told.get("on_satisfied") is not None:
+                if document.get("k") is not None or document.get("on_satisfied") is not None:
                     raise InvalidInput(
                         field="policy", problem="all_of takes neither k nor on_satisfied"
                     )
                 return cls.all_of()
             case GroupPolicy.ANY_OF:
-                if told.get("k") is not None:
+                if document.get("k") is not None:
                     raise InvalidInput(field="k", problem="only a quorum has one")
-                return cls.any_of(after)
+                return cls.any_of(on_satisfied)
             case GroupPolicy.QUORUM:
-                return cls.quorum(told.get("k", 0), after)
+                return cls.quorum(document.get("k", 0), on_satisfied)
         raise InvalidInput(field="policy", problem="must be all_of, any_of or quorum")
 
     def needed(self, n: int) -> int:
-        """How many of `n` edges have to be satisfied."""
+        """Return how many of `n` edges must be satisfied."""
         return {GroupPolicy.ALL_OF: n, GroupPolicy.ANY_OF: 1}.get(self.kind, self.k or 1)
 
 
@@ -133,7 +134,7 @@ def _on_satisfied(word: OnSatisfied | str) -> OnSatisfied:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A member to be: what its flow calls it, and the execution."""
+    """A member to add: its name in the flow, and its submission."""
 
     name: str
     submission: Submission
@@ -141,9 +142,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A dependency to be, between two nodes by their places in the graph.
+    """A dependency to add between two nodes, given by their indexes in the graph.
 
-    With `ref` the upstream's result becomes the payload of the downstream.
+    With `ref`, the upstream's result becomes the downstream's payload.
     """
 
     upstream: int
@@ -154,7 +155,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The policy of some edges into a node; those that no group is named for are `all_of`."""
+    """The policy of some edges into a node. Edges without a group are `all_of`."""
 
     node: int
     group: int = 0
@@ -163,7 +164,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A whole flow to be stored. Nodes are named by their places: 0 is the first."""
+    """A whole flow to store. Edges and groups name nodes by index, from 0."""
 
     id: FlowId
     kind: str
@@ -179,26 +180,26 @@ class Graph:
         return self.nodes[0].submission.route.namespace
 
     def in_order(self) -> Graph:
-        """The same graph with every node behind those it waits for; CycleDetected names a circle.
+        """Return the graph with every node after its upstreams, or raise CycleDetected.
 
-        Nodes keep their order where they can.
+        Nodes keep their order where the edges allow it.
         """
         if all(edge.upstream < edge.downstream for edge in self.edges):
             return self
         order = _sorted([node.name for node in self.nodes], self.edges)
-        place = {old: new for new, old in enumerate(order)}
+        index = {old: new for new, old in enumerate(order)}
         return replace(
             self,
             nodes=[self.nodes[old] for old in order],
             edges=[
-                replace(edge, upstream=place[edge.upstream], downstream=place[edge.downstream])
+                replace(edge, upstream=index[edge.upstream], downstream=index[edge.downstream])
                 for edge in self.edges
             ],
-            groups=[replace(group, node=place[group.node]) for group in self.groups],
+            groups=[replace(group, node=index[group.node]) for group in self.groups],
         )
 
     def check(self) -> None:
-        """Refuse what the engine would refuse, naming the field, before anything is sent."""
+        """Refuse an invalid graph before the call, as the engine would, and name the field."""
         check_text("flow_kind", self.kind, MAX_KIND_BYTES)
         check_tags(self.tags)
         if self.creator is not None:
@@ -221,36 +222,36 @@ class Graph:
         ids: dict[UUID, int] = {}
         waiting = {edge.downstream for edge in self.edges}
         for index, node in enumerate(self.nodes):
-            at, one = f"nodes[{index}]", node.submission
+            at, submission = f"nodes[{index}]", node.submission
             check_text(f"{at}.name", node.name, MAX_NAME_BYTES)
             if (first := names.setdefault(node.name, index)) != index:
                 raise InvalidInput(
                     field=f"{at}.name", problem=f"{node.name!r} is the name of nodes[{first}] too"
                 )
-            if ids.setdefault(one.id.uuid, index) != index:
-                raise InvalidInput(field=f"{at}.execution_id", problem="is given twice")
-            if one.id.partition_key != self.id.partition_key:
+            if ids.setdefault(submission.id.uuid, index) != index:
+                raise InvalidInput(field=f"{at}.execution_id", problem="is a duplicate")
+            if submission.id.partition_key != self.id.partition_key:
                 raise InvalidInput(
                     field=f"{at}.execution_id",
                     problem=f"must be in the partition of the flow, {self.id.partition_key}",
                 )
-            if one.route.namespace != self.namespace:
+            if submission.route.namespace != self.namespace:
                 raise InvalidInput(
-                    field=f"{at}.namespace", problem="must be that of the other nodes"
+                    field=f"{at}.namespace", problem="must be the namespace of the other nodes"
                 )
             for name in ("key", "parent_id"):
-                if getattr(one, name) is not None:
+                if getattr(submission, name) is not None:
                     raise InvalidInput(field=f"{at}.{name}", problem="does not go with a flow")
             if index in waiting:
                 for name in ("delay", "delayed_until"):
-                    if getattr(one, name) is not None:
+                    if getattr(submission, name) is not None:
                         raise InvalidInput(
                             field=f"{at}.{name}",
                             problem="does not go with a node that waits for others, as "
                             f"{node.name!r} does",
                         )
             try:
-                one.check()
+                submission.check()
             except InvalidInput as error:
                 raise InvalidInput(field=f"{at}.{error.field}", problem=error.problem) from error
 
@@ -259,9 +260,9 @@ class Graph:
         size = len(self.nodes)
         for index, edge in enumerate(self.edges):
             at = f"edges[{index}]"
-            for name, place in (("from", edge.upstream), ("to", edge.downstream)):
-                if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < size:
-                    raise InvalidInput(field=f"{at}.{name}", problem=f"there is no node {place!r}")
+            for name, node in (("from", edge.upstream), ("to", edge.downstream)):
+                if isinstance(node, bool) or not isinstance(node, int) or not 0 <= node < size:
+                    raise InvalidInput(field=f"{at}.{name}", problem=f"there is no node {node!r}")
             if edge.upstream == edge.downstream:
                 raise InvalidInput(
                     field=f"{at}.to",
@@ -273,7 +274,7 @@ class Graph:
                 check_text(f"{at}.ref", edge.ref, MAX_REF_BYTES)
             key = (edge.upstream, edge.downstream, edge.group)
             if (first := seen.setdefault(key, index)) != index:
-                raise InvalidInput(field=at, problem=f"is edges[{first}] once more")
+                raise InvalidInput(field=at, problem=f"repeats edges[{first}]")
 
     def _check_groups(self) -> None:
         sizes = Counter((edge.downstream, edge.group) for edge in self.edges)
@@ -284,7 +285,7 @@ class Graph:
             if not 0 <= group.node < len(self.nodes):
                 raise InvalidInput(field=f"{at}.node", problem=f"there is no node {group.node!r}")
             if (first := seen.setdefault(key, index)) != index:
-                raise InvalidInput(field=at, problem=f"is groups[{first}] once more")
+                raise InvalidInput(field=at, problem=f"repeats groups[{first}]")
             n = sizes[key]
             if not n:
                 raise InvalidInput(
@@ -300,19 +301,19 @@ class Graph:
 
 
 def _sorted(names: Sequence[str], edges: Iterable[Edge]) -> list[int]:
-    """The places of nodes so that each comes behind those it waits for."""
+    """Return the indexes of the nodes, every node after its upstreams."""
     downstreams: list[list[int]] = [[] for _ in names]
     waits = [0] * len(names)
     for edge in edges:
         downstreams[edge.upstream].append(edge.downstream)
         waits[edge.downstream] += 1
-    free = [place for place, count in enumerate(waits) if not count]
+    free = [index for index, count in enumerate(waits) if not count]
     heapify(free)
     order = []
     while free:
-        place = heappop(free)
-        order.append(place)
-        for downstream in downstreams[place]:
+        index = heappop(free)
+        order.append(index)
+        for downstream in downstreams[index]:
             waits[downstream] -= 1
             if not waits[downstream]:
                 heappush(free, downstream)
@@ -324,32 +325,35 @@ def _sorted(names: Sequence[str], edges: Iterable[Edge]) -> list[int]:
 def _cycle(
     names: Sequence[str], downstreams: Sequence[Sequence[int]], waits: Sequence[int]
 ) -> CycleDetected:
-    """The error for nodes that wait for each other: from any of them backwards, each waits for one
-    that waits as well, until one is met again."""
+    """Return the error that names a cycle.
+
+    Each node of a cycle waits for another node that waits. So a walk upstream from any of them
+    meets a node twice, and the nodes between are the cycle.
+    """
     upstream: dict[int, int] = {}
-    for place, others in enumerate(downstreams):
-        if waits[place]:
+    for index, others in enumerate(downstreams):
+        if waits[index]:
             for other in others:
-                upstream.setdefault(other, place)
-    place = next(place for place, count in enumerate(waits) if count)
+                upstream.setdefault(other, index)
+    index = next(index for index, count in enumerate(waits) if count)
     walk: list[int] = []
     met: dict[int, int] = {}
-    while place not in met:
-        met[place] = len(walk)
-        walk.append(place)
-        place = upstream[place]
-    circle = walk[met[place] :][::-1]
-    start = circle.index(min(circle))
-    path = [names[one] for one in (*circle[start:], *circle[:start], circle[start])]
-    shown = path if len(path) <= _SHOWN_OF_A_CYCLE else [*path[:_SHOWN_OF_A_CYCLE], "…"]
+    while index not in met:
+        met[index] = len(walk)
+        walk.append(index)
+        index = upstream[index]
+    cycle = walk[met[index] :][::-1]
+    start = cycle.index(min(cycle))
+    path = [names[node] for node in (*cycle[start:], *cycle[:start], cycle[start])]
+    shown = path if len(path) <= _MAX_NAMES_OF_A_CYCLE else [*path[:_MAX_NAMES_OF_A_CYCLE], "…"]
     return CycleDetected(
-        f"These nodes wait for each other in a circle: {' -> '.join(shown)}", path=path
+        f"These nodes wait for each other in a cycle: {' -> '.join(shown)}", path=path
     )
 
 
 @dataclass(frozen=True, slots=True)
 class FlowSubmitted:
-    """The answer to a whole graph; a duplicate is one that was stored before."""
+    """The answer to a whole graph. `is_duplicate`: the flow was stored before."""
 
     id: FlowId
     is_duplicate: bool = False
@@ -357,7 +361,7 @@ class FlowSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class FlowCreated:
-    """The answer to create: the flow, and whether it was there already."""
+    """The answer to create. `is_new`: this call created the flow."""
 
     id: FlowId
     is_new: bool
@@ -365,7 +369,7 @@ class FlowCreated:
 
 @dataclass(frozen=True, slots=True)
 class MemberAdded:
-    """The answer to add_execution; the counts are those after the call."""
+    """The answer to add_execution, with the counts after the call."""
 
     execution_id: ExecutionId
     is_new: bool
@@ -375,7 +379,7 @@ class MemberAdded:
 
 @dataclass(frozen=True, slots=True)
 class EdgeStaged:
-    """The answer to stage_dependency_edge: what the next one has to expect."""
+    """The answer to stage_dependency_edge, with the revision that the next call expects."""
 
     edge_id: UUID
     graph_revision: int
@@ -385,7 +389,7 @@ class EdgeStaged:
 class DependencyApplied:
     """The answer to apply_dependency_to_child.
 
-    `unsatisfied` counts the edges into the downstream that are applied and not resolved.
+    `unsatisfied` counts the applied, unresolved edges into the downstream.
     """
 
     is_new: bool
@@ -395,7 +399,7 @@ class DependencyApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """Some edges into one member that are judged together, as they stand."""
+    """A group: edges into one member with one policy, and how many are resolved."""
 
     downstream_id: ExecutionId
     group_no: int
@@ -416,8 +420,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowInfo:
-    """Everything about one flow but its members. `state` is open or cancelled; see `summary` for
-    what its members make of it."""
+    """One flow without its members. `state` is open or cancelled; `summary` counts the members."""
 
     id: FlowId
     namespace: str
@@ -440,7 +443,7 @@ class FlowInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowListed:
-    """One flow of a list. `state` is counted from its members, as in its summary."""
+    """One flow of a list. `state` is counted from its members."""
 
     id: FlowId
     namespace: str
@@ -448,7 +451,7 @@ class FlowListed:
     state: FlowState
     node_count: int
     edge_count: int
-    # members by public state; states that no member is in are left out
+    # Members by public state; states without members are omitted.
     counts: Mapping[PublicState, int]
     created_at: datetime
     mutated_at: datetime
@@ -457,7 +460,7 @@ class FlowListed:
 
 @dataclass(frozen=True, slots=True)
 class FlowPage:
-    """Some flows in the order of their ids, and where the next page begins; None: there is none."""
+    """Flows in the order of their ids, and the id to continue after; None at the end."""
 
     flows: list[FlowListed]
     after: FlowId | None
@@ -465,7 +468,7 @@ class FlowPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeInfo:
-    """One dependency, as it stands."""
+    """One dependency."""
 
     flow_id: FlowId
     edge_id: UUID
@@ -483,13 +486,13 @@ class EdgeInfo:
 
     @property
     def edge_state(self) -> str:
-        """`pending` from staging on, `applied` when it holds its downstream back."""
+        """`pending` after staging; `applied` once it blocks its downstream."""
         return "pending" if self.applied_at is None else "applied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowMember:
-    """One execution of a flow, in short."""
+    """One member of a flow."""
 
     id: ExecutionId
     name: str | None
@@ -507,12 +510,12 @@ class FlowMember:
 
 @dataclass(frozen=True, slots=True)
 class FlowSummary:
-    """How far a flow is, counted from its members."""
+    """The progress of a flow, counted from its members."""
 
     id: FlowId
     state: FlowState
     total: int
-    # by public state; states that no member is in are left out
+    # Members by public state; states without members are omitted.
     counts: Mapping[PublicState, int]
 
     @property
@@ -521,7 +524,7 @@ class FlowSummary:
 
 
 class FlowEligibility(StrEnum):
-    """Whether an execution could be claimed as far as its dependencies go."""
+    """Whether the dependencies of an execution allow a claim."""
 
     NOT_FOUND = "not_found"
     NOT_RUNNABLE = "not_runnable"
@@ -534,8 +537,11 @@ class FlowEligibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowInput:
-    """What one upstream has for a member. Counted are the successes by which its group was
-    decided: what a member sees does not change between its attempts."""
+    """The result of one upstream for a member.
+
+    `is_counted` marks the successes that decided the group. They do not change between the
+    attempts of the member.
+    """
 
     execution_id: ExecutionId
     upstream_id: ExecutionId
@@ -549,52 +555,54 @@ class FlowInput:
 
 
 class FlowCancelOutcome(StrEnum):
-    """What became of cancelling a flow."""
+    """The outcome of cancelling a flow."""
 
-    # every member that was to end has
+    # All members that the policy cancels have ended.
     CANCELLED = "cancelled"
-    # the flow is cancelled, and its members are being ended
+    # The flow is cancelled; its members are being cancelled.
     SCHEDULED = "scheduled"
-    # somebody holds some of them and does not let go; they end as soon as that is over
+    # Other transactions or workers hold some members; these end when they are let go.
     PARTIALLY_CANCELLED = "partially_cancelled"
-    # nothing was changed: the flow had been cancelled before, by the policy and for the reason
-    # that are told, or all its members had ended, and there is no policy
+    # Nothing was changed. Either the flow was cancelled before (`policy` and `reason` are the
+    # earlier ones), or all members had ended (`policy` is None).
     ALREADY_TERMINAL = "already_terminal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowCancellation:
-    """The answer to cancelling a flow. Of one that was cancelled before, at most 1000 members are
-    named."""
+    """The answer to cancelling a flow.
+
+    For a flow that was cancelled before, at most 1000 members are listed.
+    """
 
     id: FlowId
     outcome: FlowCancelOutcome
     policy: FlowCancelPolicy | None
     reason: str | None
-    # how many members had not ended, and how many of them are to be ended
+    # How many members had not ended, and how many of them are to be cancelled.
     member_count: int
     open_count: int
-    # those that had not ended
+    # The members that had not ended.
     members: list[ExecutionId]
-    # those that could not be ended, because somebody holds them
+    # The members that could not be cancelled because they are held.
     failed: list[ExecutionId]
 
 
 @dataclass(frozen=True, slots=True)
 class MembersCancelled:
-    """One step of ending the members of a cancelled flow."""
+    """One step of cancelling the members of a cancelled flow."""
 
     handled: int
-    # how many are left to be cancelled, and how many run on under cancel_pending
+    # How many members are still to be cancelled, and how many run on under cancel_pending.
     remaining: int
     draining: int
-    # who is left, if nobody could be handled
+    # The members left, if none could be handled.
     held: list[ExecutionId]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowRetried:
-    """Which members of a flow were replayed, and which could not be, and why."""
+    """The replayed members of a flow, and the members that could not be replayed, with errors."""
 
     replayed: list[ExecutionId]
     refused: dict[ExecutionId, FlowFabricError]

@@ -14,8 +14,10 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a worker needs to claim the execution it was promised. The key is a secret: whoever
-    knows it and says it is this worker may use the grant, once."""
+    """What a worker needs to claim an execution that was granted to it.
+
+    The key is a secret: a process that knows it and the worker's name can use the grant, once.
+    """
 
     id: ExecutionId
     kind: GrantKind

@@ -1,4 +1,4 @@
-"""Identifiers. An id carries its partition, so that nobody has to compute it again."""
+"""Ids of executions and flows. An id carries its partition, so no caller computes it again."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ class PartitionedId(str):
     @classmethod
     def of(cls, partition: int, uuid: UUID) -> Self:
         self = str.__new__(cls, f"{{fp:{partition}}}:{uuid!s}")
-        # Kept beside the text: every call to the engine needs them.
+        # Stored beside the text because every call to the engine needs both.
         self.partition_key = partition
         self.uuid = uuid
         return self
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read an id in any spelling; `MissingTag`, `InvalidPartitionIndex` or `InvalidUuid`."""
+        """Read an id in any spelling, or raise `MissingTag`, `InvalidPartitionIndex` or
+        `InvalidUuid`."""
         if not isinstance(text, str):
             raise MissingTag(field=cls._field, problem=f"must be text, not {type(text).__name__}")
-        head, found, tail = text.partition("}:")
-        if not found or not head.startswith("{fp:"):
+        head, separator, tail = text.partition("}:")
+        if not separator or not head.startswith("{fp:"):
             raise MissingTag(field=cls._field, problem=f"{text!r} does not begin with {{fp:N}}:")
         index = head[4:].removeprefix("+")
         digits = index.lstrip("0") or index[:1]
@@ -64,14 +65,12 @@ class PartitionedId(str):
             raise InvalidUuid(field=cls._field, problem=f"{tail!r} is not a UUID")
         uuid = UUID(tail)
         if not uuid.int:
-            raise InvalidUuid(
-                field=cls._field, problem="is the nil UUID, which nothing has as its id"
-            )
+            raise InvalidUuid(field=cls._field, problem="is the nil UUID, which is never an id")
         return cls.of(int(digits), uuid)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
-        """As a type hint: text that is parsed."""
+        """Let Pydantic parse text into this type."""
         parse = {"type": "no-info", "function": cls.parse}
         return {"type": "function-after", "function": parse, "schema": handler(str)}
 
@@ -96,73 +95,74 @@ class FlowId(PartitionedId):
 
 
 def partition_of(data: bytes, partitions: int) -> int:
-    """Where bytes belong among `partitions`: CRC-16/XMODEM, as every client computes it."""
+    """Return the partition of bytes: CRC-16/XMODEM, the same in every client."""
     if partitions < 1:
         raise ValueError(f"partitions must be at least 1, not {partitions}")
     return crc_hqx(data, 0) % partitions
 
 
 def mint(partitions: int = 1) -> ExecutionId:
-    """A new id for work that belongs to nothing else, spread by its own bytes."""
+    """Make an id for an execution that belongs to nothing else. Its own bytes choose the
+    partition."""
     uuid = uuid7()
     partition = 0 if partitions == 1 else partition_of(uuid.bytes, partitions)
     return ExecutionId.of(partition, uuid)
 
 
 def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
-    """A new id in the partition of its idempotency key, where its duplicates can be seen."""
+    """Make an id in the partition of its idempotency key, where duplicates are found."""
     partition = partition_of(f"{namespace}\x00{key}".encode(), partitions)
     return ExecutionId.of(partition, uuid7())
 
 
 def mint_flow(partitions: int = 1) -> FlowId:
-    """A new id for a flow, spread by its own bytes."""
+    """Make an id for a flow. Its own bytes choose the partition."""
     uuid = uuid7()
     partition = 0 if partitions == 1 else partition_of(uuid.bytes, partitions)
     return FlowId.of(partition, uuid)
 
 
 def mint_in(partition: int) -> ExecutionId:
-    """A new id in a partition that is known: that of the flow it will be a member of."""
+    """Make an id in a given partition, for example the partition of a flow."""
     return ExecutionId.of(partition, uuid7())
 
 
 def child_id(parent: ExecutionId, replay_count: int, name: str, occurrence: int) -> ExecutionId:
-    """The id of a child, always the same for the same step of the same run of its parent.
+    """Return the id of a child: the same id for the same step of the same life of its parent.
 
-    A handler that starts over finds the children it had; replayed, it has others.
+    A restarted handler finds the children it submitted before; a replayed one submits others.
     """
-    told = b"".join(
+    identity = b"".join(
         (parent.uuid.bytes, replay_count.to_bytes(8), occurrence.to_bytes(8), name.encode())
     )
     millisecond = parent.uuid.int >> 80
-    return ExecutionId.of(parent.partition_key, _derived(millisecond, b"child", told))
+    return ExecutionId.of(parent.partition_key, _derived(millisecond, b"child", identity))
 
 
 def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> ExecutionId:
-    """The id of what a schedule submits at one of its times: whoever fires it, it is one."""
+    """Return the id of a schedule's firing at one time: the same id whichever process fires."""
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
     microsecond = (at - _EPOCH) // timedelta(microseconds=1)
-    told = schedule_id.bytes + microsecond.to_bytes(8, signed=True)
+    identity = schedule_id.bytes + microsecond.to_bytes(8, signed=True)
     millisecond = min(max(microsecond // 1000, 0), (1 << 48) - 1)
-    return ExecutionId.of(partition, _derived(millisecond, b"firing", told))
+    return ExecutionId.of(partition, _derived(millisecond, b"firing", identity))
 
 
 def mint_for_schedule(schedule_id: UUID, partitions: int = 1) -> ExecutionId:
-    """A new id for what a schedule submits beside its times, in the partition of its firings."""
+    """Make an id for an extra firing of a schedule, in the partition of its other firings."""
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
     return ExecutionId.of(partition, uuid7())
 
 
-def _derived(millisecond: int, kind: bytes, told: bytes) -> UUID:
-    """A UUIDv8 (RFC 9562): a time in front, as in all our ids, then a digest of what it is for."""
-    digest = int.from_bytes(sha256(kind + b"\x00" + told).digest()[:10])
+def _derived(millisecond: int, kind: bytes, identity: bytes) -> UUID:
+    """Return a UUIDv8 (RFC 9562): a time, as in all our ids, then a digest of the identity."""
+    digest = int.from_bytes(sha256(kind + b"\x00" + identity).digest()[:10])
     middle, tail = digest >> 68, digest & ((1 << 62) - 1)
     return UUID(int=millisecond << 80 | 0x8 << 76 | middle << 64 | 0x2 << 62 | tail)
 
 
-# Ids have to be different, not secret: a generator of our own is ten times cheaper than the
-# system's. A child process must not go on with its parent's.
+# Ids must be unique, not secret: our own generator is ten times cheaper than the system's. A child
+# process reseeds it, so it does not repeat its parent's numbers.
 _random = random.Random(os.urandom(32))
 os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
 _last = (0, 0)
@@ -172,7 +172,7 @@ _set = object.__setattr__
 
 
 def uuid7() -> UUID:
-    """A UUIDv7 (RFC 9562), rising within this process also inside one millisecond."""
+    """Make a UUIDv7 (RFC 9562). It rises within this process, even inside one millisecond."""
     global _last
     with _lock:
         now = time.time_ns() // 1_000_000
@@ -189,7 +189,7 @@ def uuid7() -> UUID:
 
 
 def _uuid(number: int) -> UUID:
-    """`UUID(int=number)` without its checks, for half its price."""
+    """Return `UUID(int=number)` without its checks, at half the cost."""
     uuid = _new_uuid(UUID)
     _set(uuid, "int", number)
     _set(uuid, "is_safe", SafeUUID.unknown)

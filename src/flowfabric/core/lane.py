@@ -1,4 +1,4 @@
-"""What can be seen of a lane at work."""
+"""Traffic of a lane."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class LaneTraffic:
-    """How busy a lane is. Counts are exact unless their flag says that there are more.
+    """How busy a lane is. A count is exact unless its `is_more` flag is set.
 
-    What came and went is counted over the last `seconds`.
+    Submitted, completed, retried and failed executions are counted over the last `seconds`.
     """
 
     namespace: str
@@ -19,7 +19,7 @@ class LaneTraffic:
     resumes_at: datetime | None
     waiting: int
     is_more_waiting: bool
-    # Since when the first in line waits; None if nothing does.
+    # When the first execution in line began to wait; None if none waits.
     waiting_since: datetime | None
     delayed: int
     active: int
@@ -29,6 +29,6 @@ class LaneTraffic:
     retried: int
     failed: int
     seconds: float
-    # Which workers run how many of its executions, by place.
+    # workers[i] runs running[i] executions of this lane.
     workers: list[str]
     running: list[int]

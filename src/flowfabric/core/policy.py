@@ -1,4 +1,4 @@
-"""Retry and time policies, as they are stored with an execution. The engine does the arithmetic."""
+"""Retry, timeout and retention policies, as stored with an execution. SQL does the arithmetic."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
 class Retry:
     """Try a failed execution again, up to `max_retries` times after the first attempt.
 
-    `retry_on` are the exceptions that are worth it, all by default; `never_on` are those that are
-    not, and wins. A group of exceptions is worth it if each of its own is.
+    Exceptions of the classes `retry_on` are retried, by default all of them. Exceptions of the
+    classes `never_on` are not; `never_on` wins. A group is retried if each member would be.
     """
 
     max_retries: int = 3
@@ -80,11 +80,11 @@ class Retry:
                     )
 
     def allows(self, error: BaseException) -> bool:
-        """Whether what was raised is worth another attempt."""
+        """Return whether an error of this class is retried."""
         if isinstance(error, self.never_on):
             return False
         if isinstance(error, BaseExceptionGroup) and not _names_groups(self.retry_on):
-            return all(self.allows(one) for one in error.exceptions)
+            return all(self.allows(member) for member in error.exceptions)
         return isinstance(error, self.retry_on)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,8 +96,8 @@ class Retry:
 
 
 def _names_groups(kinds: ExceptionTypes) -> bool:
-    several = kinds if isinstance(kinds, tuple) else (kinds,)
-    return any(issubclass(kind, BaseExceptionGroup) for kind in several)
+    classes = kinds if isinstance(kinds, tuple) else (kinds,)
+    return any(issubclass(kind, BaseExceptionGroup) for kind in classes)
 
 
 def policy_json(
@@ -106,7 +106,7 @@ def policy_json(
     timeout: timedelta | None = None,
     retention: timedelta | None = None,
 ) -> str | None:
-    """The policy document of an execution, or None when everything is the engine's default."""
+    """Return the policy document of an execution, or None if every value is the default."""
     policy: dict[str, Any] = {}
     if retry is not None:
         policy["retry_policy"] = retry.to_json()
@@ -118,7 +118,7 @@ def policy_json(
 
 
 def milliseconds(name: str, duration: timedelta, *, least: float = 0) -> float:
-    """A duration as the policy stores it."""
+    """Return a duration in milliseconds, as the policy stores it."""
     if not isinstance(duration, timedelta):
         raise InvalidInput(
             field=name, problem=f"must be a timedelta, not {type(duration).__name__}"
@@ -130,7 +130,10 @@ def milliseconds(name: str, duration: timedelta, *, least: float = 0) -> float:
 
 
 def capability_set(capabilities: Iterable[str], name: str = "needs") -> frozenset[str]:
-    """Capabilities checked as the engine checks them; an unreadable one must not become 'none'."""
+    """Check capabilities by the engine's rules and return them as a set.
+
+    An invalid value raises, so that it never becomes an empty set by mistake.
+    """
     if isinstance(capabilities, str):
         raise InvalidInput(
             field=name, problem=f"must be a set of text, as in {{{capabilities!r}}}, not one text"

@@ -1,6 +1,6 @@
-"""Schedules: the rule that says when, what is due after a while, and a schedule as it is stored.
+"""Schedules: rules, the firings that are due, and stored schedules.
 
-Pure: nothing here reads a clock. `now` is always the database's.
+This module reads no clock. `now` is always the database's time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import Misfire, ScheduleState
 
 MAX_FIRINGS = 1000
-"""How many executions one call submits; what is left goes on with the next."""
+"""How many executions one call submits; the next call submits the rest."""
 
 GRACE = timedelta(minutes=1)
-"""A firing later than this was missed; only `skip` asks."""
+"""A firing later than this counts as missed. Only `skip` uses it."""
 
 SCHEDULED_AT_TAG = "schedule.at"
-"""The tag of a firing that says for which time it is; `schedule.name` says of which schedule."""
+"""The tag with the scheduled time of a firing; the tag `schedule.name` has the schedule's name."""
 
 MAX_SCHEDULE_NAME_BYTES = 240
 MAX_CRON_BYTES = 256
@@ -43,7 +43,7 @@ _MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-# As cronsim names them in its complaints, and what may stand there.
+# The names of the fields in cronsim's errors, with their index and their allowed values.
 _FIELDS = {
     "minute": (0, "0 to 59"),
     "hour": (1, "0 to 23"),
@@ -54,15 +54,16 @@ _FIELDS = {
 _WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()  # noqa: SIM905
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-# Without the ends, where a time cannot be told in every zone.
+# Narrower than datetime's range, so that every time exists in every zone.
 _FIRST_START = datetime(1, 1, 2, tzinfo=UTC)
 _END_OF_STARTS = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a schedule fires: the times of a cron expression in a time zone, or every so often
-    counted from `anchor`. All times that go in and come out are aware; those that come out are UTC.
+    """When a schedule fires: a cron expression in a time zone, or every `every` from `anchor`.
+
+    All arguments are aware datetimes; all results are in UTC.
     """
 
     cron: str | None = None
@@ -71,22 +72,22 @@ class Rule:
     anchor: datetime | None = None
 
     def after(self, moment: datetime) -> datetime:
-        """The first time behind a moment."""
-        for found in self.times(moment):
-            return found
+        """Return the first time after a moment."""
+        for time in self.times(moment):
+            return time
         raise InvalidInput(field="every", problem=f"{self} has no time before the year 10000")
 
     def times(self, moment: datetime) -> Iterator[datetime]:
-        """The times behind a moment, ascending."""
+        """Yield the times after a moment, ascending."""
         if self.every is not None:
             return self._steps(moment, self.every)
         return self._calendar(moment)
 
     def latest(self, first: datetime, now: datetime) -> datetime:
-        """The last time up to `now`; `first`, a time of the rule, if there is none behind it."""
+        """Return the last time up to `now`, or `first`, a time of the rule, if there is none."""
         if self.every is not None:
             return max(first, self.after(now) - self.every)
-        # Looked for backwards, in windows that grow: a minute's rule may have a year behind it.
+        # Search backwards in growing windows: a rule of every minute may have been idle for a year.
         window = timedelta(minutes=2)
         while now - window > first:
             found = self._last(now - window, now)
@@ -122,7 +123,10 @@ class Rule:
         )
 
     def _instants(self, moment: datetime) -> Iterator[datetime]:
-        """When the wall shows what the fields name, ascending, with all times behind `moment`."""
+        """Yield the times at which the wall clock shows a time of the rule, ascending.
+
+        All times after `moment` are among them.
+        """
         from cronsim import CronSim  # an app without schedules needs no calendar
 
         assert self.cron is not None
@@ -130,14 +134,14 @@ class Rule:
         is_fixed = not minute.startswith("*") and not hour.startswith("*")
         wall = moment.astimezone(self._zone).replace(tzinfo=None, fold=0)
         first, second = self._readings(wall)
-        # What the wall shows now it may show again, and so what it showed before.
+        # When the clock is set back, it shows the last hour again: start that much earlier.
         start = wall - max(second - first, timedelta())
         seconds: deque[datetime] = deque()
-        # CronSim only walks the calendar. Given a zone, round a change at midnight it leaves out
-        # days, fires in hours that are not named, or never comes back.
+        # CronSim only walks the calendar, without a zone. With a zone, it omits days, fires in
+        # wrong hours or never returns when the clock changes at midnight.
         for wall in CronSim(self.cron, start):
             first, second = self._readings(wall)
-            if second < first:  # the wall never shows it
+            if second < first:  # the clock is set forward and never shows it
                 if is_fixed:
                     yield self._change(second, first)
                 continue
@@ -149,13 +153,16 @@ class Rule:
         yield from seconds
 
     def _readings(self, wall: datetime) -> tuple[datetime, datetime]:
-        """When the wall shows this, for the first and the second time: the same unless the clock is
-        set back, and in the wrong order where it is set forward and the wall leaves it out."""
+        """Return when the wall clock shows a time: first and second reading.
+
+        They are equal unless the clock is set back. Where the clock is set forward and skips the
+        time, the second comes before the first.
+        """
         first = wall.replace(tzinfo=self._zone, fold=0)
         return first.astimezone(UTC), first.replace(fold=1).astimezone(UTC)
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """The moment, behind `before` and up to `after`, from which on the clock is set forward."""
+        """Return the moment after `before`, up to `after`, at which the clock is set forward."""
         offset = after.astimezone(self._zone).utcoffset()
         while after - before > timedelta(seconds=1):
             middle = before + (after - before) // timedelta(seconds=2) * timedelta(seconds=1)
@@ -177,7 +184,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a schedule that is due does: fire for these times, and go on at `next_at`."""
+    """What a due schedule does: fire for `fire_ats`, then wait until `next_at`."""
 
     fire_ats: list[datetime]
     next_at: datetime
@@ -186,11 +193,11 @@ class Plan:
 def plan(
     rule: Rule, misfire: Misfire, next_at: datetime, now: datetime, most: int = MAX_FIRINGS
 ) -> Plan:
-    """What is to be done about the times from `next_at`, the first that has not fired, up to `now`.
+    """Return which times between `next_at`, the first that has not fired, and `now` fire.
 
-    all: each of them fires, in order, at most so many at once. once: one firing, for the latest,
-    stands for all of them. skip: the latest fires unless it was missed, that is, more than GRACE
-    ago; the others do not.
+    all: every time fires, in order, at most `most` per call. once: one firing, for the latest
+    time, replaces all of them. skip: the latest time fires unless it is more than GRACE ago; the
+    others do not.
     """
     if misfire is Misfire.ALL:
         due = [next_at]
@@ -205,7 +212,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleInfo:
-    """A schedule as it is stored."""
+    """A stored schedule."""
 
     namespace: str
     app: str
@@ -240,7 +247,7 @@ class ScheduleInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSchedule:
-    """A schedule whose time has come."""
+    """A schedule that is due."""
 
     name: str
     schedule_id: UUID
@@ -250,11 +257,8 @@ class DueSchedule:
     next_at: datetime
 
 
-# What a caller writes
-
-
 def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
-    """A rule of five cron fields; InvalidInput names what is wrong with it."""
+    """Make a rule of five cron fields, or raise InvalidInput that names the problem."""
     if not isinstance(expression, str):
         raise InvalidInput(field="cron", problem=f"must be text, not {type(expression).__name__}")
     text = " ".join(expression.split())
@@ -272,7 +276,7 @@ def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
         raise InvalidInput(
             field="cron",
             problem=f"{text[:80]!r} has {len(fields)} fields, not five: minute, hour, day of "
-            "month, month, day of week. For less than a minute use every",
+            "month, month, day of week. For intervals below a minute use every",
         )
     from cronsim import CronSimError
 
@@ -280,12 +284,12 @@ def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
     try:
         rule.after(_LONG_AGO)
     except (CronSimError, AssertionError, TypeError, ValueError) as error:
-        raise InvalidInput(field="cron", problem=_complaint(fields, str(error))) from error
+        raise InvalidInput(field="cron", problem=_cron_problem(fields, str(error))) from error
     return rule
 
 
 def every_rule(every: timedelta, start: datetime | None = None) -> Rule:
-    """A rule of equal steps, counted from `start`, or else from its first declaration."""
+    """Make a rule of equal intervals, counted from `start`, or else from the first declaration."""
     if not isinstance(every, timedelta):
         raise InvalidInput(
             field="every", problem=f"must be a timedelta, not {type(every).__name__}"
@@ -312,11 +316,11 @@ def misfire_rule(misfire: str) -> Misfire:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """1.10.0 as numbers that compare: (1, 10)."""
+    """Return a version as comparable numbers: 1.10.0 becomes (1, 10)."""
     if not isinstance(version, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version):
         raise InvalidInput(
             field="version",
-            problem=f"{version!r} is not up to eight numbers with dots, as in 1.4.2",
+            problem=f"{version!r} must be one to eight numbers with dots, as in 1.4.2",
         )
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
@@ -325,7 +329,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def zone_name(tz: str | tzinfo) -> str:
-    """The name of a time zone, which must be known here."""
+    """Return the name of a known time zone."""
     from zoneinfo import ZoneInfo
 
     if isinstance(tz, ZoneInfo) and tz.key:
@@ -342,38 +346,38 @@ def zone_name(tz: str | tzinfo) -> str:
 
 @cache
 def zone(name: str) -> tzinfo:
-    """The time zone of a name; InvalidInput tells the nearest if there is none."""
+    """Return the time zone of a name, or raise InvalidInput that suggests the nearest name."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
     if name == "UTC":
         return UTC
     if name.lower() == "localtime":
         raise InvalidInput(
-            field="tz", problem="localtime is another zone on each machine; name it: Europe/Berlin"
+            field="tz", problem="localtime differs between machines; use a name: Europe/Berlin"
         )
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         known = available_timezones()
-        hint = near(name, known) if known else "; there are none here, install the package tzdata"
+        hint = near(name, known) if known else "; no time zones are installed: install tzdata"
         raise InvalidInput(
             field="tz", problem=f"there is no time zone {name[:64]!r}{hint}"
         ) from error
 
 
 def near(word: object, known: Iterator[str] | set[str] | dict[str, str] | list[str]) -> str:
-    """'; did you mean …?' for the nearest of the known words, nothing if none is near."""
-    by_lower = {one.lower(): one for one in known}
+    """Return '; did you mean …?' with the nearest known word, or an empty text."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
     text = str(word).lower().replace(" ", "_")
-    found = get_close_matches(text, by_lower, n=1)
-    if not found:
+    matches = get_close_matches(text, by_lower, n=1)
+    if not matches:
         # Berlin for Europe/Berlin
-        found = [one for one in sorted(by_lower) if one.endswith(f"/{text}")][:1]
-    return f"; did you mean {by_lower[found[0]]}?" if found else ""
+        matches = [name for name in sorted(by_lower) if name.endswith(f"/{text}")][:1]
+    return f"; did you mean {by_lower[matches[0]]}?" if matches else ""
 
 
-def _complaint(fields: list[str], problem: str) -> str:
-    """What is wrong with which field, and what may stand there."""
+def _cron_problem(fields: list[str], problem: str) -> str:
+    """Return which cron field is wrong, and its allowed values."""
     name = problem.removeprefix("Bad ")
     if name not in _FIELDS:
         return f"{' '.join(fields)!r}: {problem}"
@@ -382,9 +386,9 @@ def _complaint(fields: list[str], problem: str) -> str:
     hint = ""
     if name in ("month", "day-of-week"):
         words = _MONTHS if name == "month" else _WEEKDAYS
-        found = [w for w in re.findall(r"[A-Za-z]{3,}", text) if w.upper() not in words]
-        if found:
-            hint = near(found[0][:3].upper(), words)
+        unknown = [w for w in re.findall(r"[A-Za-z]{3,}", text) if w.upper() not in words]
+        if unknown:
+            hint = near(unknown[0][:3].upper(), words)
     if name == "day-of-month" and text.isdecimal() and 1 <= int(text) <= 31:
         return f"there is no day {text} in month {fields[3]}"
     return f"{name.replace('-', ' ')} {text[:40]!r}: must be {allowed}{hint}"

@@ -1,4 +1,4 @@
-"""The dimensions of an execution's state. The values are those of the database's enums."""
+"""The dimensions of an execution's state. The values equal the database's enums."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class AttemptState(StrEnum):
 
 
 class PublicState(StrEnum):
-    """What an execution is doing, in one word, derived by the database from the dimensions."""
+    """The state of an execution in one word. The database derives it from the dimensions."""
 
     WAITING = "waiting"
     DELAYED = "delayed"
@@ -129,7 +129,7 @@ class AttemptLifecycle(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """What a failure was; permanent and cancelled ones are not tried again."""
+    """The class of a failure. Permanent and cancelled failures are not retried."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -146,7 +146,7 @@ class LaneState(StrEnum):
 
 
 class KeyScope(StrEnum):
-    """How long an idempotency key holds: for its window, or while its execution is unfinished."""
+    """How long an idempotency key is in force: for its window, or until its execution ends."""
 
     WINDOW = "window"
     UNFINISHED = "unfinished"
@@ -181,7 +181,7 @@ class EventKind(StrEnum):
 
 
 class Misfire(StrEnum):
-    """What a schedule does about times that passed while nobody was there to fire."""
+    """What a schedule does about times that passed while no worker could fire it."""
 
     ONCE = "once"
     SKIP = "skip"
@@ -189,7 +189,7 @@ class Misfire(StrEnum):
 
 
 class ScheduleState(StrEnum):
-    """Orphaned is a schedule that the newest version of its app does not declare."""
+    """Whether a schedule fires. Orphaned: the newest version of its app does not declare it."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -197,7 +197,7 @@ class ScheduleState(StrEnum):
 
 
 class FlowCancelPolicy(StrEnum):
-    """Which members end when their flow is cancelled: all, those not running, or none."""
+    """Which members end when their flow is cancelled: all, the ones not running, or none."""
 
     CANCEL_ALL = "cancel_all"
     CANCEL_PENDING = "cancel_pending"
@@ -205,13 +205,13 @@ class FlowCancelPolicy(StrEnum):
 
 
 class DependencyKind(StrEnum):
-    """What an edge asks of its upstream."""
+    """The outcome that an edge requires of its upstream."""
 
     SUCCESS_ONLY = "success_only"
 
 
 class Resolution(StrEnum):
-    """What became of an edge."""
+    """Whether an edge is satisfied."""
 
     UNSATISFIED = "unsatisfied"
     SATISFIED = "satisfied"
@@ -219,7 +219,7 @@ class Resolution(StrEnum):
 
 
 class GroupPolicy(StrEnum):
-    """How many edges of a group have to be satisfied."""
+    """How many edges of a group must be satisfied."""
 
     ALL_OF = "all_of"
     ANY_OF = "any_of"
@@ -227,7 +227,7 @@ class GroupPolicy(StrEnum):
 
 
 class OnSatisfied(StrEnum):
-    """What becomes of the upstreams of a group that are not needed any more."""
+    """What happens to the remaining upstreams once a group is satisfied."""
 
     CANCEL_REMAINING = "cancel_remaining"
     LET_RUN = "let_run"

@@ -1,4 +1,4 @@
-"""Steps: what a handler did once, so that a later run of it does not do it again."""
+"""Steps: results that a handler records, so that a later run does not compute them again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ _MAX_COUNT = 2**31
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Step:
-    """One thing to be recorded. `position` counts the steps of the handler's own flow; those it
-    starts beside itself share one. `is_sequential` says that it was of the handler's own flow, and
-    that no other was in flight."""
+    """One step to record.
+
+    `position` counts the steps of the handler's main flow; steps that run beside it share one
+    position. `is_sequential` means: a step of the main flow, with no other step in flight.
+    """
 
     name: str
     occurrence: int
@@ -26,18 +28,18 @@ class Step:
     kind: StepKind = StepKind.STEP
     value: bytes | None = field(default=None, repr=False)
     encoding: str | None = None
-    # A sleep has one of them: from now by the database's clock, or a moment.
+    # A sleep has one of these two: a delay from now by the database's clock, or an end.
     delay: timedelta | None = None
     until: datetime | None = None
-    # The highest position known to be recorded when it was started, -1 for none.
+    # The highest position known to be recorded when this step started; -1 for none.
     follows: int | None = None
 
     def check(self) -> None:
-        """Refuse what the engine would refuse, naming the field, before anything is sent."""
+        """Refuse invalid fields before the call, as the engine would, and name the field."""
         check_step_name(self.name)
         for name, count in (("occurrence", self.occurrence), ("position", self.position)):
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _MAX_COUNT:
-                raise InvalidInput(field=name, problem="must be a whole number from 0 on")
+                raise InvalidInput(field=name, problem="must be a whole number of at least 0")
         if not isinstance(self.is_sequential, bool):
             raise InvalidInput(field="is_sequential", problem="must be true or false")
         if self.kind not in StepKind.__members__.values():
@@ -60,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """A step as it is recorded: its value, or until when it sleeps."""
+    """A recorded step: its value, or the end of its sleep."""
 
     name: str
     occurrence: int
@@ -71,7 +73,6 @@ class StepRecord:
     encoding: str | None
     recorded_at: datetime
     until_at: datetime | None
-    # The attempt that recorded it.
     attempt_index: int
 
 

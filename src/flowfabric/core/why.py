@@ -1,4 +1,4 @@
-"""Why an execution is not running: the engine's answer, and its sentence in plain English."""
+"""Why an execution is not running: the engine's answer, and a plain sentence for it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flowfabric.core.ids import ExecutionId
 
 Evidence: TypeAlias = Mapping[str, Any]
 
-# An execution that crashed this often while it ran alone fails.
+# An execution fails after this many crashes while it ran alone.
 LONE_CRASHES = 3
 
 
 class Dimension(StrEnum):
-    """What kind of thing stands in the way."""
+    """The kind of a reason."""
 
     END = "end"
     LEASE = "lease"
@@ -37,9 +37,9 @@ class Dimension(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One reason. `evidence` is what it rests on; `changes_at` is when it may change by itself.
+    """One reason. `evidence` holds its facts; `changes_at` is when it may change by itself.
 
-    `others` are what else stands in the way or is good to know, the most decisive first.
+    `others` are further reasons and facts, the most decisive first.
     """
 
     id: ExecutionId
@@ -68,14 +68,14 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _able(e: Evidence, name: str) -> str:
-    """How many workers could run it."""
+    """Return how many workers can run the execution."""
     if e["are_more_able"]:
         return f"more than {e['able_workers']} {name}s"
     return _count(e["able_workers"], name)
 
 
-def _told(evidence: Evidence, name: str, before: str, after: str = "") -> str:
-    """A piece of the sentence if there is something to tell, else nothing."""
+def _part(evidence: Evidence, name: str, before: str, after: str = "") -> str:
+    """Return a part of the sentence, or an empty text if the evidence does not have it."""
     value = evidence.get(name)
     if value is None:
         return ""
@@ -88,7 +88,7 @@ def _completed(e: Evidence) -> str:
 
 
 def _failed(e: Evidence) -> str:
-    reason = _told(e, "failure_reason", ": ")
+    reason = _part(e, "failure_reason", ": ")
     return (
         f"It is over: it failed at {_at(e, 'at')} after {_count(e['attempts'], 'attempt')}{reason}."
     )
@@ -110,38 +110,38 @@ def _crashed_alone(e: Evidence) -> str:
 
 def _cancelled(e: Evidence) -> str:
     who = e.get("actor") or e["cancelled_by"]
-    return f"It is over: {who} cancelled it at {_at(e, 'at')}{_told(e, 'reason', ': ')}."
+    return f"It is over: {who} cancelled it at {_at(e, 'at')}{_part(e, 'reason', ': ')}."
 
 
 def _skipped(e: Evidence) -> str:
-    what = "what it depends on cannot be met"
+    what = "its dependencies cannot be satisfied"
     if "upstream" in e:
         ended = str(e["upstream_outcome"])
         verb = {"cancelled": "was ", "skipped": "was "}.get(ended, "")
         what = f"{e.get('upstream_name') or e['upstream']} {verb}{ended}"
-    return f"It is over: it was skipped at {_at(e, 'at')}, as {what}."
+    return f"It is over: it was skipped at {_at(e, 'at')} because {what}."
 
 
 def _deadline_passed(e: Evidence) -> str:
-    return f"It is over: it expired at {_at(e, 'at')}, when its deadline had passed."
+    return f"It is over: it expired at {_at(e, 'at')} because its deadline had passed."
 
 
 def _attempt_timed_out(e: Evidence) -> str:
     return (
-        f"It is over: it expired at {_at(e, 'at')}, when its attempt had run out of time and no "
-        "retry was left."
+        f"It is over: it expired at {_at(e, 'at')} because its attempt timed out and no retry was "
+        "left."
     )
 
 
 def _deadline_due(e: Evidence) -> str:
     return (
-        f"Its deadline was {_at(e, 'deadline_at')}; it ends as expired as soon as the sweep for "
+        f"Its deadline was {_at(e, 'deadline_at')}; it expires as soon as the reconciler for "
         "deadlines runs."
     )
 
 
 def _running(e: Evidence) -> str:
-    progress = _told(e, "progress_percent", ", ", " % done")
+    progress = _part(e, "progress_percent", ", ", " % done")
     return (
         f"It is running: {e['worker_instance_id']} holds its lease until "
         f"{_at(e, 'lease_expires_at')}{progress}."
@@ -162,17 +162,16 @@ def _holder_silent(e: Evidence) -> str:
 
 def _lease_expired(e: Evidence) -> str:
     return (
-        f"{e['worker_instance_id']} let its lease run out at {_at(e, 'lease_expires_at')}; it "
-        f"waits to be taken over by one of {_able(e, 'worker')} "
+        f"{e['worker_instance_id']} let its lease expire at {_at(e, 'lease_expires_at')}; it "
+        f"waits for one of {_able(e, 'worker')} to reclaim it "
         f"(reclaim {e['reclaims'] + 1} of {e['max_reclaims']})."
     )
 
 
 def _lease_revoked(e: Evidence) -> str:
     return (
-        f"{e.get('by') or 'An operator'} took the lease away from {e['worker_instance_id']}"
-        f"{_told(e, 'reason', ' (', ')')}; it waits to be taken over by one of "
-        f"{_able(e, 'worker')}."
+        f"{e.get('by') or 'An operator'} revoked the lease of {e['worker_instance_id']}"
+        f"{_part(e, 'reason', ' (', ')')}; it waits for one of {_able(e, 'worker')} to reclaim it."
     )
 
 
@@ -180,11 +179,11 @@ def _reclaims_used_up(e: Evidence) -> str:
     if e.get("lone_crashes", 0) >= LONE_CRASHES:
         return (
             f"Its worker vanished {_count(e['lone_crashes'], 'time')} while it ran alone. The next "
-            "worker that looks ends it as failed."
+            "worker that claims it ends it as failed."
         )
     return (
-        f"Its workers vanished too often: all of its {_count(e['max_reclaims'], 'reclaim')} are "
-        "used up. The next worker that looks ends it as failed."
+        f"Its workers vanished too often: it has used {_count(e['max_reclaims'], 'reclaim')} of "
+        f"{e['max_reclaims']}. The next worker that claims it ends it as failed."
     )
 
 
@@ -194,70 +193,70 @@ def _crash_loop(e: Evidence) -> str:
     if "reclaim_at" not in e:
         return f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}."
     return (
-        f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}. It may be taken "
-        f"over again from {_at(e, 'reclaim_at')} on."
+        f"It is in a crash loop: its workers keep vanishing ({lost}); {alone}. A worker can "
+        f"reclaim it from {_at(e, 'reclaim_at')} on."
     )
 
 
 def _suspended(e: Evidence) -> str:
     what = str(e["blocking_reason"]).replace("_", " ")
-    return f"It is suspended since {_at(e, 'since')}, {what}{_told(e, 'detail', ': ')}."
+    return f"It has been suspended since {_at(e, 'since')}, {what}{_part(e, 'detail', ': ')}."
 
 
 def _held(e: Evidence) -> str:
-    step = _told(e, "step", " at step ")
+    step = _part(e, "step", " at step ")
     reason = e.get("reason") or e.get("detail") or "no reason was given"
     return f"Its worker held it{step} for an operator to look at: {reason}."
 
 
 def _paused_by_operator(e: Evidence) -> str:
     who = e.get("actor") or "An operator"
-    return f"{who} paused it{_told(e, 'since', ' at ')}{_told(e, 'detail', ': ')}."
+    return f"{who} paused it{_part(e, 'since', ' at ')}{_part(e, 'detail', ': ')}."
 
 
 def _paused_by_policy(e: Evidence) -> str:
     return (
-        f"A policy paused it{_told(e, 'since', ' at ')}{_told(e, 'detail', ': ')}"
-        f"{_told(e, 'actor', ' (', ')')}."
+        f"A policy paused it{_part(e, 'since', ' at ')}{_part(e, 'detail', ': ')}"
+        f"{_part(e, 'actor', ' (', ')')}."
     )
 
 
 def _flow_being_cancelled(e: Evidence) -> str:
-    how = {"cancel_pending": " (what runs is left to end)"}.get(e.get("policy", ""), "")
+    how = {"cancel_pending": " (running members may finish)"}.get(e.get("policy", ""), "")
     return (
-        f"Its flow{_told(e, 'flow_id', ' ')} is being cancelled{_told(e, 'actor', ' by ')}"
-        f"{_told(e, 'since', ' since ')}{how}{_told(e, 'reason', ': ')}."
+        f"Its flow{_part(e, 'flow_id', ' ')} is being cancelled{_part(e, 'actor', ' by ')}"
+        f"{_part(e, 'since', ' since ')}{how}{_part(e, 'reason', ': ')}."
     )
 
 
 def _blocked(what: str) -> Callable[[Evidence], str]:
     def sentence(e: Evidence) -> str:
         return (
-            f"It is kept out of the line{_told(e, 'since', ' since ')}: {what}"
-            f"{_told(e, 'detail', ' (', ')')}."
+            f"It cannot be claimed{_part(e, 'since', ' since ')}: {what}"
+            f"{_part(e, 'detail', ' (', ')')}."
         )
 
     return sentence
 
 
 def _waiting_for_children(e: Evidence) -> str:
-    return f"It waits for what it depends on since {_at(e, 'since')}{_told(e, 'detail', ': ')}."
+    return f"It has waited for its dependencies since {_at(e, 'since')}{_part(e, 'detail', ': ')}."
 
 
 def _waiting_for_upstreams(e: Evidence) -> str:
-    of = f"{e['n']}" if e["policy"] == "all_of" else f"the {e['needed']} it needs (of {e['n']})"
+    needed = f"{e['n']}" if e["policy"] == "all_of" else f"the {e['needed']} it needs (of {e['n']})"
     names = []
-    for one in e["open"]:
-        how = one["state"].replace("_", " ")
-        if "is_over" in one:
+    for upstream in e["open"]:
+        how = upstream["state"].replace("_", " ")
+        if "is_over" in upstream:
             how += ": replay it"
-        elif "is_unapplied" in one:
+        elif "is_unapplied" in upstream:
             how += ", edge not applied yet"
-        names.append(f"{one.get('name') or one['id']} ({how})")
+        names.append(f"{upstream.get('name') or upstream['id']} ({how})")
     more = " and more" if e["is_more"] else ""
     return (
-        f"It waits for its upstreams since {_at(e, 'since')}: it has {e['succeeded']} of {of}, "
-        f"waiting for {', '.join(names)}{more}."
+        f"It has waited for its upstreams since {_at(e, 'since')}: {e['succeeded']} of {needed} "
+        f"succeeded, waiting for {', '.join(names)}{more}."
     )
 
 
@@ -268,28 +267,28 @@ def _waiting_for_runs(e: Evidence) -> str:
     ended = f"{e['ended']} ended" if e["ended"] else "none has ended"
     more = " and more" if e["is_more"] else ""
     return (
-        f"It waits since {_at(e, 'since')} for {many} to end ({ended}); open: "
+        f"It has waited since {_at(e, 'since')} for {many} to end ({ended}); open: "
         f"{', '.join(e['open'])}{more}."
     )
 
 
 def _expires_before_it_starts(e: Evidence) -> str:
     return (
-        f"Its deadline, {_at(e, 'deadline_at')}, comes before the time it is delayed until, "
+        f"Its deadline, {_at(e, 'deadline_at')}, comes before the end of its delay, "
         f"{_at(e, 'delayed_until')}: it will expire without running."
     )
 
 
 def _promotion_due(e: Evidence) -> str:
     return (
-        f"It was delayed until {_at(e, 'delayed_until')}, which is past; it gets into line as soon "
-        "as the sweep for due executions runs."
+        f"It was delayed until {_at(e, 'delayed_until')}, which is past; it becomes eligible as "
+        "soon as the reconciler for delays runs."
     )
 
 
 def _retry_backoff(e: Evidence) -> str:
     return (
-        f"It failed{_told(e, 'failure_reason', ' (', ')')} and is in back-off until "
+        f"It failed{_part(e, 'failure_reason', ' (', ')')} and is in back-off until "
         f"{_at(e, 'delayed_until')}, before retry {e['retry']} of {e['max_retries']}."
     )
 
@@ -300,7 +299,7 @@ def _delayed_by_submit(e: Evidence) -> str:
 
 def _delayed_by_worker(e: Evidence) -> str:
     who = e.get("worker_instance_id") or "its worker"
-    return f"It put itself off until {_at(e, 'delayed_until')} (last held by {who})."
+    return f"Its handler delayed it until {_at(e, 'delayed_until')} (last held by {who})."
 
 
 def _sleeping(e: Evidence) -> str:
@@ -309,31 +308,31 @@ def _sleeping(e: Evidence) -> str:
 
 
 def _resume_delayed(e: Evidence) -> str:
-    return f"It was resumed, to go on at {_at(e, 'delayed_until')}."
+    return f"It was resumed and continues at {_at(e, 'delayed_until')}."
 
 
 def _granted(e: Evidence) -> str:
     return (
         f"It is granted to {e['worker_instance_id']} until {_at(e, 'expires_at')}; other workers "
-        "pass it by."
+        "do not claim it."
     )
 
 
 def _lane_paused(e: Evidence) -> str:
-    until = _told(e, "resumes_at", " until ") or " until somebody resumes it"
+    until = _part(e, "resumes_at", " until ") or " until an operator resumes it"
     return (
-        f"Its lane {e['lane']} is paused{_told(e, 'by', ' by ')}{until}{_told(e, 'reason', ': ')}."
+        f"Its lane {e['lane']} is paused{_part(e, 'by', ' by ')}{until}{_part(e, 'reason', ': ')}."
     )
 
 
 def _lane_disabled(e: Evidence) -> str:
-    return f"Its lane {e['lane']} is disabled{_told(e, 'by', ' by ')}{_told(e, 'reason', ': ')}."
+    return f"Its lane {e['lane']} is disabled{_part(e, 'by', ' by ')}{_part(e, 'reason', ': ')}."
 
 
 def _lane_draining(e: Evidence) -> str:
     return (
-        f"Its lane {e['lane']} is draining{_told(e, 'by', ' (', ')')}: what waits there still "
-        "runs, nothing new gets in."
+        f"Its lane {e['lane']} is draining{_part(e, 'by', ' (', ')')}: executions that wait in it "
+        "still run, new ones are refused."
     )
 
 
@@ -342,19 +341,18 @@ def _lane_pause_over(e: Evidence) -> str:
 
 
 def _no_worker_alive(e: Evidence) -> str:
-    return f"No worker is alive{_told(e, 'last_heard_at', '; the last was heard at ')}."
+    return f"No worker is alive{_part(e, 'last_heard_at', '; the last was heard at ')}."
 
 
 def _other_namespaces_only(e: Evidence) -> str:
-    return (
-        f"No live worker serves its namespace {e['namespace']}; those that live serve "
-        f"{', '.join(e['namespaces'])}."
-    )
+    # The engine names other namespaces only to a caller that reads all of them.
+    others = f"; the live workers serve {', '.join(e['namespaces'])}" if "namespaces" in e else ""
+    return f"No live worker serves its namespace {e['namespace']}{others}."
 
 
 def _task_unknown(e: Evidence) -> str:
     return (
-        f"Nobody knows the task {e['task']}: none of {_count(e['live_workers'], 'live worker')} "
+        f"No worker knows the task {e['task']}: none of {_count(e['live_workers'], 'live worker')} "
         "has registered it."
     )
 
@@ -368,7 +366,7 @@ def _lane_not_served(e: Evidence) -> str:
 
 def _capabilities_missing(e: Evidence) -> str:
     return (
-        f"No live worker has all of its capabilities; the nearest, {e['nearest']}, lacks "
+        f"No live worker offers all capabilities it needs; the nearest, {e['nearest']}, lacks "
         f"{', '.join(e['missing'])}."
     )
 
@@ -385,15 +383,15 @@ def _in_line(e: Evidence) -> str:
         return f"{subject} next in line in the lane {e['lane']}; {workers}."
     ahead = f"{e['ahead']}+" if e["is_more"] else str(e["ahead"])
     return (
-        f"{subject} in line in the lane {e['lane']}, with {ahead} before it; {workers}, and all "
+        f"{subject} in line in the lane {e['lane']}, with {ahead} before it; {workers}, but all "
         "may be busy."
     )
 
 
 def _replayed(e: Evidence) -> str:
     return (
-        f"It was replayed{_told(e, 'by', ' by ')} (replay {e['replay']} of {e['max_replays']})"
-        f"{_told(e, 'reason', ': ')}."
+        f"It was replayed{_part(e, 'by', ' by ')} (replay {e['replay']} of {e['max_replays']})"
+        f"{_part(e, 'reason', ': ')}."
     )
 
 
@@ -401,7 +399,7 @@ def _deadline_ahead(e: Evidence) -> str:
     return f"It expires at its deadline, {_at(e, 'deadline_at')}, unless it has ended by then."
 
 
-# Every code that the engine can answer.
+# One entry for every code that the engine returns.
 SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "completed": _completed,
     "failed": _failed,
@@ -426,7 +424,7 @@ SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "blocked_by_budget": _blocked("a budget is used up"),
     "blocked_by_quota": _blocked("a quota is used up"),
     "blocked_by_route": _blocked("no worker could run it"),
-    "blocked_by_lane_state": _blocked("its lane is not worked"),
+    "blocked_by_lane_state": _blocked("its lane is not active"),
     "waiting_for_children": _waiting_for_children,
     "waiting_for_runs": _waiting_for_runs,
     "waiting_for_upstreams": _waiting_for_upstreams,

@@ -1,4 +1,4 @@
-"""What the registry knows about a worker."""
+"""A worker as the registry knows it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """One worker of one process. No lanes or tasks (None) means any; an empty namespace, all."""
+    """One registered worker instance. None in `lanes` or `tasks` means any; an empty `namespace`
+    means all."""
 
     namespace: str
     worker_instance_id: str
@@ -19,6 +20,6 @@ class WorkerInfo:
     liveness_ttl: timedelta
     registered_at: datetime
     heartbeat_at: datetime
-    # Alive until then, unless it beats again.
+    # The worker counts as alive until this time; each heartbeat moves it.
     expires_at: datetime
     is_alive: bool

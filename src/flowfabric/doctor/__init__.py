@@ -1,4 +1,4 @@
-"""The doctor: is this installation sound, and does what must hold of its data hold?"""
+"""The doctor: checks the installation and the invariants of the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked: every file of `sql/doctor`, taken apart into its words and its query."""
+"""The checks: every file of `sql/doctor`, split into its header and its query."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FIELD = re.compile(r"(Holds|Reads|Remedy):\s+(.*)")
 
 
 class Reads(StrEnum):
-    """Whether a check can be narrowed to a few executions."""
+    """What a check reads, and so whether it can be limited to some executions."""
 
     EXECUTIONS = "executions"
     DATABASE = "the database"
-    """Cheap as it is: an index leads to what it looks for."""
+    """Always cheap: it uses an index."""
     EVERYTHING = "everything"
-    """Neither: only a full pass runs it."""
+    """Neither limited nor cheap: only a full pass runs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +38,19 @@ class Check:
 
     @property
     def is_eventual(self) -> bool:
-        """Whether it may be broken for a while, until a reconciler comes."""
+        """Whether it may be violated for a while, until a reconciler runs."""
         return not self.holds.startswith("always")
 
 
 @cache
 def installation_checks() -> tuple[Check, ...]:
-    """The checks of the installation, X01 to X05."""
+    """Return the checks of the installation, X01 to X05."""
     return tuple(map(_read, paths_in("installation")))
 
 
 @cache
 def invariants() -> tuple[Check, ...]:
-    """What must hold of the data."""
+    """Return the invariants of the data."""
     return tuple(map(_read, paths_in("invariants")))
 
 
@@ -76,7 +76,7 @@ def _read(path: str) -> Check:
 
 
 def _parts(text: str) -> tuple[list[str], str]:
-    """The comment at the head, without its dashes, and the query."""
+    """Split a file into its header, without dashes, and its query."""
     lines = text.splitlines()
     end = next(n for n, line in enumerate(lines) if not line.startswith("--"))
     return [line[2:].removeprefix(" ") for line in lines[:end]], "\n".join(lines[end:])

@@ -1,5 +1,5 @@
-"""An examination: the installation first, then every invariant, each one query and so one moment
-of the database. It holds while the engine works."""
+"""An examination: the installation first, then every invariant. Each is one query and so sees one
+moment of the database, also while the engine works."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from flowfabric.db.connection import Connection
 
 MOST_FINDINGS = 1000
-"""A check that finds more is cut: then something is wrong as a whole."""
+"""A check with more findings is cut: then the whole database has a problem."""
 
 CHUNK = 5000
-"""Executions a narrowed query looks at."""
+"""How many executions a limited query reads."""
 
-# One cursor a partition, as one text.
+# Joins the cursors of the partitions into one text.
 _BETWEEN = "/"
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,7 +45,7 @@ Scope: TypeAlias = dict[int, list[UUID]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Which check runs now, and how many are done of how many."""
+    """The check that runs now, and how many are done."""
 
     name: str
     title: str
@@ -60,25 +60,25 @@ async def examine(
     is_throwaway: bool = False,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Check everything, or with `since` what belongs to executions with events since then.
+    """Check everything, or with `since` only executions with events since then.
 
-    `since` is a time, or the cursor of an earlier report: then nothing is missed in between.
+    `since` is a time, or the cursor of an earlier report, so that no event is missed in between.
     """
     started = perf_counter()
     verdicts: list[Verdict] = []
     notes: list[str] = []
-    patient = Installation(connection, is_throwaway=is_throwaway)
+    installation = Installation(connection, is_throwaway=is_throwaway)
     total = len(installation_checks()) + len(invariants())
     for check in installation_checks():
         report(Progress(name=check.name, title=check.title, done=len(verdicts), total=total))
         began = perf_counter()
-        verdicts.append(_verdict(check, await patient.examine(check), began))
+        verdicts.append(_verdict(check, await installation.examine(check), began))
 
     scope: Scope | None = None
     events = cursor = None
-    if not patient.has_schema:
+    if not installation.has_schema:
         notes.append("The invariants were not checked: there is no schema yet.")
-    elif not patient.is_readable:
+    elif not installation.is_readable:
         notes.append("The invariants were not checked: this role may not read the tables.")
     else:
         scope, events, cursor = await _scope(connection, since, notes)
@@ -89,7 +89,7 @@ async def examine(
                 )
                 verdicts.append(await _judge(connection, check))
         if scope is not None:
-            verdicts += await judge_narrowly(connection, scope)
+            verdicts += await judge_executions(connection, scope)
             verdicts.sort(key=lambda verdict: (verdict.name[0] != "X", verdict.name))
     return Report(
         verdicts=tuple(verdicts),
@@ -101,8 +101,8 @@ async def examine(
     )
 
 
-async def judge_narrowly(connection: Connection, scope: Scope) -> list[Verdict]:
-    """Run the invariants that can be narrowed for some executions, all in one query."""
+async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict]:
+    """Run the invariants that can be limited to some executions, all in one query."""
     checks = {check.name: check for check in invariants() if check.reads is Reads.EXECUTIONS}
     text = at_most(narrowed(together(check.text for check in checks.values())), MOST_FINDINGS + 1)
     found: dict[str, list[Finding]] = {name: [] for name in checks}
@@ -113,7 +113,7 @@ async def judge_narrowly(connection: Connection, scope: Scope) -> list[Verdict]:
             try:
                 rows = await look(connection, text, *args)
             except QueryFailed:
-                # One of them cannot be answered: the others can.
+                # One of the invariants cannot be checked: run them one by one.
                 rows = []
                 for name, check in checks.items():
                     found[name] += (await _judge(connection, check, *args)).findings
@@ -133,7 +133,7 @@ async def judge_narrowly(connection: Connection, scope: Scope) -> list[Verdict]:
 
 
 async def _judge(connection: Connection, check: Check, *args: object) -> Verdict:
-    """Run one invariant, for all executions or for those that the arguments name."""
+    """Run one invariant, for all executions or for the given ones."""
     began = perf_counter()
     text = at_most(narrowed(check.text) if args else check.text, MOST_FINDINGS + 1)
     try:
@@ -170,11 +170,11 @@ def _verdict(
 async def _scope(
     connection: Connection, since: str | datetime | None, notes: list[str]
 ) -> tuple[Scope | None, int | None, str | None]:
-    """The executions to check (None is all), their new events, and where to go on the next time."""
+    """Return the executions to check (None means all), their new events, and the next cursor."""
     try:
         rows = await look(connection, text_of("partitions.sql"))
     except QueryFailed as error:
-        notes.append(f"There is no cursor to go on from: the partitions are unknown ({error})")
+        notes.append(f"No cursor for the next run: the partitions are unknown ({error})")
         return None, None, None
     partitions = range(rows[0]["partitions"] if rows else 1)
     if since is not None:
@@ -182,9 +182,9 @@ async def _scope(
             return await _changed(connection, await _cursors(connection, since, partitions))
         except CursorExpired as error:
             if error.facts.get("reason") == "trimmed" and error.resume_from is not None:
-                notes.append(f"The cursor has expired: going on from {error.resume_from}.")
+                notes.append(f"The cursor has expired: continuing from {error.resume_from}.")
                 return await _scope(connection, error.resume_from, notes)
-            notes.append(f"A full pass, because the cursor has expired: {error}")
+            notes.append(f"Full pass, because the cursor has expired: {error}")
         except InvalidInput as error:
             raise InvalidInput(field="since", problem=error.problem) from error
     try:
@@ -192,14 +192,14 @@ async def _scope(
     except Unavailable:
         raise
     except FlowFabricError as error:
-        # On a standby, or with a broken library: that is a finding of its own.
-        notes.append(f"There is no cursor to go on from: {error}")
+        # On a standby, or with a broken library; another check reports that.
+        notes.append(f"No cursor for the next run: {error}")
         return None, None, None
     return None, None, _BETWEEN.join(opened)
 
 
 async def _cursors(connection: Connection, since: str | datetime, partitions: range) -> list[str]:
-    """A cursor for each partition; one that was added since then is new as a whole."""
+    """Return a cursor for each partition; a partition added since then is read from its start."""
     given = since.split(_BETWEEN) if isinstance(since, str) else []
     if len(given) > len(partitions):
         raise InvalidInput(field="since", problem="is a cursor of another database")
@@ -211,11 +211,11 @@ async def _cursors(connection: Connection, since: str | datetime, partitions: ra
 async def _changed(connection: Connection, cursors: list[str]) -> tuple[Scope, int, str]:
     scope: Scope = {}
     events = 0
-    behind = []
+    next_cursors = []
     for partition, cursor in enumerate(cursors):
         ids, number, after = await changed_since(connection, partition, cursor)
         if ids:
             scope[partition] = sorted(ids)
         events += number
-        behind.append(after)
-    return scope, events, _BETWEEN.join(behind)
+        next_cursors.append(after)
+    return scope, events, _BETWEEN.join(next_cursors)

@@ -1,4 +1,4 @@
-"""One execution: all that the invariants look at, and which of them hold."""
+"""One execution: all rows that the invariants read, and which invariants hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowfabric.core.errors import ExecutionNotFound, SchemaMismatch
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db.inspection import QueryFailed, look, text_of
-from flowfabric.doctor.examination import judge_narrowly
+from flowfabric.doctor.examination import judge_executions
 from flowfabric.doctor.report import Verdict
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The rows of an execution, as (part, columns), and what every invariant says of it."""
+    """The rows of an execution, as (part, columns), and the verdict of every invariant."""
 
     id: ExecutionId
     rows: tuple[tuple[str, dict[str, Any]], ...]
@@ -34,7 +34,7 @@ async def explain(connection: Connection, id: ExecutionId) -> Explanation:
         ) from error
     if not rows:
         raise ExecutionNotFound(id=str(id))
-    verdicts = await judge_narrowly(connection, {id.partition_key: [id.uuid]})
+    verdicts = await judge_executions(connection, {id.partition_key: [id.uuid]})
     return Explanation(
         id=id,
         rows=tuple((row["part"], json.loads(row["facts"])) for row in rows),

@@ -1,4 +1,4 @@
-"""X01 to X05: whether the server, the schema and the rights are as the guarantees need them."""
+"""X01 to X05: whether the server, the schema and the permissions support the guarantees."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CLOCK_TOLERANCE = timedelta(seconds=2)
 
-# What a file says of a finding, and what it amounts to. Durability is the operator's own choice in
-# a database that may be lost; who may not read the tables cannot examine them.
+# Levels that a check's query returns. Durability findings are dropped for a database that may be
+# lost; after a blind finding the invariants are not checked, because the role cannot read tables.
 DURABILITY = "durability"
 BLIND = "blind"
 
@@ -37,7 +37,7 @@ _COMMENT = re.compile(r"--[^\n]*")
 
 
 class Installation:
-    """What the checks of the installation came to, and whether the invariants can be read."""
+    """Runs the checks of the installation, and keeps whether the invariants can be read."""
 
     def __init__(self, connection: Connection, *, is_throwaway: bool) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class Installation:
         self.is_readable = True
 
     async def examine(self, check: Check) -> list[Finding]:
-        """What one check finds; in the order of their names, since they build on one another."""
+        """Run one check. Run them in the order of their names: they build on one another."""
         try:
             found = await _CHECKS[check.name](self, check)
         except QueryFailed as error:
@@ -103,7 +103,7 @@ class Installation:
         if not before - CLOCK_TOLERANCE <= row["now"] <= after + CLOCK_TOLERANCE:
             away = row["now"] - before
             found.append(
-                ("warning", f"the clock of the server is {away.total_seconds():+.1f} s away")
+                ("warning", f"the server's clock differs by {away.total_seconds():+.1f} s")
             )
         return found
 
@@ -118,7 +118,7 @@ _CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Foun
 
 
 def _weak_options(options: str) -> Iterable[str]:
-    """What PGOPTIONS switches off, for the server it starts or the sessions it is passed to."""
+    """Yield the durability settings that PGOPTIONS switches off, for the server or a session."""
     try:
         words = shlex.split(options)
     except ValueError:
@@ -126,19 +126,19 @@ def _weak_options(options: str) -> Iterable[str]:
     for word in words:
         name, _, value = word.removeprefix("-c").removeprefix("--").strip().partition("=")
         if name.strip().replace("-", "_") in _DURABLE and value.strip().lower() in _OFF:
-            yield f"PGOPTIONS says {name.strip()}={value.strip()}"
+            yield f"PGOPTIONS sets {name.strip()}={value.strip()}"
 
 
 def _other_library(found: SchemaStatus) -> Found:
     return (
         "warning",
-        f"the database has library {found.library_found} with another text than this release, "
+        f"the database has library {found.library_found} with different text than this release, "
         "which has " + str(found.library_needed),
     )
 
 
 def _manifest(source: Source) -> tuple[list[str], list[str], list[str], list[str]]:
-    """What a migrated database has to have: functions and their bodies, constraints, indexes."""
+    """Return what a migrated database must have: functions, bodies, constraints and indexes."""
     names, bodies = [], []
     for file in source.library().files:
         parts = file.text.split("$$")

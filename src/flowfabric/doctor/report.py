@@ -1,4 +1,4 @@
-"""What the doctor says."""
+"""The report of the doctor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowfabric.core.ids import ExecutionId
 
 
 class Level(StrEnum):
-    """An error is wrong now; a warning may pass, or is a matter of taste."""
+    """An error needs action; a warning may pass by itself or be intended."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One violation."""
 
     name: str
     level: Level
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one check came to; `is_cut` means that there is more than was read."""
+    """The result of one check. `is_cut` means that more findings exist than were read."""
 
     name: str
     title: str

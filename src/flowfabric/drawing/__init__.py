@@ -1,6 +1,6 @@
-"""Records as text: tables, lists of facts, trees, JSON, and flows as pictures.
+"""Records as text: tables, lists of facts, trees, JSON, and pictures of flows.
 
-Everything here is pure: records go in, text or plain data comes out. Commands print it, and HTTP
+This package only converts: records go in, text or plain data comes out. Commands print it, and HTTP
 serves it.
 """
 

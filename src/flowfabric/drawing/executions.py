@@ -1,4 +1,4 @@
-"""Executions as text and as plain data: the list, the whole record, and why one does not run."""
+"""Executions as text and as plain data: the list, one record, and why it is not running."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Record = TypeVar("_Record")
 
 
 def short_id(id: PartitionedId) -> str:
-    """What is enough to name an execution or a flow: the UUID alone in partition 0."""
+    """Return the shortest name of an execution or a flow: in partition 0 its UUID alone."""
     return str(id) if id.partition_key else str(id.uuid)
 
 
@@ -37,51 +37,51 @@ def state_cell(state: PublicState) -> Cell:
 def summary_columns(
     now: datetime, *, is_wide: bool, with_namespace: bool
 ) -> list[Column[ExecutionSummary]]:
-    """The columns of a list of executions."""
+    """Return the columns of a list of executions."""
     return [
-        Column("ID", lambda one: str(one.id) if is_wide else short_id(one.id)),
-        Column("STATE", lambda one: state_cell(one.public_state), least=9),
+        Column("ID", lambda each: str(each.id) if is_wide else short_id(each.id)),
+        Column("STATE", lambda each: state_cell(each.public_state), least=9),
         Column(
             "NAMESPACE",
-            lambda one: one.namespace,
+            lambda each: each.namespace,
             least=6,
             drop=2,
             is_shown=is_wide or with_namespace,
         ),
-        Column("TASK", lambda one: one.task, least=8, keeps_end=True),
-        Column("LANE", lambda one: one.lane, least=6, drop=4),
-        Column("TRY", lambda one: str(one.total_attempt_count), is_number=True, drop=3),
-        Column("AGE", lambda one: short(now - one.created_at), is_number=True),
-        Column("PRIORITY", lambda one: str(one.priority), is_number=True, is_shown=is_wide),
-        Column("RECLAIMS", lambda one: str(one.reclaim_count), is_number=True, is_shown=is_wide),
-        Column("CREATED", lambda one: exact(one.created_at), is_shown=is_wide),
-        Column("WORKER", lambda one: one.worker_instance_id or "-", is_shown=is_wide),
-        Column("WHY", lambda one: _in_short(one, now), least=10),
+        Column("TASK", lambda each: each.task, least=8, keeps_end=True),
+        Column("LANE", lambda each: each.lane, least=6, drop=4),
+        Column("TRY", lambda each: str(each.total_attempt_count), is_number=True, drop=3),
+        Column("AGE", lambda each: short(now - each.created_at), is_number=True),
+        Column("PRIORITY", lambda each: str(each.priority), is_number=True, is_shown=is_wide),
+        Column("RECLAIMS", lambda each: str(each.reclaim_count), is_number=True, is_shown=is_wide),
+        Column("CREATED", lambda each: exact(each.created_at), is_shown=is_wide),
+        Column("WORKER", lambda each: each.worker_instance_id or "-", is_shown=is_wide),
+        Column("WHY", lambda each: _in_short(each, now), least=10),
     ]
 
 
-def _in_short(one: ExecutionSummary, now: datetime) -> Cell:
-    """Why an execution is in its state, in a few words."""
-    if one.is_crash_loop:
-        return Styled(f"crash loop, {one.reclaim_count} workers lost", "red")
-    if one.public_state.is_terminal:
-        return one.failure_reason or ""
+def _in_short(each: ExecutionSummary, now: datetime) -> Cell:
+    """Return why an execution is in its state, in a few words."""
+    if each.is_crash_loop:
+        return Styled(f"crash loop, {each.reclaim_count} workers lost", "red")
+    if each.public_state.is_terminal:
+        return each.failure_reason or ""
     words = ""
-    if one.blocking_reason is not BlockingReason.NONE:
-        # The state says that it waits; this says for what.
-        words = one.blocking_reason.removeprefix("waiting_").replace("_", " ")
-    elif one.public_state is PublicState.ACTIVE and one.worker_instance_id:
-        words = f"on {one.worker_instance_id}"
-    if one.delayed_until is not None and one.public_state is PublicState.DELAYED:
-        due = until(one.delayed_until, now, past="due")
+    if each.blocking_reason is not BlockingReason.NONE:
+        # The state says that it waits; the reason says for what.
+        words = each.blocking_reason.removeprefix("waiting_").replace("_", " ")
+    elif each.public_state is PublicState.ACTIVE and each.worker_instance_id:
+        words = f"on {each.worker_instance_id}"
+    if each.delayed_until is not None and each.public_state is PublicState.DELAYED:
+        due = until(each.delayed_until, now, past="due")
         words = f"{due}, {words}" if words else due
-    if one.failure_reason:
-        words = f"{words}: {one.failure_reason}" if words else one.failure_reason
+    if each.failure_reason:
+        words = f"{words}: {each.failure_reason}" if words else each.failure_reason
     return words
 
 
 def why_facts(why: Why) -> dict[str, Any]:
-    """A reason as plain data, with the other reasons below it."""
+    """Return a reason as plain data, with the other reasons in it."""
     facts = {
         "dimension": why.dimension,
         "code": why.code,
@@ -94,37 +94,37 @@ def why_facts(why: Why) -> dict[str, Any]:
 
 
 def why_lines(why: Why) -> list[str]:
-    """A reason as sentences, the most decisive one first."""
+    """Return a reason as sentences, the most decisive one first."""
     return [printable(why.sentence), *(f"  also: {printable(str(other))}" for other in why.others)]
 
 
 def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
-    """The columns of a list of attempts."""
+    """Return the columns of a list of attempts."""
 
-    def failure(one: AttemptInfo) -> str:
-        told = ": ".join(filter(None, (one.failure_class, one.failure_reason)))
-        return told or one.pause_cause or ""
+    def failure(each: AttemptInfo) -> str:
+        text = ": ".join(filter(None, (each.failure_class, each.failure_reason)))
+        return text or each.pause_cause or ""
 
     return [
-        Column("#", lambda one: str(one.attempt_index), is_number=True),
-        Column("TYPE", lambda one: one.attempt_type),
-        Column("STATE", lambda one: one.lifecycle, least=10),
-        Column("STARTED", lambda one: exact(one.started_at), drop=2),
+        Column("#", lambda each: str(each.attempt_index), is_number=True),
+        Column("TYPE", lambda each: each.attempt_type),
+        Column("STATE", lambda each: each.lifecycle, least=10),
+        Column("STARTED", lambda each: exact(each.started_at), drop=2),
         Column(
             "TOOK",
-            lambda one: (
-                short((one.ended_at or now) - one.started_at) + ("" if one.ended_at else "…")
+            lambda each: (
+                short((each.ended_at or now) - each.started_at) + ("" if each.ended_at else "…")
             ),
             is_number=True,
         ),
-        Column("WORKER", lambda one: one.worker_instance_id or "-", least=8),
+        Column("WORKER", lambda each: each.worker_instance_id or "-", least=8),
         Column("FAILURE", failure, least=10),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """All about one execution. Payload, result and values of steps are shown only if asked for."""
+    """Everything about one execution. Payload, result and step values only if `with_payload`."""
 
     info: ExecutionInfo
     why: Why
@@ -134,7 +134,7 @@ class Portrait:
     with_payload: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return it as plain data."""
         facts = plain(self.info)
         for name in ("payload", "result"):
             facts.pop(name, None)
@@ -148,9 +148,9 @@ class Portrait:
         return facts
 
     def lines(self, now: datetime, screen: Screen) -> list[str]:
-        """As text."""
+        """Return it as text."""
         inner = screen.narrowed(2)
-        lines = [str(self.info.id), *record(self._told(now), screen, indent=2)]
+        lines = [str(self.info.id), *record(self._record_facts(now), screen, indent=2)]
         for title, section in (
             ("attempts", _last(self.attempts, ATTEMPTS_SHOWN, attempt_columns(now), inner)),
             ("steps", _last(self.steps, STEPS_SHOWN, self._step_columns(now), inner)),
@@ -161,7 +161,7 @@ class Portrait:
                 lines += ["", f"  {title}{head}", *(f"  {row}" for row in rows)]
         return lines
 
-    def _told(self, now: datetime) -> Iterator[tuple[str, Cell | Sequence[Cell] | None]]:
+    def _record_facts(self, now: datetime) -> Iterator[tuple[str, Cell | Sequence[Cell] | None]]:
         info = self.info
 
         def at(moment: datetime | None) -> str | None:
@@ -227,27 +227,27 @@ class Portrait:
             return body_text(step.value) if self.with_payload else f"{len(step.value)} bytes"
 
         return [
-            Column("#", lambda one: str(one.position), is_number=True),
+            Column("#", lambda each: str(each.position), is_number=True),
             Column(
                 "STEP",
-                lambda one: one.name + (f"#{one.occurrence}" if one.occurrence else ""),
+                lambda each: each.name + (f"#{each.occurrence}" if each.occurrence else ""),
                 least=10,
             ),
-            Column("KIND", lambda one: one.kind),
-            Column("RECORDED", lambda one: exact(one.recorded_at), drop=2),
-            Column("ATTEMPT", lambda one: str(one.attempt_index), is_number=True, drop=1),
+            Column("KIND", lambda each: each.kind),
+            Column("RECORDED", lambda each: exact(each.recorded_at), drop=2),
+            Column("ATTEMPT", lambda each: str(each.attempt_index), is_number=True, drop=1),
             Column("VALUE", value, least=10),
         ]
 
 
 _EVENT_COLUMNS: list[Column[Event]] = [
-    Column("#", lambda one: str(one.version), is_number=True),
-    Column("AT", lambda one: exact(one.occurred_at)),
-    Column("EVENT", lambda one: one.kind),
-    Column("BY", lambda one: one.actor or one.worker_instance_id or "-", least=8),
+    Column("#", lambda each: str(each.version), is_number=True),
+    Column("AT", lambda each: exact(each.occurred_at)),
+    Column("EVENT", lambda each: each.kind),
+    Column("BY", lambda each: each.actor or each.worker_instance_id or "-", least=8),
     Column(
         "DETAIL",
-        lambda one: " ".join(f"{key}={value}" for key, value in (one.detail or {}).items()),
+        lambda each: " ".join(f"{key}={value}" for key, value in (each.detail or {}).items()),
         least=10,
     ),
 ]
@@ -256,7 +256,7 @@ _EVENT_COLUMNS: list[Column[Event]] = [
 def _last(
     records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
 ) -> list[str]:
-    """What follows the title, then a table of the last records; empty if there are none."""
+    """Return a remark for the title and a table of the last records; empty without records."""
     if not records:
         return []
     head = f" (the last {number})" if len(records) > number else ""
@@ -267,8 +267,8 @@ def _progress(info: ExecutionInfo, now: datetime) -> str | None:
     if info.progressed_at is None:
         return None
     percent = None if info.progress_percent is None else f"{info.progress_percent} %"
-    told = ", ".join(filter(None, (percent, info.progress_message)))
-    return f"{told} ({short(now - info.progressed_at)} ago)"
+    text = ", ".join(filter(None, (percent, info.progress_message)))
+    return f"{text} ({short(now - info.progressed_at)} ago)"
 
 
 def _tally(info: ExecutionInfo) -> str:

@@ -1,4 +1,4 @@
-"""Flows as text and as plain data: the list, the whole record, and the tree of their nodes."""
+"""Flows as text and as plain data: the list, one record, and the tree of its nodes."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def _state_cell(state: FlowState) -> Cell:
 
 
 def flow_columns(now: datetime, *, is_wide: bool, with_namespace: bool) -> list[Column[FlowListed]]:
-    """The columns of a list of flows."""
+    """Return the columns of a list of flows."""
     return [
-        Column("ID", lambda one: str(one.id) if is_wide else short_id(one.id)),
-        Column("STATE", lambda one: _state_cell(one.state)),
+        Column("ID", lambda each: str(each.id) if is_wide else short_id(each.id)),
+        Column("STATE", lambda each: _state_cell(each.state)),
         Column(
             "NAMESPACE",
-            lambda one: one.namespace,
+            lambda each: each.namespace,
             least=6,
             drop=1,
             is_shown=is_wide or with_namespace,
         ),
-        Column("KIND", lambda one: one.flow_kind, least=8, keeps_end=True),
-        Column("NODES", lambda one: str(one.node_count), is_number=True),
-        Column("EDGES", lambda one: str(one.edge_count), is_number=True, drop=2),
-        Column("AGE", lambda one: short(now - one.created_at), is_number=True),
-        Column("CREATED", lambda one: exact(one.created_at), is_shown=is_wide),
+        Column("KIND", lambda each: each.flow_kind, least=8, keeps_end=True),
+        Column("NODES", lambda each: str(each.node_count), is_number=True),
+        Column("EDGES", lambda each: str(each.edge_count), is_number=True, drop=2),
+        Column("AGE", lambda each: short(now - each.created_at), is_number=True),
+        Column("CREATED", lambda each: exact(each.created_at), is_shown=is_wide),
     ]
 
 
 def flow_facts(info: FlowInfo, summary: FlowSummary) -> dict[str, Any]:
-    """A flow as plain data, without its members."""
+    """Return a flow as plain data, without its members."""
     facts = plain(info)
     facts["state"] = summary.state
     facts["counts"] = {state.value: count for state, count in summary.counts.items()}
@@ -65,7 +65,7 @@ def flow_lines(
     now: datetime,
     screen: Screen,
 ) -> list[str]:
-    """A flow as text, with those of its members that need a look."""
+    """Return a flow as text, with the given members."""
     cancelled = None
     if info.cancelled_at is not None:
         by = f" by {info.cancelled_by}" if info.cancelled_by else ""
@@ -92,7 +92,7 @@ def flow_lines(
 
 
 def flow_tree(picture: Picture, info: FlowInfo, summary: FlowSummary, screen: Screen) -> list[str]:
-    """A flow as a tree of its nodes, below a line about the whole."""
+    """Return a flow as a tree of its nodes, below a line about the flow."""
     head, counts = printable(info.flow_kind), _counts(summary)
     if screen.width is not None:
         head = cut(head, max(screen.width - len(summary.state) - 2, 8))
@@ -110,21 +110,21 @@ def _counts(summary: FlowSummary) -> str:
 
 
 def _members(members: Sequence[FlowMember], now: datetime, screen: Screen) -> list[str]:
-    """A table of the first members, the failed ones on top."""
+    """Return a table of the first members, the failed ones on top."""
     rank = {state: number for number, state in enumerate(ORDER)}
-    chosen = sorted(members, key=lambda one: rank[one.public_state])[:MEMBERS_SHOWN]
+    chosen = sorted(members, key=lambda each: rank[each.public_state])[:MEMBERS_SHOWN]
     columns: list[Column[FlowMember]] = [
-        Column("NAME", lambda one: one.name or "-", least=10),
-        Column("STATE", lambda one: state_cell(one.public_state)),
-        Column("TASK", lambda one: one.task, least=8, keeps_end=True, drop=2),
+        Column("NAME", lambda each: each.name or "-", least=10),
+        Column("STATE", lambda each: state_cell(each.public_state)),
+        Column("TASK", lambda each: each.task, least=8, keeps_end=True, drop=2),
         Column(
             "AGE",
-            lambda one: short(now - (one.terminal_at or one.started_at or one.created_at)),
+            lambda each: short(now - (each.terminal_at or each.started_at or each.created_at)),
             is_number=True,
             drop=1,
         ),
-        Column("ID", lambda one: short_id(one.id)),
-        Column("FAILURE", lambda one: one.failure_reason or "", least=10, drop=3),
+        Column("ID", lambda each: short_id(each.id)),
+        Column("FAILURE", lambda each: each.failure_reason or "", least=10, drop=3),
     ]
     lines = table(columns, chosen, screen)
     if len(members) > len(chosen):

@@ -1,5 +1,5 @@
-"""Draws what is alike as one: wide fan-outs first, then, as far as a picture is still too large,
-parallel branches, long rows, and at last whole stages."""
+"""Fold a picture: draw similar boxes as one. Wide fan-outs first; then, while the picture is too
+large, parallel branches, long chains, and at last whole stages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from flowfabric.drawing.picture import (
     short_name,
 )
 
-# From how many on siblings are one box.
+# At least this many siblings become one box.
 SIBLINGS = 9
-# What a picture should have at most. More is drawn only if asked for.
+# The limits of a folded picture.
 MOST_BOXES = 250
 MOST_LINES = 1_000
-# What a picture has at most when it is asked for unfolded.
+# The limits of a picture without folding.
 MOST_UNFOLDED_BOXES = 800
 MOST_UNFOLDED_LINES = 2_000
 
@@ -33,7 +33,7 @@ _ROW = 4
 _STAGES = 60
 _TASKS = 4
 _UNWELL = (PublicState.FAILED, PublicState.EXPIRED)
-# Of several lines that became one, the most alive speaks for all.
+# A line that stands for several has the first resolution of this order that one of them has.
 _LIVELY = (Resolution.SATISFIED, Resolution.UNSATISFIED, Resolution.IMPOSSIBLE, None)
 _TAIL = re.compile(r"[\s\d\-_.,:;#/\\(\[{]+$")
 
@@ -45,10 +45,10 @@ def fold(
     most_boxes: int = MOST_BOXES,
     most_lines: int = MOST_LINES,
 ) -> Picture:
-    """The picture with what is alike as one box; its note says so where that is not exact.
+    """Return the picture with similar boxes as one. Its note says so if that is not exact.
 
-    Siblings, which have the same task, upstreams and downstreams, are one from `siblings` on; what
-    is larger than `most_boxes` is folded further until it is not.
+    Siblings have the same task, upstreams and downstreams; at least `siblings` of them become one
+    box. A picture with more than `most_boxes` boxes is folded further.
     """
     size = picture.size
     picture = _merged(picture, _siblings(picture), siblings)
@@ -61,8 +61,8 @@ def fold(
         (_stages_alone, 1, "whole stages are drawn as one"),
     )
     note = ""
-    for keys, least, told in steps:
-        picture, note = _merged(picture, keys(picture), least), told
+    for keys, least, step_note in steps:
+        picture, note = _merged(picture, keys(picture), least), step_note
         if _fits(picture, most_boxes, most_lines):
             break
     if not _fits(picture, most_boxes, most_lines):
@@ -74,30 +74,30 @@ def fold(
         boxes=picture.boxes,
         lines=picture.lines,
         joints=picture.joints,
-        note=f"{_told(size, 'node')} in {_told(len(picture.boxes), 'box')}: {note}.",
+        note=f"{_count(size, 'node')} in {_count(len(picture.boxes), 'box')}: {note}.",
     )
 
 
 def unfolded(picture: Picture) -> Picture:
-    """The picture box by box, unless that is more than can be drawn."""
+    """Return the picture box by box, or folded if it has too many boxes."""
     if _fits(picture, MOST_UNFOLDED_BOXES, MOST_UNFOLDED_LINES):
         return picture
     return fold(picture)
 
 
 def neighbours(picture: Picture) -> tuple[list[list[int]], list[list[int]]]:
-    """The upstreams and the downstreams of every box, each once."""
+    """Return the upstreams and the downstreams of every box, without duplicates."""
     ups: list[dict[int, None]] = [{} for _ in picture.boxes]
     downs: list[dict[int, None]] = [{} for _ in picture.boxes]
     for line in picture.lines:
         ups[line.downstream][line.upstream] = None
         downs[line.upstream][line.downstream] = None
-    return [list(one) for one in ups], [list(one) for one in downs]
+    return [list(boxes) for boxes in ups], [list(boxes) for boxes in downs]
 
 
 def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> list[int]:
-    """Every place behind those it waits for; what waits in a circle is left out."""
-    waits = [len(one) for one in ups]
+    """Return the boxes, each after its upstreams, without the boxes of a cycle."""
+    waits = [len(boxes) for boxes in ups]
     order = [place for place, count in enumerate(waits) if not count]
     for place in order:
         for other in downs[place]:
@@ -108,7 +108,7 @@ def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) ->
 
 
 def depths(order: Sequence[int], ups: Sequence[Sequence[int]], size: int) -> list[int]:
-    """How many stages lie before every place."""
+    """Return how many stages lie before every box."""
     found = [0] * size
     for place in order:
         found[place] = max((found[up] + 1 for up in ups[place]), default=0)
@@ -121,16 +121,16 @@ def _fits(picture: Picture, boxes: int, lines: int) -> bool:
     return len({(line.upstream, line.downstream) for line in picture.lines}) <= lines
 
 
-def _told(number: int, noun: str) -> str:
+def _count(number: int, noun: str) -> str:
     plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
     return f"{grouped(number)} {noun if number == 1 else plural}"
 
 
-# What is alike: places with the same key may become one box
+# Keys: boxes with the same key may become one box
 
 
 def _siblings(picture: Picture) -> list[Hashable]:
-    """Same task, same upstreams in the same groups, same downstreams."""
+    """Key: task, upstreams by group, downstreams."""
     ups: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
     downs: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
     for line in picture.lines:
@@ -144,7 +144,7 @@ def _siblings(picture: Picture) -> list[Hashable]:
 
 
 def _branches(picture: Picture) -> list[Hashable]:
-    """Same task, upstreams and downstreams alike, as far up and down as the graph goes."""
+    """Key: task, and the keys of all boxes above and below."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     joints = _policies(picture)
@@ -162,8 +162,7 @@ def _branches(picture: Picture) -> list[Hashable]:
 
 
 def _rows(picture: Picture) -> list[Hashable]:
-    """Boxes that come one after the other with nothing beside them, but not the first and the
-    last of such a row."""
+    """Key: the chain of boxes with one upstream and one downstream each, without its two ends."""
     ups, downs = neighbours(picture)
     head = list(range(len(picture.boxes)))
     tail: dict[int, int] = {}
@@ -176,9 +175,9 @@ def _rows(picture: Picture) -> list[Hashable]:
 
 
 def _stages(picture: Picture) -> list[Hashable]:
-    """The same stage and task, if there are few of both."""
+    """Key: stage and task, or the stage alone if there are many stages or tasks."""
     stages = _stages_alone(picture)
-    # Where several stages are one, tasks of it may wait for each other.
+    # Where a key covers several stages, its boxes may wait for each other.
     if len(set(stages)) >= _STAGES or len({box.task for box in picture.boxes}) > _TASKS:
         return stages
     return [(stage, box.task) for stage, box in zip(stages, picture.boxes, strict=True)]
@@ -194,7 +193,7 @@ def _stages_alone(picture: Picture) -> list[Hashable]:
 
 
 def _kind(box: Box) -> str:
-    """What has to be the same in siblings. What was folded is not alike anything single."""
+    """Return what siblings have in common. A folded box differs from every single box."""
     return f"{box.task or box.name}\n{'many' if box.is_folded else ''}"
 
 
@@ -202,14 +201,14 @@ def _policies(picture: Picture) -> list[Hashable]:
     found: list[list[Hashable]] = [[] for _ in picture.boxes]
     for joint in picture.joints:
         found[joint.box].append((joint.group, joint.policy, joint.needed, joint.total))
-    return [tuple(one) for one in found]
+    return [tuple(policies) for policies in found]
 
 
-# Making them one
+# Merging
 
 
 def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
-    """The picture with those of the same key as one box, where there are at least so many."""
+    """Merge boxes of the same key into one, where at least `least` of them exist."""
     members: dict[Hashable, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
         members[key].append(place)
@@ -225,7 +224,7 @@ def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
             target[place] = places[key]
         else:
             target[place] = places[key] = len(boxes)
-            boxes.append(_one([picture.boxes[one] for one in alike]))
+            boxes.append(_merged_box([picture.boxes[member] for member in alike]))
     if len(boxes) == len(picture.boxes):
         return picture
     lines: dict[tuple[int, int, int], Resolution | None] = {}
@@ -256,7 +255,7 @@ def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
     )
 
 
-def _one(boxes: Sequence[Box]) -> Box:
+def _merged_box(boxes: Sequence[Box]) -> Box:
     tasks = {box.task for box in boxes}
     task = boxes[0].task if len(tasks) == 1 else ""
     unwell = [
@@ -274,7 +273,7 @@ def _one(boxes: Sequence[Box]) -> Box:
 
 
 def _common(names: Sequence[str], task: str) -> str:
-    """What names have in common at their beginning, else the task, else the first and the last."""
+    """Return the common prefix of names, else the task, else the first and the last name."""
     low, high = min(names), max(names)
     same = next((at for at, ch in enumerate(low) if high[at : at + 1] != ch), len(low))
     prefix = low[:same]
@@ -286,7 +285,7 @@ def _common(names: Sequence[str], task: str) -> str:
 
 
 def _without_detours(picture: Picture) -> Picture:
-    """Without lines between boxes that another path connects as well."""
+    """Remove lines between boxes that a longer path connects as well."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     rank = {place: index for index, place in enumerate(order)}
@@ -294,7 +293,7 @@ def _without_detours(picture: Picture) -> Picture:
     kept: set[tuple[int, int]] = set()
     for place in reversed(order):
         reached = 0
-        for down in sorted(downs[place], key=lambda one: rank[one]):
+        for down in sorted(downs[place], key=lambda box: rank[box]):
             if not reached >> down & 1:
                 kept.add((place, down))
             reached |= below[down] | 1 << down

@@ -1,10 +1,10 @@
-"""Where boxes and lines go: a layered drawing after Sugiyama.
+"""Place boxes and lines: a layered drawing after Sugiyama.
 
-Every box gets a layer below those it waits for; a line that passes layers gets a bend in each. The
-order within the layers is improved until lines cross little. Places are tried in two ways, by
-Brandes and Köpf's alignments and with lines as springs, and the one with straighter lines is taken.
-Lines that pass layers from one box, or to one joint, share
-their bends, so that a wide fan is a trunk with branches. Nothing here draws.
+Every box gets a layer below its upstreams; a line across several layers gets a bend in each. The
+order within a layer is improved until few lines cross. Coordinates are computed in two ways, by
+Brandes and Köpf's alignments and with lines as springs; the one with straighter lines wins. Lines
+across layers from one box, or to one joint, share their bends, so that a wide fan looks like a
+trunk with branches. This module computes positions only.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, sqrt
 
-# Between two boxes, a box and a bend, two bends.
+# Gaps between two boxes, a box and a bend, two bends.
 BOX_GAP = 26.0
 BEND_GAP = 18.0
 TRUNK_GAP = 14.0
-# Between two layers: more, the further lines have to go aside.
+# Gaps between two layers: larger if lines move far sideways.
 LAYER_GAP = 42.0
 LAYER_GAP_MOST = 130.0
 COMPONENT_GAP = 56.0
-# How many boxes a layer may have, whatever the size of the graph.
+# How many boxes a layer may have at least, for a graph of any size.
 WIDEST_LAYER = 14
-# How far a box is moved to make a line straight.
+# How far a box may move to make a line straight.
 _NUDGE = 10.0
-# What part of a gap stays where that makes a line straight, and what a line that is not costs.
+# The part of a gap that stays where a line becomes straight, and the cost of a bent line.
 _TIGHT = 0.7
 _BENT = 40.0
-# How much work is spent on crossings.
+# The limit of work on crossings.
 _EFFORT = 60_000
-# Up to how many vertices straight lines are tried, and how often places are relaxed.
+# The largest number of vertices for straightening lines, and the rounds of relaxation.
 _MOST_ALIGNED = 2_500
 _SWEEPS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a box, and of what stands above it where its lines arrive."""
+    """The size of a box, and of the joints above it."""
 
     width: float
     height: float
@@ -49,7 +49,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A line to place: `port` is where it arrives, as a distance from the middle of its box."""
+    """A line to place. `port` is where it arrives: a distance from the middle of its box."""
 
     upstream: int
     downstream: int
@@ -65,7 +65,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of one or more wires, from above down. It bends only between two layers."""
+    """A part of one or more wires, from top to bottom. It bends only between two layers."""
 
     start: Point
     bend_from: float
@@ -86,39 +86,41 @@ class Layout:
 
 
 def arrange(sizes: Sequence[Size], wires: Sequence[Wire]) -> Layout:
-    """A place for every box and a way for every wire. The wires must not form a circle."""
+    """Return a position for every box and a path for every wire. Wires must not form a cycle."""
     components = _components(len(sizes), wires)
     boxes = [Point(0, 0)] * len(sizes)
     layers = [0] * len(sizes)
     segments: list[Segment] = []
     placed = [_Component(sizes, wires, members).placed() for members in components]
-    area = sum((one.width + COMPONENT_GAP) * (one.height + COMPONENT_GAP) for one in placed)
-    room = max([sqrt(area) * 1.5, *(one.width for one in placed)], default=0.0)
+    area = sum(
+        (layout.width + COMPONENT_GAP) * (layout.height + COMPONENT_GAP) for layout in placed
+    )
+    room = max([sqrt(area) * 1.5, *(layout.width for layout in placed)], default=0.0)
     x = y = row = width = 0.0
-    for one, members in zip(placed, components, strict=True):
-        if x and x + one.width > room:
+    for layout, members in zip(placed, components, strict=True):
+        if x and x + layout.width > room:
             x, y, row = 0.0, y + row + COMPONENT_GAP, 0.0
         for at, member in enumerate(members):
-            boxes[member] = Point(one.boxes[at].x + x, one.boxes[at].y + y)
-            layers[member] = one.layers[at]
-        segments += (_moved(segment, x, y) for segment in one.segments)
-        width = max(width, x + one.width)
-        x, row = x + one.width + COMPONENT_GAP, max(row, one.height)
+            boxes[member] = Point(layout.boxes[at].x + x, layout.boxes[at].y + y)
+            layers[member] = layout.layers[at]
+        segments += (_moved(segment, x, y) for segment in layout.segments)
+        width = max(width, x + layout.width)
+        x, row = x + layout.width + COMPONENT_GAP, max(row, layout.height)
     return Layout(width, y + row, boxes, layers, segments)
 
 
-def _moved(one: Segment, x: float, y: float) -> Segment:
+def _moved(segment: Segment, x: float, y: float) -> Segment:
     return Segment(
-        Point(one.start.x + x, one.start.y + y),
-        one.bend_from + y,
-        one.bend_to + y,
-        Point(one.end.x + x, one.end.y + y),
-        one.wires,
+        Point(segment.start.x + x, segment.start.y + y),
+        segment.bend_from + y,
+        segment.bend_to + y,
+        Point(segment.end.x + x, segment.end.y + y),
+        segment.wires,
     )
 
 
 def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
-    """Boxes that lines connect, in the order of their first boxes."""
+    """Return the connected components, in the order of their first boxes."""
     parent = list(range(size))
 
     def find(place: int) -> int:
@@ -138,9 +140,9 @@ def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Component:
-    """Boxes that hang together, and how they are placed.
+    """Connected boxes, and their placement.
 
-    A vertex is a box (its number among `members`) or a bend (a number behind those).
+    A vertex is a box (its index in `members`) or a bend (a higher number).
     """
 
     all_sizes: Sequence[Size]
@@ -176,7 +178,7 @@ class _Component:
         if len(widths) <= _MOST_ALIGNED:
             xs = _coordinates(rows, ups, downs, widths, self._bends)
             found.append(_straightened(xs, rows, ups, downs, widths, self._bends))
-        return self._drawn(min(found, key=lambda one: _sway(one, ups)))
+        return self._drawn(min(found, key=lambda xs: _sway(xs, ups)))
 
     @property
     def _bends(self) -> int:
@@ -184,7 +186,7 @@ class _Component:
         return len(self.sizes)
 
     def _bend(self) -> None:
-        """Give every wire that passes layers a bend in each, shared where that is no riddle."""
+        """Give every wire a bend in each layer it crosses; share bends where that stays clear."""
         layer = self.layer
         out: dict[int, int] = defaultdict(int)
         into: dict[tuple[int, int], int] = defaultdict(int)
@@ -197,7 +199,7 @@ class _Component:
         self.ways = []
         for a, b, wire, _ in self.wires:
             way = [a]
-            # Together with the wires from the same box, or with those to the same joint.
+            # Share with the wires from the same box, or with the wires to the same joint.
             to_joint = into[b, wire.group] > out[a]
             for passed in range(layer[a] + 1, layer[b]):
                 key = ("to", b, wire.group, passed) if to_joint else ("from", a, passed)
@@ -214,10 +216,13 @@ class _Component:
             for a, b in pairwise(way):
                 downs[a][b] = None
                 ups[b][a] = None
-        self.ups, self.downs = [list(one) for one in ups], [list(one) for one in downs]
+        self.ups, self.downs = (
+            [list(vertices) for vertices in ups],
+            [list(vertices) for vertices in downs],
+        )
 
     def _order(self) -> None:
-        """Order the layers so that lines cross little."""
+        """Order the layers so that few lines cross."""
         self.rows = _first_order(self.layer, self.ups, self.downs)
         links = sum(map(len, self.downs))
         sweeps = max(4, min(24, _EFFORT // (links + len(self.widths) + 1)))
@@ -226,7 +231,7 @@ class _Component:
     def _drawn(self, xs: list[float]) -> Layout:
         left = min(x - width / 2 for x, width in zip(xs, self.widths, strict=True))
         right = max(x + width / 2 for x, width in zip(xs, self.widths, strict=True))
-        # A trunk at the rim is a line's width of its own.
+        # A trunk at the edge needs the width of a line.
         left, right = min(left, min(xs) - 2), max(right, max(xs) + 2)
         xs = [x - left for x in xs]
         heads = [0.0] * len(self.rows)
@@ -260,8 +265,10 @@ class _Component:
     def _segments(
         self, xs: list[float], tops: list[float], heads: list[float], heights: list[float]
     ) -> list[Segment]:
-        """The parts of all wires, each once. A part runs through the layer it arrives in: down to
-        the box or its joint, or past the boxes of the layer."""
+        """Return the parts of all wires, each once.
+
+        A part ends in the layer where it arrives: at the box or its joint, or past the boxes.
+        """
         carried: dict[tuple[int, int, float], list[int]] = defaultdict(list)
         for way, (_, _, wire, index) in zip(self.ways, self.wires, strict=True):
             for a, b in pairwise(way):
@@ -289,13 +296,13 @@ class _Component:
 
 
 def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
-    """A layer for every box: below all it waits for, and where its lines are short."""
+    """Return a layer for every box: below its upstreams, and so that its lines are short."""
     ups: list[list[int]] = [[] for _ in range(size)]
     downs: list[list[int]] = [[] for _ in range(size)]
     for a, b in dict.fromkeys(links):
         ups[b].append(a)
         downs[a].append(b)
-    waits = [len(one) for one in ups]
+    waits = [len(boxes) for boxes in ups]
     order = [place for place, count in enumerate(waits) if not count]
     layer = [0] * size
     for place in order:
@@ -305,9 +312,9 @@ def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
             if not waits[down]:
                 order.append(down)
     if len(order) < size:
-        raise ValueError("the lines form a circle")
-    # Down to what waits for it, and up again unless more lines pull it down: what starts a branch
-    # comes near to it, and the rest near to what it waits for.
+        raise ValueError("the lines form a cycle")
+    # Move each box down to its downstreams, then up again unless more lines pull it down: the
+    # first box of a branch comes near its branch, the others come near their upstreams.
     for _ in range(8):
         known = list(layer)
         for place in reversed(order):
@@ -319,7 +326,7 @@ def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
         if layer == known:
             break
     first = min(layer)
-    return _narrowed([one - first for one in layer], order, ups, downs)
+    return _narrowed([number - first for number in layer], order, ups, downs)
 
 
 def _narrowed(
@@ -328,11 +335,11 @@ def _narrowed(
     ups: Sequence[Sequence[int]],
     downs: Sequence[Sequence[int]],
 ) -> list[int]:
-    """The layers with no more boxes in one than a large graph bears: what leads on goes first."""
+    """Limit the boxes per layer; boxes with the longest paths below them go first."""
     most = max(WIDEST_LAYER, ceil(1.1 * sqrt(len(layer))))
     filled: dict[int, int] = defaultdict(int)
-    for one in layer:
-        filled[one] += 1
+    for number in layer:
+        filled[number] += 1
     if max(filled.values()) <= most:
         return layer
     ahead = [0] * len(layer)
@@ -340,7 +347,7 @@ def _narrowed(
         ahead[place] = max((ahead[down] + 1 for down in downs[place]), default=0)
     filled.clear()
     found = list(layer)
-    for place in sorted(order, key=lambda one: (layer[one], -ahead[one], one)):
+    for place in sorted(order, key=lambda box: (layer[box], -ahead[box], box)):
         wanted = max([layer[place], *(found[up] + 1 for up in ups[place])])
         while filled[wanted] >= most:
             wanted += 1
@@ -355,7 +362,7 @@ def _narrowed(
 def _first_order(
     layer: Sequence[int], ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Every layer in the order in which a walk down from the first boxes comes by."""
+    """Return every layer in the order of a walk down from the first boxes."""
     rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
     seen = [False] * len(layer)
     roots = [vertex for vertex in range(len(layer)) if not ups[vertex]]
@@ -377,7 +384,7 @@ def _uncrossed(
     downs: Sequence[Sequence[int]],
     sweeps: int,
 ) -> list[list[int]]:
-    """The best order that sweeps down and up by medians find, neighbours swapped where it helps."""
+    """Return the best order of sweeps down and up by medians, with helpful swaps of neighbours."""
     best, fewest = [list(row) for row in rows], _all_crossings(rows, downs)
     stale = 0
     position = [0] * len(ups)
@@ -388,7 +395,7 @@ def _uncrossed(
             break
         is_down = sweep % 2 == 0
         sides = ups if is_down else downs
-        # Equal ones change places in every other pair of sweeps.
+        # Every other pair of sweeps reverses vertices with equal medians.
         turn = -1 if sweep % 4 >= 2 else 1
         for row in rows[1:] if is_down else rows[-2::-1]:
             _by_medians(row, sides, position, turn)
@@ -410,7 +417,7 @@ def _number(row: Sequence[int], position: list[int]) -> None:
 def _by_medians(
     row: list[int], sides: Sequence[Sequence[int]], position: list[int], turn: int
 ) -> None:
-    """Sort a layer by where the neighbours are; what has none stays where it is."""
+    """Sort a layer by the medians of the neighbours; a vertex without neighbours stays."""
     keys: dict[int, tuple[float, float, int]] = {}
     for vertex in row:
         if sides[vertex]:
@@ -432,7 +439,7 @@ def _swap(
     downs: Sequence[Sequence[int]],
     position: list[int],
 ) -> None:
-    """Swap neighbours as long as lines cross less for it."""
+    """Swap neighbours as long as that removes crossings."""
     for _ in range(4):
         is_better = False
         for row in rows:
@@ -459,7 +466,7 @@ def _swap(
 
 
 def _crossings(left: Sequence[int], right: Sequence[int]) -> int:
-    """How often the lines of two neighbours cross, by the places where these end, sorted."""
+    """Count the crossings between the lines of two neighbours, given their sorted ends."""
     found = passed = 0
     for place in left:
         while passed < len(right) and right[passed] < place:
@@ -492,9 +499,9 @@ def _coordinates(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """The mean of the two middle ones of four alignments, each flush with the narrowest.
+    """Return the mean of the two middle ones of four alignments, each flush with the narrowest.
 
-    Each keeps boxes of a layer apart, so their middles do.
+    Each alignment keeps the boxes of a layer apart, and so does the mean.
     """
     conflicts = _conflicts(rows, ups, bends)
     found: list[list[float]] = []
@@ -512,7 +519,7 @@ def _coordinates(
         return low, max(x + width / 2 for x, width in zip(xs, widths, strict=True))
 
     spans = [span(xs) for xs in found]
-    low, high = min(spans, key=lambda one: one[1] - one[0])
+    low, high = min(spans, key=lambda span_of: span_of[1] - span_of[0])
     for at, (its_low, its_high) in enumerate(spans):
         shift = low - its_low if at % 2 == 0 else high - its_high
         found[at] = [x + shift for x in found[at]]
@@ -523,7 +530,7 @@ def _coordinates(
 def _conflicts(
     rows: Sequence[Sequence[int]], ups: Sequence[Sequence[int]], bends: int
 ) -> set[tuple[int, int]]:
-    """Links that cross one between two bends, and give way so that trunks are straight."""
+    """Return the links that cross a link between two bends; they yield, so trunks are straight."""
     found = set()
     for upper, lower in pairwise(rows):
         place = {vertex: at for at, vertex in enumerate(upper)}
@@ -549,7 +556,7 @@ def _align(
     sides: Sequence[Sequence[int]],
     conflicts: set[tuple[int, int]],
 ) -> list[int]:
-    """The block of every vertex: that of its median neighbour, unless that is taken across."""
+    """Return the block of every vertex: the one of its median neighbour, unless they cross."""
     size = len(sides)
     root = list(range(size))
     place = [0] * size
@@ -558,7 +565,7 @@ def _align(
     for row in rows:
         last = -1
         for vertex in row:
-            around = sorted(sides[vertex], key=lambda one: place[one])
+            around = sorted(sides[vertex], key=lambda other: place[other])
             if not around:
                 continue
             middle = (len(around) - 1) / 2
@@ -581,7 +588,7 @@ def _compact(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Push all blocks to the left as far as they go, then back to the right where there is room."""
+    """Push all blocks to the left as far as possible, then to the right where there is room."""
     after: dict[int, dict[int, float]] = defaultdict(dict)
     before: dict[int, dict[int, float]] = defaultdict(dict)
     for row in rows:
@@ -593,16 +600,16 @@ def _compact(
     order = _in_turn([vertex for vertex in range(len(root)) if root[vertex] == vertex], before)
     x: dict[int, float] = {}
     for block in order:
-        x[block] = max((x[one] + apart for one, apart in before[block].items()), default=0.0)
+        x[block] = max((x[other] + apart for other, apart in before[block].items()), default=0.0)
     for block in reversed(order):
-        room = min((x[one] - apart for one, apart in after[block].items()), default=None)
+        room = min((x[other] - apart for other, apart in after[block].items()), default=None)
         if room is not None:
             x[block] = max(x[block], room)
     return [x[root[vertex]] for vertex in range(len(root))]
 
 
 def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list[int]:
-    """Every block behind those to its left."""
+    """Return the blocks, each after the blocks to its left."""
     order: list[int] = []
     seen: dict[int, bool] = {}
     for block in blocks:
@@ -611,7 +618,7 @@ def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list
             top = walk[-1]
             if top not in seen:
                 seen[top] = False
-                walk += (one for one in before[top] if one not in seen)
+                walk += (block for block in before[top] if block not in seen)
                 continue
             walk.pop()
             if not seen[top]:
@@ -621,7 +628,7 @@ def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list
 
 
 def _packed(row: Sequence[int], widths: Sequence[float], bends: int) -> list[float]:
-    """The places of a layer's vertices if it begins at 0 and has no room to spare."""
+    """Return the positions of a layer's vertices, packed from 0."""
     found = [0.0]
     for left, right in pairwise(row):
         apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
@@ -636,7 +643,7 @@ def _relaxed(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Places near the mean of the neighbours, lines as springs, in as little room as it takes."""
+    """Return positions near the mean of the neighbours, with lines as springs, tightly packed."""
     xs = [0.0] * len(widths)
     packed = [_packed(row, widths, bends) for row in rows]
     for row, places in zip(rows, packed, strict=True):
@@ -649,7 +656,7 @@ def _relaxed(
     sweeps = max(8, min(_SWEEPS, 2 * _EFFORT // len(widths)))
     for sweep in range(sweeps):
         is_down = sweep % 2 == 0
-        # First from one side only, which spreads what belongs together; then from both.
+        # First pull from one side only, which spreads related vertices; then from both.
         sides = (ups, downs) if sweep >= sweeps // 2 else (ups,) if is_down else (downs,)
         for at in range(len(rows)) if is_down else reversed(range(len(rows))):
             wanted, weights = [], []
@@ -670,7 +677,7 @@ def _relaxed(
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The numbers nearest to these that never fall: neighbours that do are pooled."""
+    """Return the nearest non-decreasing numbers: decreasing neighbours are pooled."""
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values, weights, strict=True):
         mean, total, count = value, weight, 1
@@ -690,7 +697,7 @@ def _unbent(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Trunks, and rows of boxes, as straight as the room between their neighbours allows."""
+    """Straighten trunks and chains of boxes as far as their neighbours allow."""
     xs = list(xs)
     spot = {vertex: (row, at) for row in rows for at, vertex in enumerate(row)}
 
@@ -703,7 +710,7 @@ def _unbent(
         if at < len(row) - 1:
             right = row[at + 1]
             high = xs[right] - (widths[right] + widths[vertex]) / 2 - _gap(vertex, right, bends)
-        # A rounding error is no lack of room.
+        # Ignore rounding errors.
         return min(low, xs[vertex]), max(high, xs[vertex])
 
     for chain in _chains(ups, downs, bends):
@@ -726,7 +733,7 @@ def _unbent(
 def _chains(
     ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], bends: int
 ) -> list[list[int]]:
-    """Vertices with one line between each and the next, and bends of one trunk; longest first."""
+    """Return chains: vertices joined by single lines, and bends of one trunk; longest first."""
 
     def following(vertex: int) -> int | None:
         its = downs[vertex]
@@ -750,7 +757,7 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """How many lines go aside, and how far, two a little rather than one a lot."""
+    """Return a cost of sideways lines: two small shifts cost less than one large shift."""
     found = 0.0
     for vertex, its in enumerate(ups):
         for up in its:
@@ -767,11 +774,11 @@ def _straightened(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Move what is almost below the middle of what it waits for right there, if there is room."""
+    """Move a vertex that is almost centred below its upstreams to their middle, if it fits."""
     xs = list(xs)
     for row in (*rows, rows[0]):
         for at, vertex in enumerate(row):
-            # What waits for nothing comes right above what waits for it.
+            # A vertex without upstreams moves above its downstreams.
             near = sorted(xs[other] for other in ups[vertex] or downs[vertex])
             if not near:
                 continue

@@ -1,4 +1,4 @@
-"""What is drawn: boxes, the lines between them, and the joints at which lines meet."""
+"""A picture of a flow: boxes, lines between them, and joints where lines meet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flowfabric.core.flow import EdgeInfo, FlowMember, GroupInfo
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
 
-# States as they are told: what is wrong first, then what goes on, then what is over.
+# The order of states in a summary: failures first, then unfinished, then ended.
 ORDER = (
     PublicState.FAILED,
     PublicState.EXPIRED,
@@ -37,15 +37,15 @@ COLOURS = {
     PublicState.RATE_LIMITED: "yellow",
 }
 
-# How many members a folded box names one by one.
+# How many failed members a folded box names.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A node, or several drawn as one. A node that is not stored yet has no state.
+    """A node, or several nodes drawn as one. A node that is not stored yet has no state.
 
-    `named` are members of a folded box worth a look, such as the failed ones.
+    `named` are the failed and expired members of a folded box.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Box:
 
     @property
     def states(self) -> tuple[tuple[PublicState, int], ...]:
-        """How many members are in which state, what is wrong first."""
+        """The number of members per state, failures first."""
         if self.is_folded:
             return self.counts
         return () if self.state is None else ((self.state, 1),)
@@ -73,7 +73,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """That one box waits for another; both by their places among the boxes."""
+    """A dependency between two boxes, given by their indexes."""
 
     upstream: int
     downstream: int
@@ -83,7 +83,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """How the lines of one group into a box are judged. Those without a joint are all needed."""
+    """The policy of a group of lines into a box. Lines without a joint are all needed."""
 
     box: int
     group: int = 0
@@ -105,7 +105,7 @@ class Joint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A flow to be drawn. `note` says what was left out or put together."""
+    """A flow to draw. `note` says what was omitted or merged."""
 
     title: str
     state: str = ""
@@ -116,19 +116,19 @@ class Picture:
 
     @property
     def size(self) -> int:
-        """How many nodes it stands for."""
+        """The number of nodes of the flow."""
         return sum(box.count for box in self.boxes)
 
     @property
     def states(self) -> tuple[tuple[PublicState, int], ...]:
-        """How many nodes are in which state, what is wrong first."""
+        """The number of nodes per state, failures first."""
         return in_order(pair for box in self.boxes for pair in box.states)
 
 
 def in_order(
     pairs: Iterable[tuple[PublicState, int]],
 ) -> tuple[tuple[PublicState, int], ...]:
-    """Counts added up by state, what is wrong first."""
+    """Add up counts by state, failures first."""
     found: Counter[PublicState] = Counter()
     for state, count in pairs:
         found[state] += count
@@ -136,7 +136,7 @@ def in_order(
 
 
 def grouped(number: int) -> str:
-    """A number as people read it: 10 000."""
+    """Return a number with grouped digits: 10 000."""
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
@@ -151,7 +151,7 @@ def picture_of(
     edges: Iterable[EdgeInfo],
     groups: Iterable[GroupInfo] = (),
 ) -> Picture:
-    """A stored flow, as it stands. Edges to members that are gone are left out."""
+    """Return the picture of a stored flow. Edges to trimmed members are omitted."""
     boxes = []
     place = {}
     for index, member in enumerate(members):
@@ -189,12 +189,12 @@ def picture_of(
 
 
 def short_name(task: str) -> str:
-    """The last part of a task's name."""
+    """Return the last part of a task's name."""
     return task.rpartition(".")[2] or task
 
 
 def visible_joints(picture: Picture) -> dict[tuple[int, int], Joint]:
-    """The joints that say something, by box and group: not that of a box that needs all lines."""
+    """Return the joints to draw, by box and group: not the one of a box that needs all lines."""
     groups: Counter[int] = Counter(box for box, _ in {(j.box, j.group) for j in picture.joints})
     return {
         (joint.box, joint.group): joint

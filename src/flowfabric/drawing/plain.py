@@ -1,4 +1,4 @@
-"""Records as plain data and as JSON: the one form for commands and for HTTP."""
+"""Records as plain data and as JSON, the same for commands and HTTP."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 
 def plain(record: Any) -> dict[str, Any]:
-    """The facts of a record, or of a mapping, without those that are null."""
+    """Return the facts of a record or a mapping, without null values."""
     is_record = is_dataclass(record) and not isinstance(record, type)
     facts: Mapping[str, Any] = asdict(record) if is_record else record
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def json_line(record: Any) -> str:
-    """One record on one line, without the facts that are null."""
+    """Return one record as one JSON line, without null values."""
     return json.dumps(plain(record), default=_encoded)
 
 
 def body_facts(name: str, body: bytes | None, *, is_whole: bool) -> dict[str, Any]:
-    """The size of a stored body and, if `is_whole`, the body itself as text or base64."""
+    """Return the size of a stored body and, if `is_whole`, the body as text or base64."""
     if body is None:
         return {}
     size = {f"{name}_bytes": len(body)}
@@ -34,12 +34,12 @@ def body_facts(name: str, body: bytes | None, *, is_whole: bool) -> dict[str, An
 
 
 def body_text(body: bytes) -> str:
-    """A stored body as text, or as base64 if it is not UTF-8."""
+    """Return a stored body as text, or as base64 if it is not UTF-8."""
     return _decoded(body)[0]
 
 
 def _decoded(body: bytes) -> tuple[str, bool]:
-    """A stored body as text, and whether that is base64."""
+    """Return a stored body as text, and whether the text is base64."""
     try:
         return body.decode(), False
     except UnicodeDecodeError:

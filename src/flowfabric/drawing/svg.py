@@ -1,6 +1,6 @@
 """A picture as SVG: one file without scripts, fonts or links, for light and dark pages.
 
-A state is told by a sign and a word, so that it can be read without colours.
+A sign and a word show each state, so that the picture is readable without colours.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from flowfabric.drawing.layers import Layout, Point, Segment, Size, Wire, arrang
 from flowfabric.drawing.picture import Box, Joint, Picture, grouped, visible_joints, words
 
 MARGIN = 28.0
-# How wide a drawing is at least: its head needs room.
+# The least width of a drawing: its heading needs room.
 LEAST_WIDTH = 420.0
 NARROWEST, WIDEST = 116.0, 264.0
 PADDING = 12.0
-# A sign and the room behind it.
+# The width of a sign and the gap after it.
 SIGN = 26.0
 HEIGHT, FOLDED_HEIGHT = 46.0, 60.0
-# From how many boxes on each has only its name and its sign.
+# With at least this many boxes, each has only its name and its sign.
 COMPACT = 60
 COMPACT_HEIGHT, COMPACT_FOLDED_HEIGHT = 30.0, 42.0
 NARROWEST_COMPACT, WIDEST_COMPACT = 60.0, 150.0
-# The deck under a folded box.
+# The stack under a folded box.
 DECK = 8.0
 JOINT_HEIGHT, JOINT_HEAD, PORT_GAP = 20.0, 34.0, 8.0
 NAME_SIZE, SMALL_SIZE, TITLE_SIZE = 13.0, 11.0, 18.0
-# A description names every box if there are no more.
+# The description names every box up to this many.
 DESCRIBED = 80
 
 _PREFIX = "ff-"
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-# How lines look, the most alive first: of several that are drawn as one, the first speaks. What is
-# impossible because something went wrong is broken.
+# Styles of lines. A line that stands for several has the first style that one of them has. Broken
+# means impossible because of a failure.
 _LIVELY = ("satisfied", "unsatisfied", "broken", "impossible", "")
 _FLOW_COLOURS = {
     "open": "waiting",
@@ -134,7 +134,7 @@ _SIGNS = {
 
 
 def as_svg(picture: Picture, *, is_folded: bool = True) -> str:
-    """The picture as an SVG document; what is alike is one box, unless asked otherwise."""
+    """Return the picture as an SVG document; similar boxes are one box if `is_folded`."""
     return _Sheet(fold(picture) if is_folded else unfolded(picture)).document()
 
 
@@ -149,7 +149,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A picture with a place for everything."""
+    """A picture with positions."""
 
     picture: Picture
     sizes: list[Size]
@@ -159,14 +159,14 @@ class Plan:
 
 
 def plan(picture: Picture) -> Plan:
-    """Measure and place a picture, as it is."""
+    """Measure and place a picture, without folding."""
     ports = _ports(picture)
     is_compact = len(picture.boxes) > COMPACT
     sizes = [_size(box, its, is_compact) for box, its in zip(picture.boxes, ports, strict=True)]
     placed = [_spread(its) for its in ports]
     layout = _laid(picture, sizes, placed)
     if any(len(its) > 1 for its in ports):
-        # The groups of a box from left to right as their lines come; that moves no box.
+        # Order the groups of a box from left to right by their lines; no box moves.
         placed = [_spread(its) for its in _sorted_ports(picture, ports, layout)]
         layout = _laid(picture, sizes, placed)
     return Plan(picture, sizes, placed, layout, is_compact)
@@ -197,7 +197,7 @@ def _ports(picture: Picture) -> list[list[Port]]:
                 width = text_width(joint.label, SMALL_SIZE) + 18
                 width += 14 if joint.state in (GroupState.SATISFIED, GroupState.IMPOSSIBLE) else 0
             ports.append(Port(group, width, joint))
-        # Groups of one line each are all needed: they may as well arrive together.
+        # Groups of one line each are all needed, so they can share one port.
         if all(port.joint is None for port in ports):
             ports = [replace(port, width=0.0) for port in ports]
         found.append(ports)
@@ -205,7 +205,7 @@ def _ports(picture: Picture) -> list[list[Port]]:
 
 
 def _spread(ports: Sequence[Port]) -> dict[int, tuple[float, Port]]:
-    """The middle of every port, as a distance from the middle of the box."""
+    """Return the middle of every port, as a distance from the middle of the box."""
     if all(port.joint is None for port in ports):
         return {port.group: (0.0, port) for port in ports}
     x = -(sum(port.width for port in ports) + PORT_GAP * (len(ports) - 1)) / 2
@@ -245,22 +245,22 @@ def _size(box: Box, ports: Sequence[Port], is_compact: bool) -> Size:
         width = min(max(wanted + sign, NARROWEST_COMPACT), WIDEST_COMPACT) + 2 * PADDING
         height = COMPACT_FOLDED_HEIGHT + DECK if box.is_folded else COMPACT_HEIGHT
     else:
-        wanted = max(wanted, _told_width(box))
+        wanted = max(wanted, _small_text_width(box))
         width = min(max(wanted + sign + 2 * PADDING, NARROWEST), WIDEST)
         height = FOLDED_HEIGHT + DECK if box.is_folded else HEIGHT
     width = -(-max(width, across + 8) // 4) * 4
     return Size(width, height, JOINT_HEAD if joints else 0.0)
 
 
-def _told_width(box: Box) -> float:
+def _small_text_width(box: Box) -> float:
     if box.is_folded or box.state is None:
-        return small_width(_told(box))
+        return small_width(_small_text(box))
     state = words(box.state)
-    return text_width(state, SMALL_SIZE) + small_width(_told(box)[len(state) :])
+    return text_width(state, SMALL_SIZE) + small_width(_small_text(box)[len(state) :])
 
 
-def _told(box: Box) -> str:
-    """The small line of a box, as plain text."""
+def _small_text(box: Box) -> str:
+    """Return the small line of a box, as plain text."""
     if box.is_folded:
         parts = [f"{grouped(count)} {words(state)}" for state, count in box.states[:3]]
         return ", ".join(parts) + (", …" if len(box.states) > 3 else "")
@@ -270,7 +270,7 @@ def _told(box: Box) -> str:
 
 
 class _Sheet:
-    """Writes the parts of a document, one after the other."""
+    """Writes the parts of an SVG document in order."""
 
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
@@ -318,26 +318,26 @@ class _Sheet:
     def _description(self) -> str:
         picture = self.picture
         counts = ", ".join(f"{grouped(count)} {words(state)}" for state, count in picture.states)
-        told = [f"{_nodes(picture.size)}{': ' if counts else ''}{counts}."]
+        text = [f"{_nodes(picture.size)}{': ' if counts else ''}{counts}."]
         if picture.note:
-            told.append(picture.note)
+            text.append(picture.note)
         if len(picture.boxes) <= DESCRIBED:
             ups: dict[int, dict[int, None]] = defaultdict(dict)
             for line in picture.lines:
                 ups[line.downstream][line.upstream] = None
             for place, box in enumerate(picture.boxes):
-                state = _told(box)
+                state = _small_text(box)
                 waits = ", ".join(picture.boxes[up].title for up in ups[place])
-                told.append(
+                text.append(
                     f"{box.title}{f' ({state})' if state else ''}"
                     f"{f' after {waits}' if waits else ''}."
                 )
-        return "\n".join(told)
+        return "\n".join(text)
 
     # The head
 
     def _head(self, inner: float) -> float:
-        """Title, state, counts, note; returns where the drawing begins."""
+        """Draw title, state, counts and note; return where the drawing begins."""
         picture = self.picture
         chip = 0.0
         if picture.state:
@@ -365,26 +365,26 @@ class _Sheet:
         return y + 30
 
     def _counts(self, inner: float, y: float) -> float:
-        """How many nodes are in which state; that explains the signs as well."""
+        """Draw the number of nodes per state, which also explains the signs."""
         x, end = MARGIN, MARGIN + inner
         total = _nodes(self.picture.size)
         self.parts.append(f'<text class="small" x="{_n(x)}" y="{_n(y)}">{escaped(total)}</text>')
         x += small_width(total) + 18
         entries: list[tuple[str, float]] = []
         for state, count in self.picture.states:
-            told = f"{grouped(count)} {words(state)}"
+            text = f"{grouped(count)} {words(state)}"
             entries.append(
                 (
                     f'<g class="{_class(state)}" transform="translate(%s %s)">'
                     f'<use href="#{_PREFIX}{_class(state)}" x="6" y="-4" '
                     f'transform="translate(6 -4) scale(.75) translate(-6 4)"/>'
-                    f'<text class="small" x="17" y="0">{escaped(told)}</text></g>',
-                    small_width(told) + 34,
+                    f'<text class="small" x="17" y="0">{escaped(text)}</text></g>',
+                    small_width(text) + 34,
                 )
             )
         kinds = {line.resolution for line in self.picture.lines}
         if len(kinds - {None}) > 1:
-            for kind, told in (
+            for kind, text in (
                 (Resolution.SATISFIED, "satisfied"),
                 (Resolution.UNSATISFIED, "open"),
                 (Resolution.IMPOSSIBLE, "impossible"),
@@ -393,8 +393,8 @@ class _Sheet:
                     entries.append(
                         (
                             f'<g transform="translate(%s %s)"><path class="line {kind}" '
-                            f'd="M0-4H24"/><text class="small" x="30" y="0">{told}</text></g>',
-                            small_width(told) + 48,
+                            f'd="M0-4H24"/><text class="small" x="30" y="0">{text}</text></g>',
+                            small_width(text) + 48,
                         )
                     )
         for text, width in entries:
@@ -410,7 +410,7 @@ class _Sheet:
         paths: dict[str, list[str]] = defaultdict(list)
         for segment in self.plan.layout.segments:
             kind = self._look(segment.wires)
-            # A box has an arrow head, under which the line ends.
+            # The line ends under the arrow head of the box.
             last = self.picture.lines[segment.wires[0]]
             paths[kind].append(_path(segment, self._shortening(segment, last.downstream)))
         for kind in reversed(_LIVELY):
@@ -435,7 +435,7 @@ class _Sheet:
         return 5.0 if segment.end.y == self.plan.layout.boxes[box].y else 0.0
 
     def _arrivals(self) -> None:
-        """Joints, and the heads of arrows."""
+        """Draw joints and arrow heads."""
         arriving: dict[tuple[int, int], list[int]] = defaultdict(list)
         for index, line in enumerate(self.picture.lines):
             arriving[line.downstream, line.group].append(index)
@@ -460,7 +460,7 @@ class _Sheet:
             )
 
     def _joint(self, port: Port, x: float, y: float, kind: str) -> str:
-        """Draw a joint; returns how the line behind it is drawn."""
+        """Draw a joint; return the style of the line after it."""
         joint = port.joint
         assert joint is not None
         colour, mark, shift = "waiting", "", 0.0
@@ -497,7 +497,7 @@ class _Sheet:
             else [words(state) for state, _ in box.states]
         )
         if box.named:
-            about.append(f"look at {', '.join(box.named)}")
+            about.append(f"failed: {', '.join(box.named)}")
         self.parts.append(
             f'<g class="{_classes("node", _class(worst) if worst and not box.is_folded else "")}">'
             f"<title>{escaped(' · '.join(about))}</title>"
@@ -523,12 +523,12 @@ class _Sheet:
             )
             left += SIGN
         room = x + size.width - PADDING - left
-        told = "" if self.plan.is_compact else _told(box)
-        baseline = y + (19.5 if told else size.height / 2 + 4.5)
+        text = "" if self.plan.is_compact else _small_text(box)
+        baseline = y + (19.5 if text else size.height / 2 + 4.5)
         self._name(box.title, left, baseline, room)
-        if told:
+        if text:
             state = words(box.state) if box.state else ""
-            rest = told[len(state) :]
+            rest = text[len(state) :]
             rest = fit(rest, room - text_width(state, SMALL_SIZE), SMALL_SIZE, is_bold=False)
             word = f'<tspan class="word">{escaped(state)}</tspan>' if state else ""
             self.parts.append(
@@ -545,20 +545,20 @@ class _Sheet:
             )
         room = size.width - 2 * PADDING
         self._name(box.title, x + PADDING, y + 19.5, room)
-        told, below = _told(box) if box.states else box.task, 43.0
+        text, below = _small_text(box) if box.states else box.task, 43.0
         if self.plan.is_compact:
-            told, below = "", 27.0
-        if told and told != box.name:
-            told = escaped(fit(told, room, SMALL_SIZE, is_bold=False))
+            text, below = "", 27.0
+        if text and text != box.name:
+            text = escaped(fit(text, room, SMALL_SIZE, is_bold=False))
             self.parts.append(
-                f'<text class="small" x="{_n(x + PADDING)}" y="{_n(y + 35)}">{told}</text>'
+                f'<text class="small" x="{_n(x + PADDING)}" y="{_n(y + 35)}">{text}</text>'
             )
         if box.states:
             self._bar(box, x + PADDING, y + below, room)
 
     def _bar(self, box: Box, x: float, y: float, room: float) -> None:
-        """How the members of a folded box are, as parts of a bar: what is wrong is hatched, what
-        is over without having run is hollow."""
+        """Draw the states of a folded box as a bar: failures hatched, members that ended without
+        running hollow."""
         for (state, _), width in zip(box.states, _shares(box, room), strict=True):
             inner = max(width - 1.5, 1.0)
             hollow = state in _HOLLOW
@@ -578,8 +578,8 @@ class _Sheet:
             x += width
 
     def _name(self, name: str, x: float, y: float, room: float) -> None:
-        told = escaped(fit(name, room, NAME_SIZE))
-        self.parts.append(f'<text class="name" x="{_n(x)}" y="{_n(y)}">{told}</text>')
+        text = escaped(fit(name, room, NAME_SIZE))
+        self.parts.append(f'<text class="name" x="{_n(x)}" y="{_n(y)}">{text}</text>')
 
 
 _TINTED = frozenset(
@@ -590,7 +590,7 @@ _HOLLOW = frozenset({PublicState.SKIPPED, PublicState.CANCELLED, PublicState.WAI
 
 
 def _shares(box: Box, room: float) -> list[float]:
-    """How wide each part of a bar is; none is too thin to be seen."""
+    """Return the width of each part of a bar; none is too thin to see."""
     least = min(5.0, room / len(box.states))
     free = room - least * len(box.states)
     return [least + free * count / box.count for _, count in box.states]
@@ -611,7 +611,7 @@ def _classes(*names: str) -> str:
 
 
 def _path(segment: Segment, shortened: float) -> str:
-    """Straight down, a bend between the layers, straight down."""
+    """Return a path: straight down, a bend between the layers, straight down."""
     a, b = segment.start, Point(segment.end.x, segment.end.y - shortened)
     if abs(a.x - b.x) < 0.5:
         return f"M{_n(a.x)} {_n(a.y)}V{_n(b.y)}"
@@ -637,7 +637,7 @@ def _nodes(count: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """As XML takes it, without what could steer a reader."""
+    """Escape a text for XML, without control characters."""
     kept = "".join(ch if _is_shown(ch) else "\ufffd" for ch in text)
     return (
         kept.replace("&", "&amp;")
@@ -657,7 +657,7 @@ def _is_shown(ch: str) -> bool:
 
 
 def text_width(text: str, size: float, *, is_bold: bool = True) -> float:
-    """How wide a text is at most: as wide as in DejaVu Sans, wider than most."""
+    """Return the largest width of a text: its width in DejaVu Sans, wider than most fonts."""
     return sum(map(_char_width, text)) * size * (1.0 if is_bold else 0.93)
 
 
@@ -665,7 +665,7 @@ def small_width(text: str) -> float:
     return text_width(text, SMALL_SIZE, is_bold=False)
 
 
-# The widths of characters in hundredths of the size of a bold font.
+# The widths of characters in a bold font, in hundredths of its size.
 _WIDTHS = {
     ch: width / 100
     for width, chars in (
@@ -694,7 +694,7 @@ def _char_width(ch: str) -> float:
 
 
 def fit(text: str, room: float, size: float, *, is_bold: bool = True) -> str:
-    """As much of a text as there is room for, on one line."""
+    """Return the text on one line, cut to fit the room."""
     text = " ".join(text.split("\n"))
     if text_width(text, size, is_bold=is_bold) <= room:
         return text

@@ -16,8 +16,8 @@ _Record = TypeVar("_Record")
 class Column(Generic[_Record]):
     """A column of a table, and the cell that a record has in it.
 
-    `least` is the width down to which a column may be cut; None forbids it. If that is not enough,
-    columns are left out, the one with the highest `drop` first. `keeps_end` cuts at the beginning.
+    `least` is the width to which a column may be cut; None forbids cutting. If cutting is not
+    enough, columns are dropped, the highest `drop` first. `keeps_end` cuts at the beginning.
     """
 
     title: str
@@ -32,9 +32,9 @@ class Column(Generic[_Record]):
 def table(
     columns: Sequence[Column[_Record]], records: Sequence[_Record], screen: Screen
 ) -> list[str]:
-    """The lines of a table: cut, and at last with columns left out, to fit the screen."""
+    """Return the lines of a table, cut and without some columns if the screen is narrow."""
     columns = [column for column in columns if column.is_shown]
-    rows = [[column.cell(one) for column in columns] for one in records]
+    rows = [[column.cell(record) for column in columns] for record in records]
     texts = [[text_of(cell) for cell in row] for row in rows]
     natural = [
         max([len(column.title), *(text_width(row[index]) for row in texts)])
@@ -65,7 +65,7 @@ def table(
 def record(
     facts: Iterable[tuple[str, Cell | Sequence[Cell] | None]], screen: Screen, *, indent: int = 0
 ) -> list[str]:
-    """The lines of one record: a title and its text each. A fact without a text is left out."""
+    """Return the lines of one record, a title and a text each, without empty facts."""
     known = [
         (title, [cells] if isinstance(cells, str | Styled) else cells)
         for title, cells in facts
@@ -90,16 +90,16 @@ def _least(columns: Sequence[Column[_Record]], natural: Sequence[int], shown: Se
 
 
 def _shrink(columns: Sequence[Column[_Record]], widths: dict[int, int], width: int) -> None:
-    """Take from the widest column that may give, until the table fits or none may."""
+    """Narrow the widest column that may be cut, until the table fits or none is left."""
     while sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
-        giving = [
+        candidates = [
             index
             for index, present in widths.items()
             if (least := columns[index].least) is not None and present > least
         ]
-        if not giving:
+        if not candidates:
             return
-        widths[max(giving, key=lambda index: widths[index])] -= 1
+        widths[max(candidates, key=lambda index: widths[index])] -= 1
 
 
 def _fit(text: str, width: int, column: Column[_Record]) -> str:

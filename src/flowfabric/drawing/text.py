@@ -1,4 +1,4 @@
-"""Text for a terminal: its width, its colours, and what must not reach the terminal."""
+"""Text for a terminal: width, colours, and safe characters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where text is shown. The default is a file or a pipe: nothing is cut or coloured."""
+    """The target of text. The default is a file or a pipe: no cutting, no colours."""
 
     width: int | None = None
     has_colour: bool = False
     is_ascii: bool = False
 
     def narrowed(self, indent: int) -> Screen:
-        """The same screen without the columns of an indent."""
+        """Return the screen without the columns of an indent."""
         return self if self.width is None else replace(self, width=self.width - indent)
 
 
 @dataclass(frozen=True, slots=True)
 class Styled:
-    """A text with a colour, where there are colours."""
+    """A text with a colour, used where the screen has colours."""
 
     text: str
     colour: str
@@ -34,17 +34,17 @@ Cell: TypeAlias = str | Styled
 
 
 def cell(text: str, colour: str | None) -> Cell:
-    """A text with its colour, if it has one."""
+    """Return a text with its colour, if any."""
     return Styled(text, colour) if colour else text
 
 
 def text_of(cell: Cell) -> str:
-    """The text of a cell without its colour, safe to print."""
+    """Return the text of a cell without its colour, safe to print."""
     return printable(cell.text if isinstance(cell, Styled) else cell)
 
 
 def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
-    """The text of a cell in its colour; `text` replaces the cell's own, for example a cut one."""
+    """Return the text of a cell in its colour; `text` replaces the cell's text, e.g. a cut one."""
     text = text_of(cell) if text is None else text
     if not text or not screen.has_colour or not isinstance(cell, Styled):
         return text
@@ -52,7 +52,7 @@ def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """Put a text on one line, and replace the characters that could steer the terminal."""
+    """Put a text on one line and replace characters that could control the terminal."""
     return "".join(
         " " if ch in "\n\r\t" else "?" if unicodedata.category(ch) in ("Cc", "Cf", "Cs") else ch
         for ch in text
@@ -60,12 +60,12 @@ def printable(text: str) -> str:
 
 
 def text_width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Return how many columns of a terminal a text takes."""
     return len(text) if text.isascii() else sum(map(_char_width, text))
 
 
 def cut(text: str, width: int) -> str:
-    """The text, or as much of it as fits, with an ellipsis."""
+    """Return the text, cut with an ellipsis if it is wider than `width`."""
     if text_width(text) <= width:
         return text
     room, kept = width - 1, ""
@@ -81,3 +81,8 @@ def _char_width(ch: str) -> int:
     if unicodedata.combining(ch):
         return 0
     return 2 if unicodedata.east_asian_width(ch) in ("W", "F") else 1
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 member, 3 members."""
+    return f"{number} {noun if number == 1 else noun + 's'}"

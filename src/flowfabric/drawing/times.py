@@ -1,4 +1,4 @@
-"""Times as people read them: `3h58m`, and a moment with its distance from now."""
+"""Times for people: `3h58m`, and a moment with its distance from now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 
 def short(duration: timedelta) -> str:
-    """A length of time at a glance: 42s, 7m, 3h, 12d."""
+    """Return a duration in one unit: 42s, 7m, 3h, 12d."""
     seconds = int(abs(duration).total_seconds())
     for unit, size, up_to in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 48)):
         if seconds < size * up_to:
@@ -15,7 +15,7 @@ def short(duration: timedelta) -> str:
 
 
 def precise(duration: timedelta) -> str:
-    """A length of time in its two largest units: 3h58m."""
+    """Return a duration in its two largest units: 3h58m."""
     seconds = round(abs(duration).total_seconds())
     units = [
         (seconds // 86400, "d"),
@@ -28,18 +28,18 @@ def precise(duration: timedelta) -> str:
 
 
 def exact(moment: datetime) -> str:
-    """A moment in UTC, to the second."""
+    """Return a moment in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """A moment and its distance from now."""
+    """Return a moment and its distance from now."""
     distance = f"in {precise(moment - now)}" if moment > now else f"{precise(now - moment)} ago"
     return f"{exact(moment)} ({distance})"
 
 
 def until(moment: datetime | None, now: datetime, *, past: str = "now") -> str:
-    """How long it is until a moment; `past` if it is over, a dash if there is none."""
+    """Return the time until a moment; `past` if it is over, a dash if it is None."""
     if moment is None:
         return "-"
     return f"in {precise(moment - now)}" if moment > now else past

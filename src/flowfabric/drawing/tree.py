@@ -1,7 +1,7 @@
 """A picture as a tree of lines, for a terminal or a log.
 
-A box stands under the last one that all ways to it pass; a box that waits for several says for
-which. A row of boxes is not indented, so that a long flow stays narrow:
+A box stands below the last box that all paths to it share; a box with several upstreams names them.
+A chain of boxes is not indented, so that a long flow stays narrow:
 
     ✔ load
     ├─ ✔ price
@@ -38,46 +38,46 @@ SIGNS = {
 _NO_SIGN = ("•", "*")
 _FORK, _LAST, _PAST, _GAP = 0, 1, 2, 3
 _ARMS = (("├─ ", "|- "), ("└─ ", "`- "), ("│  ", "|  "), ("   ", "   "))
-# From here on branches go no further to the right.
+# Deeper branches are not indented further.
 _DEEPEST = 36
 _NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a tree, in parts, so that whoever prints it can colour and cut them."""
+    """One line of a tree, in parts, so that a caller can colour and cut them."""
 
     indent: str
     sign: str
     name: str
     state: PublicState | None
-    told: str
+    summary: str
     task: str
     waits: str
 
     def __str__(self) -> str:
-        parts = [f"{self.indent}{self.sign} {self.name}", self.told, self.task, self.waits]
+        parts = [f"{self.indent}{self.sign} {self.name}", self.summary, self.task, self.waits]
         return "  ".join(part for part in parts if part)
 
 
 def as_tree(picture: Picture, *, is_folded: bool = True, is_ascii: bool = False) -> list[Row]:
-    """The rows of a tree, without a head; what is alike is one row, unless asked otherwise."""
+    """Return the rows of a tree without a heading; similar boxes are one row if `is_folded`."""
     return tree_of(fold(picture) if is_folded else unfolded(picture), is_ascii=is_ascii)
 
 
 def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
-    """The rows for a picture as it is."""
+    """Return the rows of a picture, without folding."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     kids = _dominated(order, ups, depths(order, ups, len(picture.boxes)))
     waits = _waits(picture, ups, is_ascii)
     arms = [arm[is_ascii] for arm in _ARMS]
     rows: list[Row] = []
-    # What is yet to be written: a box, what stands before it, what stands before those below it.
+    # Boxes to write: a box, the indent of its row, the indent of the rows below it.
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """A row of boxes and the join of branches go on where they are; others branch off."""
+        """Push boxes: a chain and the join of branches keep the indent, others branch off."""
         tail = None
         if boxes and (len(boxes) == 1 or (len(ups[boxes[-1]]) > 1 and not is_root)):
             tail = boxes[-1]
@@ -98,14 +98,14 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
         place, before, rest = stack.pop()
         box = picture.boxes[place]
         worst = box.states[0][0] if box.states else None
-        told = ", ".join(f"{grouped(count)} {words(state)}" for state, count in box.counts)
+        counts = ", ".join(f"{grouped(count)} {words(state)}" for state, count in box.counts)
         rows.append(
             Row(
                 indent=before,
                 sign=(_NO_SIGN if worst is None else SIGNS[worst])[is_ascii],
                 name=box.title.replace("×", "x") if is_ascii else box.title,
                 state=worst,
-                told=told if box.is_folded else words(worst) if worst else "",
+                summary=counts if box.is_folded else words(worst) if worst else "",
                 task="" if box.task == box.name else box.task,
                 waits=waits.get(place, ""),
             )
@@ -115,32 +115,32 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
 
 
 def tree_lines(picture: Picture, screen: Screen) -> list[str]:
-    """The tree of a picture as it is, coloured and cut to fit the screen."""
+    """Return the tree of a picture, coloured and cut to fit the screen."""
     return [_line(row, screen) for row in tree_of(picture, is_ascii=screen.is_ascii)]
 
 
 def _line(row: Row, screen: Screen) -> str:
-    """A row with its colours. A narrow screen drops the task first, then what the row waits for."""
-    name, told, task, waits = map(printable, (row.name, row.told, row.task, row.waits))
+    """Return a row with its colours. A narrow screen drops the task first, then the upstreams."""
+    name, summary, task, waits = map(printable, (row.name, row.summary, row.task, row.waits))
     if screen.width is not None:
         room = screen.width - len(row.indent) - 2
         name = cut(name, max(room, 8))
         room -= text_width(name)
-        told = cut(told, room - 2) if room > 6 else ""
-        room -= text_width(told) + 2 if told else 0
+        summary = cut(summary, room - 2) if room > 6 else ""
+        room -= text_width(summary) + 2 if summary else 0
         waits = cut(waits, room - 2) if room > 12 else ""
         room -= text_width(waits) + 2 if waits else 0
         task = task if text_width(task) + 2 <= room else ""
     colour = None if row.state is None else COLOURS.get(row.state)
-    sign, told = (paint(cell(text, colour), screen) for text in (row.sign, told))
-    parts = (f"{row.indent}{sign} {name}", told, task, waits)
+    sign, summary = (paint(cell(text, colour), screen) for text in (row.sign, summary))
+    parts = (f"{row.indent}{sign} {name}", summary, task, waits)
     return "  ".join(part for part in parts if part).rstrip()
 
 
 def _dominated(
     order: Sequence[int], ups: Sequence[Sequence[int]], depth: Sequence[int]
 ) -> dict[int, list[int]]:
-    """The boxes below each: those to which all ways pass it, and no later one; -1 is above all."""
+    """Return the boxes below each box: it is the last box on all paths to them. -1 is the root."""
     above = {-1: -1}
     height = {-1: 0}
     for place in order:
@@ -158,13 +158,13 @@ def _dominated(
         above[place] = -1 if found is None else found
         height[place] = height[above[place]] + 1
     kids: dict[int, list[int]] = defaultdict(list)
-    for place in sorted(order, key=lambda one: (depth[one], one)):
+    for place in sorted(order, key=lambda box: (depth[box], box)):
         kids[above[place]].append(place)
     return kids
 
 
 def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> dict[int, str]:
-    """For which others each join waits, group by group."""
+    """Return the upstreams of each box with several, group by group, as text."""
     joints = visible_joints(picture)
     groups: dict[int, dict[int, dict[int, None]]] = defaultdict(lambda: defaultdict(dict))
     for line in picture.lines:
@@ -174,11 +174,11 @@ def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> di
         labelled = [joints.get((place, group)) for group in sorted(its)]
         if len(ups[place]) < 2 and not any(labelled):
             continue
-        told = []
+        texts = []
         for group, joint in zip(sorted(its), labelled, strict=True):
             names = [picture.boxes[up].title for up in its[group]]
             more = len(names) - _NAMES
             text = ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
-            told.append(f"{joint.label}: {text}" if joint else text)
-        found[place] = ("<- " if is_ascii else "← ") + "; ".join(told)
+            texts.append(f"{joint.label}: {text}" if joint else text)
+        found[place] = ("<- " if is_ascii else "← ") + "; ".join(texts)
     return found

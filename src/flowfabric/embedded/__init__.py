@@ -1,5 +1,7 @@
-"""A PostgreSQL server of the project's own, for development and tests: started from the system's
-programs or from a wheel, kept in `.flowfabric/`, and shared by the processes of the project.
+"""An embedded PostgreSQL server for development and tests.
+
+It runs the system's programs or the ones of a wheel, keeps its data in `.flowfabric/`, and serves
+all processes of the project.
 """
 
 from __future__ import annotations

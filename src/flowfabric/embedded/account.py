@@ -1,5 +1,5 @@
-"""Which operating-system user runs the server: the caller, or, because PostgreSQL refuses to be
-root, an existing unprivileged user.
+"""The operating-system user that runs the server: the caller, or an existing unprivileged user if
+the caller is root, because PostgreSQL refuses to run as root.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHELL = "/bin/sh"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user to run PostgreSQL as. `switch` says whether that differs from the caller."""
+    """A user that runs PostgreSQL. `switch` means: another user than the caller."""
 
     name: str
     uid: int
@@ -29,7 +29,7 @@ class Account:
     def run(
         self, argv: Sequence[str | Path], *, stdin: str = "", stderr: int = subprocess.STDOUT
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program as this user, in a session of its own and away from PG* variables."""
+        """Run a program as this user, in a new session and without PG* variables."""
         try:
             return subprocess.run(
                 argv,
@@ -54,7 +54,7 @@ class Account:
         except OSError as error:
             if self.switch and error.errno in (errno.EPERM, errno.EINVAL):
                 raise AccountNotFound(
-                    f"PostgreSQL does not run as root, and this root may not become "
+                    f"PostgreSQL does not run as root, and this root may not switch to "
                     f"{self.name} ({error.strerror}), as in a container without CAP_SETUID. Run as "
                     "an ordinary user, or set FLOWFABRIC_DATABASE_URL to a server that runs "
                     "elsewhere."
@@ -62,22 +62,22 @@ class Account:
             raise
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether this user gets into `folder`; asked of the kernel, since modes are not all."""
+        """Return whether this user can enter `folder`. Ask the kernel: modes do not say it all."""
         if not self.switch:
             return os.access(folder, os.X_OK)
         return self.run([SHELL, "-c", 'cd "$1"', "sh", folder]).returncode == 0
 
 
 def caller() -> Account:
-    """The user this process runs as."""
+    """Return the user of this process."""
     uid = os.geteuid()
     return Account(name=_name(uid), uid=uid, gid=os.getegid(), switch=False)
 
 
 def choose(data: Path) -> Account:
-    """The user for the server whose data is (or will be) in `data`.
+    """Return the user for the server with its data in `data`.
 
-    PostgreSQL insists on owning its data, so root runs existing data as its owner.
+    PostgreSQL must own its data, so root runs existing data as its owner.
     """
     if os.geteuid() != 0:
         return caller()
@@ -97,7 +97,7 @@ def choose(data: Path) -> Account:
 
 
 def environment() -> dict[str, str]:
-    """The environment of PostgreSQL programs: ours, without PG* and in plain English and UTC."""
+    """Return the environment for PostgreSQL programs: ours without PG*, in English and UTC."""
     kept = {
         name: value
         for name, value in os.environ.items()

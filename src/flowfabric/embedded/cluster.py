@@ -1,7 +1,7 @@
-"""Makes, starts, shares and stops the PostgreSQL server of a project.
+"""Create, start, share and stop the PostgreSQL server of a project.
 
-Every connection is trusted, because only the user who runs the server and root get to its socket:
-the socket's folder and the socket itself have mode 0700, and no network is listened on.
+Every connection is trusted, because only root and the user that runs the server reach its socket:
+the socket and its folder have mode 0700, and the server listens on no network.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ USER = DATABASE = "flowfabric"
 
 
 class Server:
-    """One process's use of a project's server; leaving the `with` block releases it."""
+    """One process's use of a project's server. Leaving the `with` block releases it."""
 
     def __init__(self, folder: Folder, user: users.User, *, started: bool) -> None:
         self.url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder.socket))}&port={PORT}"
@@ -44,7 +44,7 @@ class Server:
         _servers.add(self)
 
     def release(self) -> None:
-        """Stop using the server; the last process to do so shuts it down."""
+        """Stop using the server; the last process shuts it down."""
         self._leave(regardless=False)
 
     def stop(self) -> None:
@@ -66,7 +66,7 @@ class Server:
         return f"<Server {self.version} {self.url}>"
 
     def _leave(self, *, regardless: bool) -> None:
-        # Taken away first, so that only one thread leaves, and only once.
+        # Cleared first, so that only one thread leaves, and only once.
         user, self._user = self._user, None
         _servers.discard(self)
         if user is None:
@@ -78,7 +78,7 @@ class Server:
                     postmaster.stop(self._folder)
                     self._folder.forget_socket()
         except FileNotFoundError:
-            # The project was deleted under the server, which notices within a minute and exits.
+            # The project was deleted; the server notices within a minute and exits.
             pass
         finally:
             user.leave()
@@ -90,10 +90,10 @@ class Server:
 
 
 def start(project: Path, *, options: Mapping[str, str] | None = None) -> Server:
-    """Use the server of `project`, which is made and started unless it is running already.
+    """Return the server of `project`; create and start it unless it is running.
 
-    `options` and the `-c name=value` pairs of the variable PGOPTIONS are server settings; they
-    take effect if this call starts the server.
+    `options` and the `-c name=value` pairs of PGOPTIONS are server settings. They take effect only
+    if this call starts the server.
     """
     chosen = settings.collect(options)
     folder = Folder(project)
@@ -111,7 +111,7 @@ def start(project: Path, *, options: Mapping[str, str] | None = None) -> Server:
 
 def _start_unless_running(folder: Folder, chosen: Mapping[str, str]) -> bool:
     while postmaster.settled(folder) is State.DOWN:
-        if postmaster.clear_remains(folder):
+        if postmaster.clear_leftovers(folder):
             _start(folder, chosen)
             return True
     return False
@@ -137,7 +137,7 @@ def _major(data: Path) -> int | None:
 
 
 def _make(folder: Folder, binaries: Binaries, account: Account) -> None:
-    """Create the data folder: whole, synced to disk and with our database in it, or not at all."""
+    """Create the data folder completely, synced to disk and with our database, or not at all."""
     for leftover in folder.private.glob("data.*"):
         shutil.rmtree(leftover, ignore_errors=True)
     draft = folder.private / f"data.{secrets.token_hex(4)}"
@@ -156,7 +156,7 @@ def _make(folder: Folder, binaries: Binaries, account: Account) -> None:
 
 
 def _making(binaries: Binaries, draft: Path) -> list[tuple[list[str | Path], str]]:
-    """The programs that make a data folder. Only the last one syncs, once for all."""
+    """Return the commands that create a data folder. Only the last one syncs, for all."""
     initdb: list[str | Path] = [binaries.initdb, "-D", draft]
     locale = ["--encoding=UTF8", "--locale=C"]
     access = [f"--username={USER}", "--auth-local=trust", "--auth-host=reject"]
@@ -179,7 +179,7 @@ def _release_all() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: the servers are the parent's, to be stopped by the parent."""
+    """Forget the servers in a forked child: the parent stops them."""
     for server in list(_servers):
         server._forget()
     _servers.clear()

@@ -1,12 +1,12 @@
-"""Why an embedded server could not be started, one class per thing the reader can do about it.
+"""Errors of the embedded server, one class per remedy.
 
 EmbeddedError
 ├── BinariesNotFound    install PostgreSQL
 ├── MajorUnavailable    install the PostgreSQL that made the data
 ├── AccountNotFound     run as another user
-├── FolderNotWritable   mend the folder's permissions
-├── FolderNotReachable  mend the permissions above the folder
-├── FolderNotTrusted    look who owns the folder
+├── FolderNotWritable   correct the folder's permissions
+├── FolderNotReachable  correct the permissions above the folder
+├── FolderNotTrusted    check who owns the folder
 ├── DiskFull            free some space
 ├── SettingRefused      correct a server setting
 └── StartFailed         read the server's log, which the message quotes
@@ -34,7 +34,7 @@ class MajorUnavailable(EmbeddedError):
 
 
 class AccountNotFound(EmbeddedError):
-    """The operating system has no user the server could run as."""
+    """The operating system has no user that could run the server."""
 
 
 class FolderNotWritable(EmbeddedError):
@@ -42,11 +42,11 @@ class FolderNotWritable(EmbeddedError):
 
 
 class FolderNotReachable(EmbeddedError):
-    """The user the server runs as cannot enter a folder it needs."""
+    """The user that runs the server cannot enter a folder it needs."""
 
 
 class FolderNotTrusted(EmbeddedError):
-    """A folder exists that somebody else could have put there."""
+    """A folder exists that another user could have created."""
 
 
 class DiskFull(EmbeddedError):
@@ -54,11 +54,11 @@ class DiskFull(EmbeddedError):
 
 
 class SettingRefused(EmbeddedError):
-    """A server setting is malformed, or belongs to the launcher."""
+    """A server setting is malformed, or reserved for flowfabric."""
 
 
 class StartFailed(EmbeddedError):
-    """PostgreSQL gave up while it was made or started."""
+    """PostgreSQL failed while it created its data or started."""
 
 
 _ROOM_TO_START = 1024 * 1024
@@ -67,7 +67,7 @@ _NO_SPACE = ("No space left on device", "Disk quota exceeded", "Check free disk 
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn the operating system's refusals about `folder` into errors that say what to do."""
+    """Turn OSErrors about `folder` into errors that say what to do."""
     try:
         yield
     except OSError as error:
@@ -90,7 +90,7 @@ def explained(folder: Path) -> Iterator[None]:
 
 
 def disk_full(folder: Path, detail: str) -> DiskFull:
-    """Say which disk is full."""
+    """Return the error that names the full disk."""
     return DiskFull(
         f"no space left for the embedded server's files in {folder}: {detail.strip()}. "
         f"Free some space (df -h {folder}) and start again; nothing was lost."
@@ -98,12 +98,12 @@ def disk_full(folder: Path, detail: str) -> DiskFull:
 
 
 def start_failed(what: str, folder: Path, output: str) -> EmbeddedError:
-    """The error for PostgreSQL `output` that ended badly, with its last lines."""
+    """Return the error for a failed PostgreSQL program, with the last lines of its output."""
     lines = [line for line in output.splitlines() if line.strip()][-20:]
     for line in lines:
         if any(phrase in line for phrase in _NO_SPACE):
             return disk_full(folder, line)
-    # A full disk has no room for the complaint either.
+    # A full disk may have no room for the log line that says so.
     if shutil.disk_usage(folder).free < _ROOM_TO_START:
         return disk_full(folder, what)
     advice = ""

@@ -1,13 +1,13 @@
-"""The project's `.flowfabric/` folder: where the server's data, socket, programs and log are, and
-how processes take turns changing them.
+"""The `.flowfabric/` folder of a project: the server's data, socket, programs and log, and the lock
+under which processes change them.
 
     .flowfabric/
-    ├── lock            held while a server is looked for, made, started or stopped
+    ├── lock            held while a process looks for, creates, starts or stops the server
     ├── users/          one locked file per process that uses the server
-    ├── postgres.log    what the server says, mode 0600: it may quote statements
-    ├── postgres.json   the record: where the two below are, if not here; mode 0600
+    ├── postgres.log    the server's log, mode 0600: it may quote statements
+    ├── postgres.json   the record: where data and socket are, if not here; mode 0600
     ├── postgres/       data and socket, mode 0700, owned by the user who runs the server
-    └── binaries/       a readable copy of the wheel's programs, if root needs one
+    └── binaries/       a readable copy of the wheel's programs, if root needs it
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .account import Account
 from .errors import FolderNotReachable, FolderNotTrusted
 
 NAME = ".flowfabric"
-# Only a part of the socket's name: the server listens on no network. Being PostgreSQL's own, it
-# lets `psql -h <folder>` do without a port.
+# Only part of the socket's name: the server listens on no network. PostgreSQL's default port lets
+# `psql -h <folder>` omit it.
 PORT = 5432
 SOCKET = f".s.PGSQL.{PORT}"
 
 # The kernel's limit is 104 bytes on macOS and 108 on Linux.
 _LONGEST_SOCKET = 100
-# A clean-up of old files in /var/tmp would eat into the data, so that is the last resort.
+# /var/tmp is the last resort, because a clean-up of old files there would damage the data.
 _STATE_FOLDERS = ("/var/lib", "/var/db", "/var/tmp")
 _LARGEST_LOG = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What the next process must know; None means inside `.flowfabric/` itself."""
+    """Where the server's files are, for the next process. None means in `.flowfabric/`."""
 
     home: str | None = None
     socket: str | None = None
@@ -63,11 +63,11 @@ class Folder:
         self.record = Record()
 
     def make(self) -> None:
-        """Create the folder, unless it is there."""
+        """Create the folder if it does not exist."""
         with suppress(FileExistsError):
             self.root.mkdir()
             if os.geteuid() == 0:
-                # The server's user has to pass through, whatever the umask.
+                # The server's user must be able to enter, whatever the umask.
                 self.root.chmod(0o755)
             (self.root / ".gitignore").write_text("*\n")
         with suppress(FileExistsError):
@@ -76,7 +76,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process out, and read what the last one recorded."""
+        """Lock out other processes, and read the record of the last one."""
         descriptor = self.open(self._lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -85,13 +85,13 @@ class Folder:
             self.record = self._read()
             yield
         finally:
-            # Closing alone would leave the lock with a child forked meanwhile.
+            # Closing alone would leave the lock with a child that was forked meanwhile.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     @property
     def home(self) -> Path:
-        """Where the server's own folders are."""
+        """The folder that holds the server's folders."""
         return Path(self.record.home) if self.record.home else self.root
 
     @property
@@ -113,7 +113,7 @@ class Folder:
         return Path(self.record.socket) if self.record.socket else self.private
 
     def prepare(self, account: Account) -> None:
-        """Make the folders the server needs, in a place where `account` can use them."""
+        """Create the server's folders where `account` can use them."""
         is_new = not self.record.home and not self.data.exists()
         if is_new and not account.can_enter(self.root):
             self.note(replace(self.record, home=str(self._make_home_outside(account))))
@@ -126,7 +126,7 @@ class Folder:
         self._place_socket(account)
 
     def note(self, record: Record) -> None:
-        """Replace the record, so that the next process sees it even if this one dies now."""
+        """Replace the record durably, so that the next process sees it even after a crash."""
         if record == self.record:
             return
         self.record = record
@@ -141,7 +141,7 @@ class Folder:
         sync(self.root)
 
     def open(self, path: Path, flags: int) -> int:
-        """Open one of this folder's files, created as its owner's, even by root."""
+        """Open a file of this folder; a new file belongs to the folder's owner, even under root."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -151,7 +151,7 @@ class Folder:
         return descriptor
 
     def open_log(self) -> int:
-        """Open the log at its end; a long one is put aside first."""
+        """Open the log at its end; move a long log aside first."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > _LARGEST_LOG:
                 self.log.replace(self._old_log)
@@ -160,7 +160,7 @@ class Folder:
         return descriptor
 
     def forget_socket(self) -> None:
-        """Remove a socket folder outside the project, once no server listens in it."""
+        """Remove a socket folder outside the project after the server has stopped."""
         if self.record.socket:
             with suppress(OSError):
                 Path(self.record.socket).rmdir()
@@ -177,7 +177,7 @@ class Folder:
         return record
 
     def _is_ours(self, home: Path) -> bool:
-        """Whether `home` is this project's, and not that of one this folder was copied from."""
+        """Return whether `home` belongs to this project, not to one it was copied from."""
         owner = home / "project"
         try:
             recorded = Path(owner.read_text())
@@ -195,7 +195,7 @@ class Folder:
         return True
 
     def _make_home_outside(self, account: Account) -> Path:
-        """A folder for a server whose user cannot enter the project, such as one under /root."""
+        """Create a folder for a server whose user cannot enter the project, e.g. under /root."""
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
         for state in _STATE_FOLDERS:
             if not (os.access(state, os.W_OK) and account.can_enter(Path(state))):
@@ -234,14 +234,14 @@ class Folder:
         )
 
     def _give_to_owner(self, target: int | Path) -> None:
-        """Let root leave no file behind that the folder's owner could not use."""
+        """Under root, give a file to the folder's owner."""
         if os.geteuid() == 0:
             owner = self.root.stat()
             os.chown(target, owner.st_uid, owner.st_gid)
 
 
 def sync(folder: Path) -> None:
-    """Make sure that a crash of the machine does not undo what was created in `folder`."""
+    """Sync a folder, so that a crash does not undo what was created in it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -250,9 +250,9 @@ def sync(folder: Path) -> None:
 
 
 def _close_to_others(file: Path) -> None:
-    """Take from everybody but its owner what an open umask or an earlier version gave away."""
+    """Remove the permissions of other users, from an open umask or an earlier version."""
     try:
-        # Not through a link: root may be working in a folder that belongs to somebody else.
+        # Do not follow a link: root may be working in another user's folder.
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return
@@ -268,13 +268,13 @@ def _close_to_others(file: Path) -> None:
 
 
 def is_usable_socket(folder: Path) -> bool:
-    """Whether clients can connect to a socket in `folder`; a comma would mean two servers."""
+    """Return whether clients can connect to a socket in `folder`; a comma would mean two hosts."""
     path = os.fsencode(folder / SOCKET)
     return len(path) <= _LONGEST_SOCKET and b"," not in path
 
 
 def _make_own(folder: Path) -> None:
-    """Create a folder in one that others may write to, and accept only our own in its place."""
+    """Create a folder inside one that others may write; accept an existing one only if ours."""
     try:
         folder.mkdir()
         folder.chmod(0o711)
@@ -282,8 +282,8 @@ def _make_own(folder: Path) -> None:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise FolderNotTrusted(
-                f"{folder} is not a folder that only this user can write. Somebody else may have "
-                f"put it there: look at it (ls -ld {folder}), then remove it."
+                f"{folder} is not a folder that only this user can write. Another user may have "
+                f"created it: look at it (ls -ld {folder}), then remove it."
             ) from None
 
 

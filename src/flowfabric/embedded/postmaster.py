@@ -1,6 +1,4 @@
-"""The running server process: is it there, start it, stop it, and clear away what a killed one
-left behind.
-"""
+"""The server process: find it, start it, stop it, and remove the leftovers of a killed one."""
 
 from __future__ import annotations
 
@@ -21,20 +19,20 @@ from .binaries import Binaries
 from .errors import StartFailed, start_failed
 from .folder import PORT, SOCKET, Folder, is_usable_socket
 
-# Crash recovery after a kill may take a while; a start without it takes some 30 ms.
+# Crash recovery may take a while; a normal start takes about 30 ms.
 _PATIENCE = 60.0
-# Orphans of a killed server leave by themselves as soon as they look up from their query.
-_ORPHANS_MAY_STAY = 2.0
+# Processes of a killed server exit as soon as their query ends.
+_ORPHAN_SECONDS = 2.0
 
-# A healthy server answers within a millisecond, a busy machine's somewhat later.
-_ANSWER_WITHIN = 10.0
-_ENCRYPTION_PLEASE = struct.pack("!ii", 8, 80877103)
+# A healthy server answers within a millisecond, later on a busy machine.
+_ANSWER_SECONDS = 10.0
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 _STILL_IN_USE = "pre-existing shared memory block"
 
 
 class State(StrEnum):
-    """What the socket and the server's lock file say."""
+    """The state of the server, by its socket and its lock file."""
 
     DOWN = "down"
     READY = "ready"
@@ -42,13 +40,13 @@ class State(StrEnum):
 
 
 def settled(folder: Folder) -> State:
-    """Whether a server is ready or down, after one that starts or stops has finished."""
+    """Wait while the server starts or stops, and return whether it is ready or down."""
     deadline = time.monotonic() + _PATIENCE
     while (state := _state(folder)) is State.CHANGING:
         if time.monotonic() > deadline:
             raise StartFailed(
                 f"the server of {folder.data} has been starting or stopping for more than "
-                f"{_PATIENCE:.0f} s. See what it does: tail {folder.log}"
+                f"{_PATIENCE:.0f} s. Read its log: tail {folder.log}"
             )
         time.sleep(0.02)
     return state
@@ -57,7 +55,7 @@ def settled(folder: Folder) -> State:
 def start(
     folder: Folder, binaries: Binaries, account: Account, settings: Mapping[str, str]
 ) -> None:
-    """Start the server and wait until it takes connections."""
+    """Start the server and wait until it accepts connections."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         pid, log_position = _spawn(folder, binaries, account, settings)
@@ -68,42 +66,42 @@ def start(
             raise
         if _is_ready(folder.data, pid):
             return
-        said = _log_since(folder.log, log_position)
-        if _STILL_IN_USE not in said or time.monotonic() > deadline:
+        output = _log_since(folder.log, log_position)
+        if _STILL_IN_USE not in output or time.monotonic() > deadline:
             if not ended:
                 _give_up(pid)
             what = f"PostgreSQL {binaries.version} did not start on {folder.data}"
-            raise start_failed(f"{what} (whole log: {folder.log})", folder.root, said)
+            raise start_failed(f"{what} (whole log: {folder.log})", folder.root, output)
         time.sleep(0.1)
 
 
 def stop(folder: Folder) -> None:
-    """Shut the server down, cutting its connections, and wait until it is gone."""
+    """Shut the server down, close its connections, and wait until it has exited."""
     with closing(_Listener(folder.socket)) as listener:
         pid = listener.pid if listener.exists else 0
     if pid and _signal(pid, signal.SIGINT):
         _wait_until(lambda: not _is_alive(pid), _PATIENCE)
 
 
-def clear_remains(folder: Folder) -> bool:
-    """Remove what a killed server left, which would keep the next one from starting.
+def clear_leftovers(folder: Folder) -> bool:
+    """Remove the leftovers of a killed server, which would prevent the next start.
 
-    Returns False if the server was not dead after all, but about to listen: its starter was killed.
-    PostgreSQL believes a leftover lock file if its process id happens to be in use again, as it
-    often is after a container restarts.
+    Return False if the server is alive and about to listen: then only its starter was killed.
+    PostgreSQL trusts a leftover lock file if its process id is in use again, as it often is after a
+    container restarts.
     """
     if not _can_see_processes():
         return True
     data = folder.data
-    for harsher in (signal.SIGQUIT, signal.SIGKILL):
-        if _wait_until(lambda: _listens(folder) or not any(_processes(data)), _ORPHANS_MAY_STAY):
+    for number in (signal.SIGQUIT, signal.SIGKILL):
+        if _wait_until(lambda: _listens(folder) or not any(_processes(data)), _ORPHAN_SECONDS):
             break
         for pid in _processes(data):
-            _signal(pid, harsher)
+            _signal(pid, number)
     if _listens(folder):
         return False
-    remains = (data / "postmaster.pid", folder.socket / SOCKET, folder.socket / f"{SOCKET}.lock")
-    for path in remains:
+    leftovers = (data / "postmaster.pid", folder.socket / SOCKET, folder.socket / f"{SOCKET}.lock")
+    for path in leftovers:
         path.unlink(missing_ok=True)
     return True
 
@@ -111,7 +109,7 @@ def clear_remains(folder: Folder) -> bool:
 def _spawn(
     folder: Folder, binaries: Binaries, account: Account, settings: Mapping[str, str]
 ) -> tuple[int, int]:
-    """Start the server as nobody's child; returns its process id and where its log begins."""
+    """Start the server detached; return its process id and the start of its output in the log."""
     quoted = str(folder.socket).replace('"', '""')
     ours = {
         "listen_addresses": "",
@@ -125,23 +123,23 @@ def _spawn(
     log = folder.open_log()
     try:
         position = os.lseek(log, 0, os.SEEK_CUR)
-        # The shell is in a session of its own and exits at once, so that the server neither gets
-        # the terminal's signals nor becomes a zombie of this process.
+        # The shell has its own session and exits at once, so that the server neither gets the
+        # terminal's signals nor becomes a zombie of this process.
         script = 'exec "$@" </dev/null >&2 & echo $!'
-        told = account.run([SHELL, "-c", script, "sh", *argv], stderr=log)
+        answer = account.run([SHELL, "-c", script, "sh", *argv], stderr=log)
     finally:
         os.close(log)
-    if not told.stdout.strip().isdecimal():
-        said = _log_since(folder.log, position)
-        raise start_failed(f"{binaries.postgres} could not be run", folder.root, said)
-    return int(told.stdout), position
+    if not answer.stdout.strip().isdecimal():
+        output = _log_since(folder.log, position)
+        raise start_failed(f"{binaries.postgres} could not be run", folder.root, output)
+    return int(answer.stdout), position
 
 
 def _state(folder: Folder) -> State:
     with closing(_Listener(folder.socket)) as listener:
         if not listener.exists:
             return State.DOWN
-        # One that was killed just now may be connected to for another moment, but says nothing.
+        # A server that was just killed may still accept a connection, but does not answer.
         if listener.answers() and _is_ready(folder.data):
             return State.READY
         return State.CHANGING
@@ -153,15 +151,14 @@ def _listens(folder: Folder) -> bool:
 
 
 class _Listener:
-    """Whoever listens on the socket in a folder.
+    """The process that listens on the socket in a folder.
 
-    Asking the kernel is safe where reading a process id from a file is not: the number may have
-    been given to another process since.
+    The kernel knows it. A process id in a file may belong to another process by now.
     """
 
     def __init__(self, folder: Path) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.settimeout(_ANSWER_WITHIN)
+        self._connection.settimeout(_ANSWER_SECONDS)
         self.exists = False
         if not is_usable_socket(folder):
             return
@@ -170,7 +167,7 @@ class _Listener:
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             return
         except (BlockingIOError, TimeoutError):
-            # More clients wait than it cares to queue: it is there, and does not answer.
+            # Its queue is full: the server exists, but does not answer.
             pass
         except OSError:
             self._connection.close()
@@ -179,7 +176,7 @@ class _Listener:
 
     @property
     def pid(self) -> int:
-        """Its process id; 0 if it is in a container that hides it from here."""
+        """The process id; 0 if the server is in a container that hides it."""
         if sys.platform == "darwin":
             local_peerpid = 2
             return self._connection.getsockopt(0, local_peerpid)
@@ -189,9 +186,9 @@ class _Listener:
         return pid
 
     def answers(self) -> bool:
-        """Whether it speaks PostgreSQL's protocol: asked for encryption, it says yes or no."""
+        """Return whether it speaks PostgreSQL's protocol: it answers a request for SSL."""
         try:
-            self._connection.sendall(_ENCRYPTION_PLEASE)
+            self._connection.sendall(_SSL_REQUEST)
             return self._connection.recv(1) in (b"S", b"N")
         except OSError:
             return False
@@ -201,7 +198,10 @@ class _Listener:
 
 
 def _is_ready(data: Path, pid: int | None = None) -> bool:
-    """Whether the lock file of the server (of this process id) says that it takes connections."""
+    """Return whether the server's lock file says that it accepts connections.
+
+    With `pid`, the lock file must name this process.
+    """
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
@@ -223,16 +223,16 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass
     with suppress(OSError):
-        # After the program's name in parentheses; a zombie only waits for its parent.
+        # The state follows the program's name in parentheses. A zombie does not count as alive.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return not _can_see_processes()
 
 
 def _give_up(pid: int) -> None:
-    """End a server that did not get as far as taking connections."""
-    # Of the signals that end a server, the only one that also ends it before it knows of signals.
+    """End a server that never accepted connections."""
+    # SIGTERM is the only signal that also ends a server before it has set its signal handlers.
     _signal(pid, signal.SIGTERM)
-    _wait_until(lambda: not _is_alive(pid), _ORPHANS_MAY_STAY)
+    _wait_until(lambda: not _is_alive(pid), _ORPHAN_SECONDS)
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:
@@ -248,7 +248,7 @@ def _can_see_processes() -> bool:
 
 
 def _processes(data: Path) -> Iterator[int]:
-    """The PostgreSQL processes that work in `data`."""
+    """Yield the PostgreSQL processes whose working folder is `data`."""
     try:
         wanted = data.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Server settings that come from outside: the caller's options and the PGOPTIONS variable."""
+"""Server settings from outside: the caller's options and the variable PGOPTIONS."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from .errors import SettingRefused
 
-# Changing these would move the server away from where its users look for it, or open it to others.
-_OURS = frozenset(
+# These settings would move the server away from its clients, or open it to other users.
+_RESERVED = frozenset(
     {
         "config_file",
         "data_directory",
@@ -25,16 +25,16 @@ _OURS = frozenset(
 
 
 def collect(options: Mapping[str, str] | None) -> dict[str, str]:
-    """The settings to start a server with; explicit `options` win over PGOPTIONS."""
+    """Return the settings for a new server; explicit `options` win over PGOPTIONS."""
     settings = dict(_parse(os.environ.get("PGOPTIONS", ""))) | dict(options or {})
     for name in settings:
         if not re.fullmatch(r"[A-Za-z_][\w.]*", name):
             raise SettingRefused(f"{name!r} is not the name of a server setting.")
-        if name.lower() in _OURS:
+        if name.lower() in _RESERVED:
             raise SettingRefused(
-                f"the setting {name} of the embedded server is not yours to choose: it listens on "
-                "a private Unix socket only. Remove it from the options or PGOPTIONS, or set "
-                "FLOWFABRIC_DATABASE_URL to a server of your own."
+                f"the setting {name} of the embedded server cannot be changed: it listens on a "
+                "private Unix socket only. Remove it from the options or PGOPTIONS, or set "
+                "FLOWFABRIC_DATABASE_URL to your own server."
             )
     return settings
 
@@ -57,6 +57,6 @@ def _parse(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _words(text: str) -> list[str]:
-    """Split as PostgreSQL does: at white space, which a backslash makes ordinary."""
+    """Split at white space, as PostgreSQL does; a backslash escapes it."""
     words = re.findall(r"(?:\\.|[^\\\s])+", text, flags=re.DOTALL)
     return [re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in words]

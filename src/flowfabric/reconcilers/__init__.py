@@ -1,3 +1,3 @@
-"""Time: what happens because a moment has come, not because somebody called."""
+"""Reconcilers: periodic work that time makes due, such as expired leases and delays."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the reconcilers of a process: until empty, then until the next timer or the cadence."""
+"""Run the reconcilers of a process: pass after pass while work is left, then at their cadence."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from flowfabric.core.errors import FlowFabricError
 from flowfabric.reconcilers.table import RECONCILERS, Reconciler
 from flowfabric.telemetry import ENGINE_LOGGER
 
-LEAST_SECONDS = 0.02
-MOST_BACKOFF_SECONDS = 30.0
+MIN_PAUSE_SECONDS = 0.02
+MAX_BACKOFF_SECONDS = 30.0
 
 
 async def run_reconcilers(
     client: FlowFabric, reconcilers: Sequence[Reconciler] = RECONCILERS
 ) -> None:
-    """Run them all until cancelled."""
+    """Run all reconcilers until cancelled."""
     async with asyncio.TaskGroup() as group:
         for reconciler in reconcilers:
             group.create_task(_run(client, reconciler), name=f"flowfabric {reconciler.name}")
@@ -26,29 +26,29 @@ async def run_reconcilers(
 
 async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
     cadence = reconciler.cadence.total_seconds()
-    # Processes that start together should not look together.
+    # Spread the passes of processes that start together.
     await asyncio.sleep(random.uniform(0, cadence) / 4)
     backoff = cadence
     while True:
         try:
             handled, due_in = await reconciler.run_once(client, reconciler.batch)
         except Exception as error:
-            # Whatever it is: without this loop nobody would take over what dead workers left.
+            # Catch everything: without this loop the work of dead workers would stay.
             ENGINE_LOGGER.warning(
-                "%s failed, trying again: %s",
+                "reconciler failed and will retry: %s: %s",
                 reconciler.name,
                 error,
                 exc_info=None if isinstance(error, FlowFabricError) else error,
             )
             await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
-            backoff = min(backoff * 2, MOST_BACKOFF_SECONDS)
+            backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
             continue
         backoff = cadence
         if handled == reconciler.batch:
             continue
         if handled:
-            ENGINE_LOGGER.debug("%s handled %s", reconciler.name, handled)
+            ENGINE_LOGGER.debug("reconciler %s handled %s rows", reconciler.name, handled)
         pause = cadence * random.uniform(0.9, 1.1)
         if due_in is not None:
-            pause = min(pause, max(due_in.total_seconds(), LEAST_SECONDS))
+            pause = min(pause, max(due_in.total_seconds(), MIN_PAUSE_SECONDS))
         await asyncio.sleep(pause)

@@ -1,6 +1,7 @@
-"""Every reconciler, on one screen. Each is safe to run anywhere, any number of times at once: a
-pass is one call of the engine, which passes over rows that are locked and looks again at each row
-under its lock. No row can make a pass fail: what a pass reads was checked when it was stored.
+"""All reconcilers. Each may run in any process, any number of times at once.
+
+A pass is one call of the engine. It skips locked rows and checks each row again under its lock. No
+row can make a pass fail, because rows are checked when they are stored.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from datetime import timedelta
 
 from flowfabric.client import FlowFabric
 
-# What one pass returns: how many rows it handled, and how long until the next timer is due.
+# The answer of a pass: how many rows it handled, and how long until the next timer is due.
 Pass = tuple[int, timedelta | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """A name, how often it looks at the least, how many rows a pass takes, and the pass itself."""
+    """A reconciler: at the latest after `cadence`, `run_once` handles up to `batch` rows."""
 
     name: str
     cadence: timedelta
@@ -25,9 +26,9 @@ class Reconciler:
     run_once: Callable[[FlowFabric, int], Awaitable[Pass]]
 
 
-async def _unhurried(one: Awaitable[Pass]) -> Pass:
-    """A pass whose cadence is soon enough, whatever is due before."""
-    handled, _ = await one
+async def _at_cadence(answer: Awaitable[Pass]) -> Pass:
+    """Drop the time of the next timer: the cadence is soon enough."""
+    handled, _ = await answer
     return handled, None
 
 
@@ -38,7 +39,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.leases.expire(limit=batch),
     ),
-    # Attempts that take too long and executions past their deadline.
+    # Expires attempts that timed out and executions past their deadline.
     Reconciler(
         "execution_expiry",
         timedelta(seconds=2),
@@ -51,21 +52,21 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.executions.promote_delayed(limit=batch),
     ),
-    # Those whom an end concerns, where whoever ended it could not tell them all and then died.
+    # Finishes propagation of an end that a dead process left behind.
     Reconciler(
         "wake_resolver",
         timedelta(seconds=1),
         500,
         lambda client, batch: client.executions.resolve_wakes(limit=batch),
     ),
-    # Members of cancelled flows, where whoever cancelled them died, or they took their time.
+    # Cancels members of cancelled flows that their canceller left or could not lock.
     Reconciler(
         "cancel_backlog",
         timedelta(seconds=15),
         500,
         lambda client, batch: client.flows.cancel_backlog(limit=batch),
     ),
-    # Members of flows that nobody needs any more, where not all could be cancelled at once.
+    # Cancels flow members that are no longer needed and could not be cancelled at once.
     Reconciler(
         "edge_cancel_dispatcher",
         timedelta(seconds=1),
@@ -78,7 +79,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         50,
         lambda client, batch: client.executions.reconcile_siblings(limit=batch),
     ),
-    # What waits for a capable worker, where the one that registered did not let all of it go.
+    # Unblocks executions for which a capable worker has registered, if its call did not.
     Reconciler(
         "unblocker",
         timedelta(seconds=5),
@@ -89,9 +90,9 @@ RECONCILERS: tuple[Reconciler, ...] = (
         "grant_reaper",
         timedelta(seconds=5),
         500,
-        lambda client, batch: _unhurried(client.grants.reap(limit=batch)),
+        lambda client, batch: _at_cadence(client.grants.reap(limit=batch)),
     ),
-    # It says when it is in the midst of old rows; otherwise a minute is soon enough.
+    # Returns the next timer only while old rows are left; otherwise a minute is soon enough.
     Reconciler(
         "retention_trimmer",
         timedelta(seconds=60),
@@ -102,18 +103,18 @@ RECONCILERS: tuple[Reconciler, ...] = (
         "event_trimmer",
         timedelta(seconds=60),
         500,
-        lambda client, batch: _unhurried(client.retention.trim_events(limit=batch)),
+        lambda client, batch: _at_cadence(client.retention.trim_events(limit=batch)),
     ),
     Reconciler(
         "key_trimmer",
         timedelta(seconds=60),
         500,
-        lambda client, batch: _unhurried(client.retention.trim_keys(limit=batch)),
+        lambda client, batch: _at_cadence(client.retention.trim_keys(limit=batch)),
     ),
     Reconciler(
         "worker_sweep",
         timedelta(seconds=30),
         500,
-        lambda client, batch: _unhurried(client.workers.sweep(limit=batch)),
+        lambda client, batch: _at_cadence(client.workers.sweep(limit=batch)),
     ),
 )

@@ -35,6 +35,7 @@ class Codec:
         self._check = plan.check
         self._is_safe = plan.is_safe
         self._is_lenient = not plan.has_hidden_any
+        self._enums = frozenset(plan.enums)
         # Validated values have the types of the hint; Any has no type to check.
         self._is_trusted = (is_call and not plan.has_objects) or schema["type"] == "any"
         self._scalar = plan.scalar
@@ -112,11 +113,11 @@ class Codec:
             if problem.startswith("Invalid JSON"):
                 raise EncodingError(_unreadable(problem)) from None
             raise EncodingError(f"could not be read again: {problem}", at) from None
-        comparison = Comparison(is_lenient=self._is_lenient)
+        comparison = Comparison(is_lenient=self._is_lenient, enums=self._enums)
         if (unfit := comparison.difference(value, again)) is not None:
             raise unfit
         if comparison.saw_opaque and self._forced(again) != stored:
-            raise EncodingError("would come back as something that is written otherwise")
+            raise EncodingError("would read back as something that is written differently")
 
 
 def codec_for(hint: Any) -> Codec:

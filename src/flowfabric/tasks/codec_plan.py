@@ -9,7 +9,7 @@ types with their own serialisers, validators or constraints: its values are read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from flowfabric.tasks.encoding_error import EncodingError, kind_of, wrong_class
@@ -57,6 +57,8 @@ class CodecPlan:
         self.is_for_itself = False
         # Whether there are objects, which validation does not copy.
         self.has_objects = False
+        # The enumerations that the check does not reach: their members read back as members.
+        self.enums: set[type] = set()
         # The class of the values, if it is a plain one.
         self.scalar = _SCALAR_TYPES.get(schema["type"])
         self._definitions: dict[str, Schema] = {}
@@ -83,7 +85,7 @@ class CodecPlan:
         kind = schema["type"]
         if "serialization" not in schema:
             if kind in _SCALARS and schema.keys() <= _NEUTRAL:
-                return None
+                return _check_float if kind == "float" else None
             if (make := self._kinds.get(kind)) is not None:
                 return make(schema)
         self._doubt(schema)
@@ -94,6 +96,8 @@ class CodecPlan:
         for node in nodes(schema, self._definitions):
             self.has_hidden_any |= node.get("type") == "any"
             self.is_for_itself |= node.get("type") == "json"
+            if node.get("type") == "enum":
+                self.enums.add(node["cls"])
 
     def _allow(self, schema: Schema, known: frozenset[str]) -> None:
         """Mark a schema unsafe that has unknown keys, such as constraints."""
@@ -161,10 +165,15 @@ class CodecPlan:
             if keys["type"] != "str":
                 self.is_safe = False
         check_value = self._of(schema.get("values_schema", _ANY))
-        if check_key is None and check_value is None:
-            return _exact(dict, None)
+        is_text = keys["type"] == "str"
 
         def check(value: Any) -> EncodingError | None:
+            if is_text and None in value:
+                return EncodingError("has None among its keys, which would read back as text")
+            if check_key is None and (
+                check_value is None or _are_floats(check_value, value.values())
+            ):
+                return None
             for key, item in value.items():
                 if check_key is not None and (unfit := check_key(key)) is not None:
                     return unfit
@@ -185,13 +194,15 @@ class CodecPlan:
             self._doubt(schema)
         checks = self._fields(schema["fields"])
         known = schema["fields"].keys()
+        required = [name for name, one in schema["fields"].items() if one.get("required", True)]
+        needed = dict.fromkeys(required).keys()
         is_open = schema.get("extra_behavior") == "allow"
 
         def check(value: Any) -> EncodingError | None:
             if not is_open and not value.keys() <= known:
                 lost = next(key for key in value if key not in known)
                 return EncodingError("is not a key of this TypedDict and would be lost").under(lost)
-            return _among(checks, value)
+            return _missing(needed, value) or _among(checks, value)
 
         return _exact(dict, check)
 
@@ -212,8 +223,12 @@ class CodecPlan:
         if fields.get("computed_fields"):
             self.is_safe = False
             self.is_for_itself |= extra != "ignore"
-        checks = self._fields(fields["fields"])
-        return _exact(cls, (lambda value: _among(checks, value.__dict__)) if checks else None)
+        checks, needed = self._fields(fields["fields"]), fields["fields"].keys()
+
+        def check(value: Any) -> EncodingError | None:
+            return _missing(needed, value.__dict__) or _among(checks, value.__dict__)
+
+        return _exact(cls, check)
 
     def _dataclass(self, schema: Schema) -> Check:
         self.has_objects = True
@@ -259,11 +274,36 @@ def _among(checks: Mapping[str, Check], values: Mapping[str, Any]) -> EncodingEr
     return None
 
 
+def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | None:
+    if values.keys() >= needed:
+        return None
+    return EncodingError("is missing").under(next(name for name in needed if name not in values))
+
+
+def _are_floats(check: Check, values: Iterable[Any]) -> bool:
+    """Tell whether all values are floats, so that a check for floats can be skipped."""
+    return check is _check_float and set(map(type, values)) <= {float}
+
+
 def _among_items(check: Check, values: Iterable[Any]) -> EncodingError | None:
+    if _are_floats(check, values):
+        return None
     for index, value in enumerate(values):
         if (unfit := check(value)) is not None:
             return unfit.under(index)
     return None
+
+
+def _check_float(value: Any) -> EncodingError | None:
+    """Check a value that is written as a float: it must equal that float."""
+    if type(value) is float or value is None:
+        return None
+    try:
+        if float(value) == value or value != value:
+            return None
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return EncodingError(f"is {kind_of(value)} that no float equals: convert it")
 
 
 def _check_open(value: Any) -> EncodingError | None:

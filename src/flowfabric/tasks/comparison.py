@@ -22,11 +22,13 @@ _CHANGED = "would read back with another value"
 class Comparison:
     """Compares values and types at every level. NaN equals NaN.
 
-    `is_lenient` accepts an equal value of another type where the hint names a number or text.
+    `is_lenient` accepts an equal value of another type where the hint names a number or text,
+    unless the value belongs to one of the `enums`, which the hint names as well.
     """
 
-    def __init__(self, *, is_lenient: bool) -> None:
+    def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:
         self._is_lenient = is_lenient
+        self._enums = enums
         # Whether there was a value that cannot be compared with another.
         self.saw_opaque = False
 
@@ -56,7 +58,8 @@ class Comparison:
 
     def _other_type(self, value: Any, again: Any) -> EncodingError | None:
         wanted = type(again)
-        if self._is_lenient and wanted in (int, float, str, bytes, Decimal):
+        is_lenient = self._is_lenient and type(value) not in self._enums
+        if is_lenient and wanted in (int, float, str, bytes, Decimal):
             is_wider = wanted in (float, Decimal) and isinstance(value, int)
             if (is_wider or isinstance(value, wanted)) and self._is_same(value, again):
                 return None

@@ -66,7 +66,7 @@ def facts_of(detail: bytes | None) -> dict[str, Any]:
         return {}
     try:
         facts = json.loads(detail)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"message": repr(detail[:200])}
     return facts if isinstance(facts, dict) else {"message": str(facts)}
 

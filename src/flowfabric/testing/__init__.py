@@ -1,4 +1,4 @@
-"""Test tools: a pytest plugin with a real Postgres, a clock to move and a worker to crash.
+"""Test tools: a pytest plugin with a real Postgres, a movable clock and a worker that can crash.
 
 async def test_onboard(ff):
     run = await ff.submit(onboard, 7)

@@ -1,4 +1,4 @@
-"""Stops a handler right behind a step, so that a test can look, or crash the worker there."""
+"""Stop a handler right after a step, so that a test can look, or crash the worker there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = Callable[[Claimed, Step], Awaitable[StepRecord]]
 
 
 class Breakpoint:
-    """Open, unless it was told at which step of which execution to close."""
+    """Lets handlers pass, unless a step of an execution is set at which one must stop."""
 
     def __init__(self) -> None:
         self._at: tuple[ExecutionId, str] | None = None
@@ -29,21 +29,21 @@ class Breakpoint:
         self._at = (id, step)
 
     def open(self) -> None:
-        """Let the handler go on."""
+        """Let the handler continue."""
         self._at = None
         closed, self._closed = self._closed, None
         if closed is not None and not closed.done():
             closed.set_result(None)
 
     def crash(self) -> None:
-        """The handler that stands here does not go on."""
+        """Cancel the handler that has stopped here."""
         self._at = None
         closed, self._closed = self._closed, None
         if closed is not None:
             closed.cancel()
 
     def watch(self, client: FlowFabric) -> None:
-        """See every step that is recorded through a client."""
+        """Watch every step that is recorded through a client."""
         if id(client) in self._watched:
             return
         self._watched.add(id(client))

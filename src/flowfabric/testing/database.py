@@ -1,4 +1,4 @@
-"""A fresh, migrated database for every test that asks for one."""
+"""A fresh, migrated database for every test that requests one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class Postgres:
-    """The server of a test run, and the databases that tests get from it.
+    """The server of a test run, and its databases for tests.
 
-    They are clones of a template, which is made when the first one is asked for.
+    They are clones of a template, which is created with the first one.
     """
 
     def __init__(self, server: Server) -> None:
@@ -40,21 +40,21 @@ class Postgres:
         self._has_template = False
 
     def database(self) -> Database:
-        """A database that nobody has used yet; `drop` it."""
+        """Return an unused database; call `drop` after use."""
         ready, is_first = self._spare, not self._has_template
         if ready is None:
             ready = self._loop_thread.begin(self._clone())
         database = ready.result()
-        # The next test will want one too: it is copied while this one runs.
+        # Prepare the database of the next test while this one runs.
         self._spare = None if is_first else self._loop_thread.begin(self._clone())
         return database
 
     def drop(self, database: Database) -> None:
-        """Remove a database in the background, whoever is still connected to it."""
+        """Remove a database in the background, even with open connections."""
         self._loop_thread.begin(self._drop(database))
 
     def close(self) -> None:
-        """Remove what is left: the spare database and the template."""
+        """Remove the spare database and the template."""
         try:
             if self._spare is not None:
                 self.drop(self._spare.result())
@@ -88,7 +88,7 @@ class Postgres:
 
 @dataclass(eq=False)
 class Database:
-    """The database of one test. What it is asked runs beside the test's event loop."""
+    """The database of one test. Its calls run beside the test's event loop."""
 
     url: str
     name: str
@@ -99,7 +99,7 @@ class Database:
         self._connection: Connection | None = None
 
     def fetch(self, query: str, *arguments: object) -> list[dict[str, Any]]:
-        """The rows of a query, for a look from the side."""
+        """Return the rows of a query."""
 
         async def ask(connection: Connection) -> list[dict[str, Any]]:
             return [dict(row) for row in await connection.fetch(query, *arguments)]
@@ -107,7 +107,7 @@ class Database:
         return self._ask(ask)
 
     def execute(self, script: str) -> None:
-        """Run statements, for what a test needs beside the engine: tables of its own."""
+        """Run statements, for example to create the test's own tables."""
 
         async def ask(connection: Connection) -> None:
             await connection.execute(script)
@@ -115,15 +115,15 @@ class Database:
         self._ask(ask)
 
     def submitted(self) -> list[dict[str, Any]]:
-        """Every execution with what it was submitted with, oldest first."""
+        """Return every execution as submitted, oldest first."""
         return self._ask(disposable.submitted)
 
     def examine(self) -> Report:
-        """What `flowfabric doctor` says."""
+        """Return the report of `flowfabric doctor`."""
         return self._ask(lambda connection: examine(connection, is_throwaway=True))
 
     def skip(self, span: timedelta, living: Sequence[str] = ()) -> datetime:
-        """Let time pass by the clock of the database."""
+        """Move the clock of the database."""
         return self._ask(lambda connection: disposable.skip(connection, span, living))
 
     def _ask(self, question: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
@@ -135,6 +135,6 @@ class Database:
         return self._loop_thread.do(ask())
 
     async def leave(self) -> None:
-        """Close the connection that looks were made with."""
+        """Close the connection."""
         self._connection = None
         await self._stack.aclose()

@@ -1,4 +1,4 @@
-"""The harness: an app's tasks under a test that decides when they run and what time it is."""
+"""The harness runs an app's tasks under a test, which decides when they run and what time it is."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# A drain that starts more handlers than this works on something that feeds itself.
+# A drain that starts more handlers than this will probably never end.
 MOST_ATTEMPTS = 10_000
-# How often a run that waits for time may be helped on by a jump of the clock.
+# How often `run` may move the clock for one run.
 MOST_JUMPS = 1_000
 _TICK_SECONDS = 0.001
 _LOOK_SECONDS = 0.01
-# What clears old rows away: nobody waits for it, and only a skip gives it something to do.
-_CLEARING = {"retention_trimmer", "event_trimmer", "key_trimmer", "worker_sweep"}
+# The reconcilers that remove old rows. No run waits for them; they have work only after a skip.
+_TRIMMERS = {"retention_trimmer", "event_trimmer", "key_trimmer", "worker_sweep"}
 
 
 @dataclass(eq=False)
-class _Here:
-    """What lives on the event loop of the test."""
+class _Session:
+    """The client and the workers on the event loop of the test."""
 
     loop: asyncio.AbstractEventLoop
     client: FlowFabric
     workers: dict[App, Worker] = field(default_factory=dict)
     scheduled: set[App] = field(default_factory=set)
-    gate: Breakpoint = field(default_factory=Breakpoint)
-    # Whether something may have become due since the last look, and old since the last clearing.
+    breakpoint: Breakpoint = field(default_factory=Breakpoint)
+    # Whether timers may be due, and old rows may exist, since the last pass of the reconcilers.
     is_due: bool = True
     is_old: bool = False
     due_in: timedelta | None = None
@@ -64,25 +64,25 @@ class _Here:
 
 
 class Harness:
-    """Runs tasks for a test, on a database of its own. Nothing runs by itself.
+    """Runs tasks for a test, on its own database. Nothing runs by itself.
 
-    `timeout` is how many seconds of real time handlers may take before a call gives up.
+    `timeout` is how many seconds of real time handlers may take before a call fails.
     """
 
     def __init__(self, database: Database, *, timeout: float = 30.0) -> None:
         self.database = database
         self.timeout = timeout
         self._redirect = Redirect(database.url)
-        self._here: _Here | None = None
+        self._session: _Session | None = None
         self._runner: asyncio.Runner | None = None
 
     @property
     def database_url(self) -> str:
-        """The test's database: all apps use it until the test ends."""
+        """The URL of the test's database; all apps use it until the test ends."""
         return self.database.url
 
     async def client(self) -> FlowFabric:
-        """The engine's operations on the test's database, for every namespace."""
+        """Return a client of the test's database, for every namespace."""
         return (await self._open()).client
 
     async def submit(self, task: Task[P, R, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
@@ -99,11 +99,11 @@ class Harness:
     async def run(self, task: Task[P, R, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def run(self, what: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Work until a run has ended, and return its result or raise as `Run.result` does.
+        """Work until a run has ended; return its result or raise as `Run.result` does.
 
-        A task is submitted first. When nothing can run now, time passes until something can: a
-        retry's back-off, a delay, a sleep, the lease of a crashed worker. Of a flow all nodes are
-        run to their end; the result is that of its last node, or of several by their names.
+        A task is submitted first. When nothing can run now, the clock moves until something can:
+        after a back-off, a delay, a sleep or the lease of a crashed worker. For a flow, all nodes
+        run to their end; the result is the one of its last node, or of several by name.
         """
         __tracebackhide__ = True
         if isinstance(what, Flow | FlowRun):
@@ -136,14 +136,14 @@ class Harness:
 
     async def _run_to_end(self, run: Run[Any]) -> None:
         __tracebackhide__ = True
-        here = await self._begin()
+        session = await self._begin()
         jumps = 0
         while not (state := await self._state(run)).is_terminal:
-            if await self._settle(here, run, state) or await self._work(here, 1):
+            if await self._settle(session, run, state) or await self._work(session, 1):
                 continue
-            if here.due_in is None or jumps == MOST_JUMPS:
+            if session.due_in is None or jumps == MOST_JUMPS:
                 raise AssertionError(await self._standstill(run, "its end"))
-            await self.skip(max(here.due_in, timedelta()))
+            await self.skip(max(session.due_in, timedelta()))
             jumps += 1
 
     @overload
@@ -156,49 +156,49 @@ class Harness:
     ) -> None:
         """Work until a run is in a state: "active", "delayed", "waiting", "completed", ...
 
-        Time does not pass. Active is reached when the handler has started; it goes on during the
-        test's own awaits. With `step` instead of a state, work until that step is recorded: there
-        the handler stands still until the next `run`, `run_until` or `drain`.
+        The clock does not move. A run is active when its handler has started; the handler continues
+        during the test's own awaits. With `step` instead of a state, work until that step is
+        recorded: the handler then stops there until the next `run`, `run_until` or `drain`.
         """
         __tracebackhide__ = True
         _check(run, Run)
         if (state is None) == (step is None):
             raise InvalidInput(field="state", problem="give either a state or a step")
-        here = await self._begin()
+        session = await self._begin()
         if step is not None:
-            here.gate.close_at(run.id, step)
+            session.breakpoint.close_at(run.id, step)
         wanted = None if state is None else _state(state)
         what = f"step {step!r}" if wanted is None else str(wanted)
-        if step and any(one.name == step for one in await self.steps(run)):
+        if step and any(record.name == step for record in await self.steps(run)):
             what += f" again ({step!r} was recorded before this call)"
-        while not here.gate.is_reached and (now := await self._state(run)) is not wanted:
+        while not session.breakpoint.is_reached and (now := await self._state(run)) is not wanted:
             if now.is_terminal:
                 raise AssertionError(await self._standstill(run, what))
-            if await self._settle(here, run, now):
+            if await self._settle(session, run, now):
                 continue
             claimed: list[Claimed] = []
-            if not await self._work(here, 1, claimed):
+            if not await self._work(session, 1, claimed):
                 raise AssertionError(await self._standstill(run, what))
-            if wanted is PublicState.ACTIVE and any(one.id == run.id for one in claimed):
+            if wanted is PublicState.ACTIVE and any(held.id == run.id for held in claimed):
                 await asyncio.sleep(0)  # the handler begins
                 return
 
     async def drain(self, *, concurrency: int = 1) -> int:
-        """Work until nothing can run now, and say how often a handler was started.
+        """Work until nothing can run now; return how many handlers were started.
 
-        What is delayed stays; `skip` lets time pass. By default one runs after the other, in the
-        order a worker claims them: priority first, then age.
+        Delayed executions stay delayed; `skip` moves the clock. By default one handler runs after
+        the other, in the order of a worker's claims: priority first, then age.
         """
         __tracebackhide__ = True
-        here = await self._begin()
+        session = await self._begin()
         started: list[Claimed] = []
-        await self._settle(here)
-        while await self._work(here, concurrency, started):
-            await self._settle(here)
+        await self._settle(session)
+        while await self._work(session, concurrency, started):
+            await self._settle(session)
             if len(started) > MOST_ATTEMPTS:
                 raise AssertionError(
                     f"drain() has started {len(started)} handlers and there is still work: does "
-                    f"{started[-1].task} submit itself again and again?"
+                    f"{started[-1].task} submit itself endlessly?"
                 )
         return len(started)
 
@@ -212,59 +212,60 @@ class Harness:
         minutes: float = 0,
         seconds: float = 0,
     ) -> datetime:
-        """Let time pass by the clock of the database, and return the new time.
+        """Move the clock of the database forward, and return the new time.
 
-        What becomes due runs with the next `run`, `run_until` or `drain`. Python's clock stays.
+        Work that becomes due runs with the next `run`, `run_until` or `drain`. Python's clock does
+        not move.
         """
         _check(by, timedelta)
         span = by + timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         if span < timedelta():
-            raise InvalidInput(field="by", problem="time does not go back")
-        here = await self._open()
-        here.is_due = here.is_old = True
-        living = [worker.instance_id for worker in here.workers.values()]
+            raise InvalidInput(field="by", problem="must not be negative")
+        session = await self._open()
+        session.is_due = session.is_old = True
+        living = [worker.instance_id for worker in session.workers.values()]
         return await asyncio.to_thread(self.database.skip, span, living)
 
     async def start_schedules(self, app: App) -> None:
-        """Let the schedules of an app count from now on; what is due fires with the next `drain`.
+        """Start the schedules of an app now; due ones fire with the next `drain`.
 
-        Without this they never fire. After a `skip` they do what their misfire rule says about the
-        times that were passed over.
+        Without this call they never fire. After a `skip` their misfire rule decides about the times
+        that were skipped.
         """
         await self._meet(app)
-        here = await self._open()
-        here.scheduled.add(app)
+        session = await self._open()
+        session.scheduled.add(app)
         await app.fire_schedules()
 
     async def now(self) -> datetime:
-        """The time by the clock of the database."""
+        """Return the time of the database's clock."""
         return await (await self.client()).executions.server_time()
 
     async def crash_worker(self) -> list[ExecutionId]:
-        """Let the worker die as by `kill -9`: what it holds is neither finished nor given back.
+        """Crash the worker as by `kill -9`: its executions are neither finished nor released.
 
-        Returns what it left behind. Its leases run out when time passes; another worker starts
-        with the next `run`, `run_until` or `drain`.
+        Return the executions it held. Their leases expire when the clock moves; another worker
+        starts with the next `run`, `run_until` or `drain`.
         """
-        here = await self._open()
+        session = await self._open()
         left: list[Claimed] = []
-        here.gate.crash()
-        workers = list(here.workers.values())
-        here.workers.clear()
+        session.breakpoint.crash()
+        workers = list(session.workers.values())
+        session.workers.clear()
         for worker in workers:
             left += await worker.crash()
         return [claimed.id for claimed in left]
 
     async def events(self, run: Run[Any]) -> list[Event]:
-        """What happened to a run, in order."""
+        """Return the events of a run, in order."""
         return await (await self.client()).executions.events(run.id)
 
     async def steps(self, run: Run[Any]) -> list[StepRecord]:
-        """What a run has recorded, in the order it was started."""
+        """Return the recorded steps of a run, in the order they started."""
         return await (await self.client()).steps.list(run.id)
 
     def submitted(self) -> list[Submitted]:
-        """Everything that was submitted, oldest first."""
+        """Return everything that was submitted, oldest first."""
         return [Submitted.of(row) for row in self.database.submitted()]
 
     def assert_submitted(
@@ -275,40 +276,42 @@ class Harness:
         times: int | None = 1,
         **kwargs: Any,
     ) -> list[Submitted]:
-        """Fail unless a task was submitted so often with these arguments; return what was found.
+        """Fail unless a task was submitted this often with these arguments; return the matches.
 
-        Arguments that are left out may be anything, and so may options: name them by
-        `task.using(lane=..., priority=..., key=..., tags=..., delay=...)`. `times=None` is at least
-        once, `times=0` is never. This is no coroutine: it needs no await.
+        Omitted arguments and options match anything; give options by
+        `task.using(lane=..., priority=..., key=..., tags=..., delay=...)`. `times=None` means at
+        least once, `times=0` means never. This is not a coroutine: do not await it.
         """
         __tracebackhide__ = True
         _check(task, Task)
         expected = Expectation(task, args, kwargs)
-        several = self.submitted()
-        found = [one for one in several if expected.fits(one)]
-        if len(found) != times and not (times is None and found):
-            raise AssertionError(expected.complaint(several, times))
-        return found
+        submitted = self.submitted()
+        matches = [submission for submission in submitted if expected.fits(submission)]
+        if len(matches) != times and not (times is None and matches):
+            raise AssertionError(expected.message(submitted, times))
+        return matches
 
     def check(self) -> None:
-        """Fail if the data break a promise of the engine, as `flowfabric doctor` would.
+        """Fail if the data violate an invariant, as `flowfabric doctor` would report.
 
-        For tests that write to its tables by hand. No coroutine: it needs no await.
+        For tests that write to the tables by hand. This is not a coroutine: do not await it.
         """
         __tracebackhide__ = True
-        # The installation is not that of a release: it has a clock that can be moved.
-        promises = {check.name for check in invariants()}
-        broken = [
-            one
-            for one in self.database.examine().findings
-            if one.name in promises and one.level is Level.ERROR
+        # The checks of the installation would fail: this one has a movable clock.
+        names = {check.name for check in invariants()}
+        violations = [
+            finding
+            for finding in self.database.examine().findings
+            if finding.name in names and finding.level is Level.ERROR
         ]
-        if broken:
-            lines = [f"  {one.name} {one.execution or ''}: {one.problem}" for one in broken]
-            raise AssertionError("\n".join(["The database is not as it should be:", *lines]))
+        if violations:
+            lines = [
+                f"  {found.name} {found.execution or ''}: {found.problem}" for found in violations
+            ]
+            raise AssertionError("\n".join(["The database violates invariants:", *lines]))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do one of the above in a test that is no coroutine: `ff.call(ff.run(task, 7))`."""
+        """Call one of the methods above in a plain test: `ff.call(ff.run(task, 7))`."""
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             work.close()
@@ -319,27 +322,27 @@ class Harness:
 
     async def close(self) -> None:
         """Stop everything that runs, and leave the event loop. A later call opens it again."""
-        here, self._here = self._here, None
-        if here is not None:
-            here.gate.crash()
-            for worker in here.workers.values():
+        session, self._session = self._session, None
+        if session is not None:
+            session.breakpoint.crash()
+            for worker in session.workers.values():
                 await worker.crash()
         for app in self._redirect.used():
             await app.close()
-        if here is not None:
-            await here.client.close()
+        if session is not None:
+            await session.client.close()
 
     def rest(self) -> None:
-        """Close what a fixture has opened again behind the test, while its loop is still there."""
+        """Close connections that a fixture opened after the test, while its loop still exists."""
         loops = {loop for app in self._redirect.used() for loop in app.loops}
-        if self._here is not None:
-            loops.add(self._here.loop)
+        if self._session is not None:
+            loops.add(self._session.loop)
         for loop in loops:
             if not loop.is_running() and not loop.is_closed():
                 loop.run_until_complete(self.close())
 
     def end(self) -> None:
-        """Point the apps back to where they were. The test's event loop is over."""
+        """Point the apps back to their own databases. The test's event loop has ended."""
         try:
             self.rest()
             if self._runner is not None:
@@ -347,36 +350,36 @@ class Harness:
         finally:
             self._redirect.release()
 
-    async def _open(self) -> _Here:
-        """What lives on the running loop; a worker for every app that has met this database."""
+    async def _open(self) -> _Session:
+        """Return the session of the running loop; open it if needed."""
         loop = asyncio.get_running_loop()
-        here = self._here
-        if here is not None and here.loop is not loop:
+        session = self._session
+        if session is not None and session.loop is not loop:
             raise RuntimeError(
                 "ff was used on another event loop before. Fixtures and the test that use it must "
                 "share one loop: see loop_scope of pytest-asyncio, or anyio_backend."
             )
-        if here is None:
-            here = self._here = _Here(loop, FlowFabric(self.database.url, namespace=None))
-            await here.client.open()
-        return here
+        if session is None:
+            session = self._session = _Session(loop, FlowFabric(self.database.url, namespace=None))
+            await session.client.open()
+        return session
 
-    async def _begin(self) -> _Here:
-        """Before work is done: a handler that stands behind a step goes on."""
-        here = await self._open()
-        here.gate.open()
-        here.is_due = True
-        return here
+    async def _begin(self) -> _Session:
+        """Prepare for work: a handler that stopped at a step continues."""
+        session = await self._open()
+        session.breakpoint.open()
+        session.is_due = True
+        return session
 
     async def _meet(self, app: App) -> None:
         self._redirect.take(app)
         await self._open()
 
-    async def _worker(self, here: _Here, app: App) -> Worker:
-        worker = here.workers.get(app)
+    async def _worker(self, session: _Session, app: App) -> Worker:
+        worker = session.workers.get(app)
         if worker is None:
-            here.gate.watch(await app.client())
-            worker = here.workers[app] = await app.worker(
+            session.breakpoint.watch(await app.client())
+            worker = session.workers[app] = await app.worker(
                 concurrency=MOST_ATTEMPTS,
                 needs=frozenset().union(*(task.spec.needs for task in app.tasks.values())),
                 worker_id="test",
@@ -385,52 +388,52 @@ class Harness:
         return worker
 
     async def _work(
-        self, here: _Here, concurrency: int, started: list[Claimed] | None = None
+        self, session: _Session, concurrency: int, started: list[Claimed] | None = None
     ) -> int:
-        """Do what is due and start what can run. 0 if there was nothing of either."""
-        done = await self._reconcile(here) if here.is_due else 0
-        here.is_due = False
+        """Run due reconcilers and start handlers; return 0 if there was nothing to do."""
+        done = await self._reconcile(session) if session.is_due else 0
+        session.is_due = False
         claimed: list[Claimed] = []
         for app in self._redirect.used():
             if app.tasks and len(claimed) < concurrency:
-                worker = await self._worker(here, app)
+                worker = await self._worker(session, app)
                 claimed += await worker.claim_once(concurrency - len(claimed))
         if started is not None:
             started += claimed
-        # The last look before there is nothing to do.
-        return done + len(claimed) or await self._reconcile(here)
+        # Look once more before reporting that there is nothing to do.
+        return done + len(claimed) or await self._reconcile(session)
 
-    async def _reconcile(self, here: _Here) -> int:
-        """Let what is due by now happen, and note when more is."""
+    async def _reconcile(self, session: _Session) -> int:
+        """Run all reconcilers once, and note when the next timer is due."""
         handled = 0
         due: list[timedelta] = []
         for reconciler in RECONCILERS:
-            is_clearing = reconciler.name in _CLEARING
-            if is_clearing and not here.is_old:
+            is_trimmer = reconciler.name in _TRIMMERS
+            if is_trimmer and not session.is_old:
                 continue
-            count, due_in = await reconciler.run_once(here.client, reconciler.batch)
+            count, due_in = await reconciler.run_once(session.client, reconciler.batch)
             handled += count
-            if due_in is not None and not is_clearing:
+            if due_in is not None and not is_trimmer:
                 due.append(due_in)
-        here.is_old = False
-        here.due_in = min(due, default=None)
-        for app in here.scheduled:
+        session.is_old = False
+        session.due_in = min(due, default=None)
+        for app in session.scheduled:
             handled += await app.fire_schedules()
         return handled
 
     async def _settle(
-        self, here: _Here, run: Run[Any] | None = None, state: PublicState | None = None
+        self, session: _Session, run: Run[Any] | None = None, state: PublicState | None = None
     ) -> bool:
-        """Wait until nothing runs any more, or a run has left a state. False: nothing ran."""
+        """Wait until no handler runs, or a run has left a state. Return False if none ran."""
         __tracebackhide__ = True
-        if not here.is_working:
+        if not session.is_working:
             return False
         started = looked = monotonic()
-        while here.is_working and not here.gate.is_reached:
+        while session.is_working and not session.breakpoint.is_reached:
             await asyncio.sleep(_TICK_SECONDS)
             now = monotonic()
             if now - started > self.timeout:
-                raise AssertionError(await self._endless(here))
+                raise AssertionError(await self._endless(session))
             if run is not None and now - looked > _LOOK_SECONDS:
                 looked = now
                 if await self._state(run) is not state:
@@ -443,22 +446,22 @@ class Harness:
             raise ExecutionNotFound(execution_id=run.id)
         return state
 
-    async def _endless(self, here: _Here) -> str:
-        running = [one for worker in here.workers.values() for one in worker.claimed]
+    async def _endless(self, session: _Session) -> str:
+        running = [claimed for worker in session.workers.values() for claimed in worker.claimed]
         lines = [f"After {self.timeout:g} s handlers are still running:"]
-        lines += [f"  {one.task}, {one.id}" for one in running]
-        lines.append("Give them what they wait for, or raise the `timeout` of the harness.")
+        lines += [f"  {claimed.task}, {claimed.id}" for claimed in running]
+        lines.append("Let them finish, or raise the `timeout` of the harness.")
         return "\n".join(lines)
 
     async def _standstill(self, run: Run[Any], wanted: str) -> str:
-        """Why a run does not get where the test wants it."""
+        """Return why a run does not reach what the test wants."""
         executions = (await self.client()).executions
         state = await executions.state(run.id)
         lines = [f"{run.task} is {state} and nothing can run now: it does not reach {wanted}."]
         if state is not None and state.is_terminal:
-            lines = [f"{run.task} has ended, it is {state}, and did not reach {wanted}."]
+            lines = [f"{run.task} has ended as {state} and did not reach {wanted}."]
         lines.append(f"Why: {await executions.why(run.id)}")
-        lines.append("What happened to it:")
+        lines.append("Its events:")
         lines += [
             f"  {event.occurred_at:%H:%M:%S.%f} {event.kind}"
             for event in await executions.events(run.id)
@@ -476,7 +479,7 @@ _HINTS: dict[type, str] = {
 
 
 def _check(given: object, kind: type) -> None:
-    """Say what belongs where something else was given."""
+    """Refuse an argument of another type, with a hint."""
     if not isinstance(given, kind):
         name = kind.__name__ if kind is timedelta else kind.__name__.lower()
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""A thread with an event loop of its own, for what has to be done beside the loop of a test."""
+"""A thread with its own event loop, for work beside the loop of a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Does one thing after the other; whoever wants to waits for it."""
+    """Runs coroutines one after the other; a caller may wait for the result."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "flowfabric-testing")
@@ -24,7 +24,7 @@ class LoopThread:
         return self.begin(work).result()
 
     def close(self) -> None:
-        """Finish what was begun, then end the thread."""
+        """Finish all work, then end the thread."""
         self._thread.submit(self._end)
         self._thread.shutdown(wait=True)
 

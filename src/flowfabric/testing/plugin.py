@@ -1,7 +1,7 @@
-"""The pytest plugin: three fixtures, none of which does anything until a test asks for it.
+"""The pytest plugin: three fixtures, which do nothing until a test requests them.
 
 `ff_postgres`  The server of the test run: one for all processes of xdist.
-`ff_db`        A fresh, migrated database of the test's own.
+`ff_db`        A fresh, migrated database for the test.
 `ff`           The harness on that database; see `flowfabric.testing.Harness`.
 """
 
@@ -21,7 +21,7 @@ from flowfabric.testing.server import shared_server
 
 @pytest.fixture(scope="session")
 def ff_postgres() -> Iterator[Postgres]:
-    """The server of this test run; FLOWFABRIC_TEST_DATABASE_URL names one to use instead."""
+    """Return the server of this test run; FLOWFABRIC_TEST_DATABASE_URL replaces it."""
     with shared_server() as server:
         postgres = Postgres(server)
         try:
@@ -32,7 +32,7 @@ def ff_postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def ff_db(ff_postgres: Postgres) -> Iterator[Database]:
-    """A fresh database with the schema in it, removed after the test."""
+    """Return a fresh database with the schema; it is dropped after the test."""
     database = ff_postgres.database()
     try:
         yield database
@@ -42,7 +42,7 @@ def ff_db(ff_postgres: Postgres) -> Iterator[Database]:
 
 @pytest.fixture
 def ff(ff_db: Database) -> Iterator[Harness]:
-    """The harness; while it is there, every app uses the test's database."""
+    """Return the harness; while it exists, every app uses the test's database."""
     harness = Harness(ff_db)
     try:
         yield harness
@@ -52,20 +52,20 @@ def ff(ff_db: Database) -> Iterator[Harness]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Close the harness on the test's own event loop, whichever plugin runs that."""
+    """Close the harness on the test's own event loop, whichever plugin runs it."""
     harness: object = getattr(item, "funcargs", {}).get("ff")
     function = getattr(item, "obj", None)
     if not isinstance(harness, Harness) or not inspect.iscoroutinefunction(function):
         return (yield)
 
     @functools.wraps(function)
-    async def and_close(*args: Any, **kwargs: Any) -> Any:
+    async def run_and_close(*args: Any, **kwargs: Any) -> Any:
         try:
             return await function(*args, **kwargs)
         finally:
             await harness.close()
 
-    item.obj = and_close  # type: ignore[attr-defined]
+    item.obj = run_and_close  # type: ignore[attr-defined]
     try:
         return (yield)
     finally:
@@ -73,7 +73,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def pytest_fixture_post_finalizer(request: pytest.FixtureRequest) -> None:
-    """A fixture that looked at a run after the test opened connections once more."""
+    """Close connections that a fixture opened after the test."""
     harness: object = getattr(request.node, "funcargs", {}).get("ff")
     if isinstance(harness, Harness):
         harness.rest()

@@ -1,4 +1,4 @@
-"""One PostgreSQL server for a whole test run, shared by its processes and gone afterwards."""
+"""One PostgreSQL server for a whole test run, shared by its processes and removed afterwards."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flowfabric.db.disposable import url_of
 
 VARIABLE = "FLOWFABRIC_TEST_DATABASE_URL"
 _PREFIX = "flowfabric-tests-"
-# The same for all xdist workers of one run; a run without xdist makes its own.
+# The same for all xdist workers of one run; a run without xdist gets its own.
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", secrets.token_hex(8))[:8]
-# Cloning a database is copying 300 files: 12 ms in memory, 60 ms and more on a disk.
+# Cloning a database copies 300 files: 12 ms in memory, 60 ms and more on a disk.
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 2 * 1024**3
-# Nothing here outlives the run, so nothing has to reach the disk.
+# Nothing outlives the run, so nothing must reach the disk.
 _OPTIONS = {
     "autovacuum": "off",
     "checkpoint_timeout": "1h",
@@ -40,7 +40,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server, and the part of database names that belongs to this process."""
+    """A server, and the part of database names that is reserved for this process."""
 
     url: str
     mark: str
@@ -51,9 +51,9 @@ class Server:
 
 @contextmanager
 def shared_server() -> Iterator[Server]:
-    """The server of this test run.
+    """Start or join the server of this test run.
 
-    FLOWFABRIC_TEST_DATABASE_URL names one to use instead: any database of it, as a user who may
+    FLOWFABRIC_TEST_DATABASE_URL replaces it: any database of another server, with a user that may
     create databases. No other variable is read, because tests drop databases.
     """
     mark = f"{_RUN}_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
@@ -75,22 +75,22 @@ def _place() -> Path:
 
 @contextmanager
 def _shared_folder(folder: Path) -> Iterator[Path]:
-    """A folder that exists while a process of the run is inside; the last one out removes it."""
+    """Create or enter a folder; the last process of the run removes it."""
     for other in folder.parent.glob(f"{_PREFIX}*"):
         if other != folder:
-            _remove_if_deserted(other)
+            _remove_if_unused(other)
     descriptor = _enter(folder)
     try:
         yield folder
     finally:
         os.close(descriptor)
-        _remove_if_deserted(folder)
+        _remove_if_unused(folder)
 
 
 def _enter(folder: Path) -> int:
     while True:
         folder.mkdir(exist_ok=True)
-        # The server runs as another user if the tests run as root.
+        # Under root, the server runs as another user.
         folder.chmod(0o755)
         with suppress(FileNotFoundError):
             descriptor = os.open(folder / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -100,8 +100,8 @@ def _enter(folder: Path) -> int:
             os.close(descriptor)
 
 
-def _remove_if_deserted(folder: Path) -> None:
-    """Clear a folder away unless somebody is inside; the server of a killed run then exits."""
+def _remove_if_unused(folder: Path) -> None:
+    """Remove a folder unless a process uses it; the server of a killed run then exits."""
     try:
         descriptor = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What was submitted during a test, and whether it is what the test expects."""
+"""The submissions of a test, and whether they match what the test expects."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """One execution as it was submitted. `arguments` are the JSON that was stored; for a node of a
-    flow that takes the results of others, those say whose."""
+    """One execution as submitted. `arguments` is the stored JSON; for a node of a flow that takes
+    results, it names the nodes."""
 
     id: ExecutionId
     task: str
@@ -79,8 +79,8 @@ class Expectation:
         if unknown := self._options.keys() - set(_COMPARED):
             raise InvalidInput(
                 field="task",
-                problem=f"cannot look for {', '.join(sorted(unknown))}; what was submitted tells "
-                f"only {', '.join(_COMPARED)}",
+                problem=f"cannot compare {', '.join(sorted(unknown))}; only "
+                f"{', '.join(_COMPARED)} are recorded",
             )
 
     def __str__(self) -> str:
@@ -105,11 +105,11 @@ class Expectation:
         try:
             stored = self._stored(found.arguments)
         except InvalidInput:
-            return False  # by a caller that knows other parameters
+            return False  # submitted with other parameters
         return bool(self._stored({**found.arguments, **self._arguments}) == stored)
 
     def _stored(self, arguments: Mapping[str, Any]) -> Any:
-        """What a submission with these arguments stores, those left out by their defaults."""
+        """Return what a submission with these arguments stores, with defaults filled in."""
         signature = self._spec.signature
         given = {
             name: arguments.get(name, parameter.default)
@@ -131,17 +131,17 @@ class Expectation:
                 return False
         return True
 
-    def complaint(self, several: list[Submitted], times: int | None) -> str:
-        """What was expected, and what was there instead: the same task first."""
-        count = sum(map(self.fits, several))
+    def message(self, submitted: list[Submitted], times: int | None) -> str:
+        """Return what was expected and what was submitted instead, the same task first."""
+        count = sum(map(self.fits, submitted))
         wanted = "at least once" if times is None else _times(times)
         lines = [f"{self} should have been submitted {wanted}, and was {_times(count)}."]
-        same = [found for found in several if self.is_task(found)]
-        other = [found for found in several if not self.is_task(found)]
-        lines += _list("Of this task there is:", same) if same else []
-        lines += _list("Of other tasks there is:", other) if other else []
-        if not several:
-            lines.append("Nothing was submitted at all.")
+        same = [submission for submission in submitted if self.is_task(submission)]
+        other = [submission for submission in submitted if not self.is_task(submission)]
+        lines += _list("Submissions of this task:", same) if same else []
+        lines += _list("Submissions of other tasks:", other) if other else []
+        if not submitted:
+            lines.append("Nothing was submitted.")
         return "\n".join(lines)
 
 
@@ -149,17 +149,18 @@ def call(task: str, arguments: Mapping[str, Any]) -> str:
     return f"{task}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
-def _list(title: str, several: list[Submitted]) -> list[str]:
+def _list(title: str, submitted: list[Submitted]) -> list[str]:
     lines = [title]
-    for found in several[:_SHOWN]:
-        told = [str(found.state), f"lane {found.lane}", f"priority {found.priority}"]
-        told += [f"key {found.key}"] if found.key else []
-        told += [f"tags {dict(found.tags)}"] if found.tags else []
-        if found.delayed_until is not None:
-            told.append(f"delayed by {found.delayed_until - found.created_at}")
-        lines.append(f"  {found}: {', '.join(told)}")
-    if len(several) > _SHOWN:
-        lines.append(f"  ... and {len(several) - _SHOWN} more")
+    for submission in submitted[:_SHOWN]:
+        facts = [str(submission.state), f"lane {submission.lane}"]
+        facts += [f"priority {submission.priority}"]
+        facts += [f"key {submission.key}"] if submission.key else []
+        facts += [f"tags {dict(submission.tags)}"] if submission.tags else []
+        if submission.delayed_until is not None:
+            facts.append(f"delayed by {submission.delayed_until - submission.created_at}")
+        lines.append(f"  {submission}: {', '.join(facts)}")
+    if len(submitted) > _SHOWN:
+        lines.append(f"  ... and {len(submitted) - _SHOWN} more")
     return lines
 
 

@@ -63,7 +63,8 @@ async def _(world: World, see: See) -> None:
 async def _(world: World, see: See) -> None:
     """An attempt that took too long counts as failed and may be retried; the timeout is that of the
     attempt, not of the lease. A deadline ends an execution in any state. A reconciler looks for
-    both, and a call of the holder that comes first does the same under its lock.
+    both, and a call of the holder that comes first does the same under its lock. A claim that finds
+    an execution past its deadline ends it, too, and leases it to nobody.
     """
 
     async def claimed(lane: str, **options: Any) -> Claimed:

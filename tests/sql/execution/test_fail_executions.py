@@ -24,9 +24,9 @@ def fixed(**backoff):
 
 
 async def backoff(db, stored, retry_count, chance=1.0):
-    """What ff._backoff makes of it, in milliseconds."""
+    """What ff._backoff_delay makes of it, in milliseconds."""
     wait = await db.fetchval(
-        "select ff._backoff($1::jsonb, $2, $3)", json.dumps(stored), retry_count, chance
+        "select ff._backoff_delay($1::jsonb, $2, $3)", json.dumps(stored), retry_count, chance
     )
     return wait / timedelta(milliseconds=1)
 

@@ -301,11 +301,11 @@ async def test_a_walk_that_is_too_long_is_refused_as_a_circle(db, engine, graphs
     for n in range(size):
         await flow.stage(f"n{n}", f"n{n + 1}")
     found = await engine.connection.fetchval(
-        "select ff._cycle_path(0::smallint, $1, $2, 2)", flow.ids["a"], flow.ids["n0"]
+        "select ff._find_cycle(0::smallint, $1, $2, 2)", flow.ids["a"], flow.ids["n0"]
     )
     assert found == ["cycle_check_limit"]
     found = await engine.connection.fetchval(
-        "select ff._cycle_path(0::smallint, $1, $2, 4)", flow.ids["a"], flow.ids["n0"]
+        "select ff._find_cycle(0::smallint, $1, $2, 4)", flow.ids["a"], flow.ids["n0"]
     )
     assert found is None
 
@@ -616,7 +616,7 @@ async def test_an_edge_is_named_whole(graphs, arguments):
 async def test_the_edge_of_another_tenant_is_not_found(engine, graphs):
     flow = await graphs.flow("a", "b")
     edge = await flow.stage("a", "b")
-    with refused("WF301"):
+    with refused("WF003", field="edge_id"):
         await Stepwise(Graphs(engine.within("other")), flow.id, flow.ids).apply(edge, "a", "b")
 
 

@@ -849,7 +849,7 @@ async def test_a_client_that_ends_a_wide_fan_out_tells_them_all(db):
     flow = await make_flow(db, nodes=["a", *names], edges=[("a", name) for name in names])
     async with FlowFabric(db.url, namespace="test", pool_size=2) as client:
         await client.executions.complete(await held(client, flow, "a"))
-        await client.executions._wakes.close()
+        await client.executions._cascades.close()
     assert await flow.states(names) == dict.fromkeys(names, "waiting")
 
 
@@ -859,7 +859,7 @@ async def test_a_client_that_fails_skips_a_long_chain(db):
     async with FlowFabric(db.url, namespace="test", pool_size=2) as client:
         failure = Failure(FailureClass.PERMANENT, "no")
         await client.executions.fail(await held(client, flow, names[0]), failure)
-        await client.executions._wakes.close()
+        await client.executions._cascades.close()
     assert await flow.states(names[1:]) == dict.fromkeys(names[1:], "skipped")
 
 
@@ -877,7 +877,7 @@ async def test_a_client_that_decides_a_group_cancels_all_its_siblings(db, how):
         claimed = await held(client, flow, names[0])
         if how == "complete":
             await client.executions.complete(claimed)
-            await client.executions._wakes.close()
+            await client.executions._cascades.close()
         else:
             assert (await client.executions.cancel(claimed.id)).detail == {}
     assert await flow.states(names[1:]) == dict.fromkeys(names[1:], "cancelled")

@@ -274,7 +274,7 @@ async def test_a_repeat_that_overtakes_nobody_finds_the_flow_at_every_moment(db,
     document = await graphs.document("a", "b", edges=[(0, 1)])
     await graphs.submit(document)
     blind = """
-      create or replace function ff._known_flow(p_partition_key smallint, p_namespace text,
+      create or replace function ff._judge_existing_flow(p_partition_key smallint, p_namespace text,
         p_flow_id uuid, p_first_id text, out outcome text, out detail jsonb)
       language plpgsql set search_path = '' as $$
       begin
@@ -284,8 +284,8 @@ async def test_a_repeat_that_overtakes_nobody_finds_the_flow_at_every_moment(db,
         end if;
       end $$"""
     await db.execute("create sequence ff_test.looks")
-    await db.execute("alter function ff._known_flow set schema ff_test")
-    await db.execute("alter function ff_test._known_flow rename to known")
+    await db.execute("alter function ff._judge_existing_flow set schema ff_test")
+    await db.execute("alter function ff_test._judge_existing_flow rename to known")
     await db.execute(blind)
     assert (await graphs.submit(document))["outcome"] == "duplicate"
     assert await db.fetchval("select last_value from ff_test.looks") == 2

@@ -35,6 +35,10 @@ LATE = {
 # of no matter here: where it is, and the times of its own
 OWN = {"execution_id", "route_id", "lease_id", "attempt_id", "last_lease_id", "xid", "event_id"}
 
+# of two that were made one after the other
+TIMES = {"created_at", "order_at", "started_at", "attempt_started_at", "attempt_paused_at",
+         "lease_expires_at", "deadline_at"}  # fmt: skip
+
 
 def facts(row):
     return {name: value for name, value in dict(row).items() if name not in OWN}
@@ -94,3 +98,19 @@ async def test_the_word_is_still_good_at_the_last_moment(clock, engine, make):
     await clock.advance(SECONDS - timedelta(microseconds=1))
     assert (await engine.renew(execution.lease)).word == "renewed"
     assert (await engine.complete(execution.lease)).word == "completed"
+
+
+@pytest.mark.parametrize("state", ["waiting", "interrupted", "expired_lease"])
+async def test_a_claim_ends_what_is_past_its_deadline_and_takes_what_is_behind_it(
+    clock, engine, make, state
+):
+    await clock.freeze()
+    day = timedelta(days=1)
+    late, swept = [await make.execution(state, lane=lane, deadline=day) for lane in ("a", "b")]
+    behind = await make.execution(lane="a")
+    await clock.advance(2 * day)
+    assert [lease.execution_id for lease in await engine.claim(1, lanes=["a"])] == [behind.id]
+    assert (await engine.expire_executions())[0] == 1
+    rows = [facts(await engine.row(one.id)) for one in (late, swept)]
+    assert rows[0]["public_state"] == "expired"
+    assert {name for name in rows[0] if rows[0][name] != rows[1][name]} <= TIMES

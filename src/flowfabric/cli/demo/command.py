@@ -1,4 +1,4 @@
-"""The demo itself: two workers, a few dozen executions, one kill -9, and what became of it."""
+"""The demo: two workers, some executions, one kill -9, and a summary of the recovery."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFRESH_SECONDS = 0.1
 
 @dataclass
 class Scene:
-    """What the demo shows, while it happens."""
+    """The state that the demo shows."""
 
     runs: list[Run[Any]] = field(default_factory=list)
     endings: dict[Any, Ending] = field(default_factory=dict)
@@ -54,13 +54,15 @@ class Scene:
 
 
 def demo(
-    as_json: bool = typer.Option(False, "--json", help="End with a summary as one line of JSON."),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print a summary as one JSON line at the end."
+    ),
     folder: Path = typer.Option(
-        Path("."), "--folder", help="Whose .flowfabric/ the Postgres of the demo lives in."
+        Path("."), "--folder", help="Folder whose .flowfabric/ holds the Postgres of the demo."
     ),
 ) -> None:
-    """See an execution survive the kill of its worker, on a Postgres that starts by itself."""
-    # With --json stdout carries the summary alone.
+    """Kill a worker and watch its execution recover, on a Postgres that starts by itself."""
+    # With --json, stdout has only the summary.
     console = Console(stderr=as_json, highlight=False)
     try:
         summary = asyncio.run(_play(console, folder.resolve()))
@@ -88,7 +90,7 @@ async def _play(console: Console, folder: Path) -> dict[str, int]:
         client = await app.client()
         console.print("[bold]schema[/] is in place")
         crew = {name: await _start_worker(server, app, name) for name in ("ada", "bob")}
-        stack.push_async_callback(_dismiss, crew)
+        stack.push_async_callback(_stop_workers, crew)
         console.print(f"[bold]workers[/] {', '.join(crew)} started, lease {LEASE_SECONDS} s\n")
         scene = Scene()
         await _submit(scene)
@@ -97,7 +99,7 @@ async def _play(console: Console, folder: Path) -> dict[str, int]:
 
 
 async def _connected(server: Server) -> App:
-    """The app of the demo, in a namespace of its own, on our server whatever else is configured."""
+    """Return the app of the demo: on the demo's server, in its own namespace."""
     app = tasks.app
     app.settings = replace(
         app.settings, database_url=server.url, namespace=f"demo-{secrets.token_hex(4)}"
@@ -140,7 +142,7 @@ async def _watch(
 ) -> None:
     sleeper = scene.runs[0]
     killed = False
-    told = printed = 0
+    seen = printed = 0
     with Live(
         console=console, refresh_per_second=10, transient=False, auto_refresh=console.is_terminal
     ) as live:
@@ -151,9 +153,9 @@ async def _watch(
             for ending in await client.executions.read_results(0, unended):
                 scene.endings[ending.execution_id] = ending
             info = scene.sleeper = await client.executions.describe(sleeper.id)
-            for event in (await client.executions.events(sleeper.id))[told:]:
-                scene.say(_told(event))
-                told += 1
+            for event in (await client.executions.events(sleeper.id))[seen:]:
+                scene.say(_event_line(event))
+                seen += 1
             if info is not None:
                 alone = len(scene.endings) >= len(scene.runs) - 1
                 if not killed and alone and info.worker_id is not None:
@@ -169,8 +171,8 @@ async def _watch(
                 printed = len(scene.lines)
             await asyncio.sleep(REFRESH_SECONDS)
         scene.sleeper = await client.executions.describe(sleeper.id)
-        for event in (await client.executions.events(sleeper.id))[told:]:
-            scene.say(_told(event))
+        for event in (await client.executions.events(sleeper.id))[seen:]:
+            scene.say(_event_line(event))
         if console.is_terminal:
             live.update(_picture(scene))
         else:
@@ -178,7 +180,7 @@ async def _watch(
                 console.print(line)
 
 
-def _told(event: Event) -> str:
+def _event_line(event: Event) -> str:
     worker = (event.worker_instance_id or "").partition("-")[0]
     where = f"attempt {event.attempt_index}, epoch {event.epoch}"
     match event.kind:
@@ -187,9 +189,9 @@ def _told(event: Event) -> str:
         case EventKind.CLAIMED:
             return f"{worker} claims the sleeper: {where}"
         case EventKind.LEASE_EXPIRED:
-            return f"[yellow]the lease of {worker} has run out[/]: whoever asks next may take it"
+            return f"[yellow]the lease of {worker} has expired[/]: another worker may reclaim it"
         case EventKind.RECLAIMED:
-            return f"{worker} takes it over: {where}"
+            return f"{worker} reclaims it: {where}"
         case EventKind.COMPLETED:
             return f"[bold green]{worker} completes it[/]: {where}"
         case kind:
@@ -210,7 +212,7 @@ def _picture(scene: Scene) -> Group:
             str(info.public_state),
             str(info.ownership),
             info.worker_id or "-",
-            _left(info),
+            _lease_left(info),
             str(info.attempt_index),
             str(info.epoch),
         )
@@ -218,7 +220,7 @@ def _picture(scene: Scene) -> Group:
     return Group(Panel(Group(progress, Text(), table, Text(), story), title="flowfabric demo"))
 
 
-def _left(info: ExecutionInfo) -> str:
+def _lease_left(info: ExecutionInfo) -> str:
     if info.lease_expires_at is None:
         return "-"
     return f"{(info.lease_expires_at - datetime.now(UTC)).total_seconds():.1f} s"
@@ -226,7 +228,7 @@ def _left(info: ExecutionInfo) -> str:
 
 async def _conclude(console: Console, scene: Scene, client: FlowFabric) -> dict[str, int]:
     sleeper = scene.runs[0]
-    attempts = Table("attempt", "type", "worker", "epoch", "how it ended", title="Its attempts")
+    attempts = Table("attempt", "type", "worker", "epoch", "state", title="Its attempts")
     for attempt in await client.executions.attempts(sleeper.id):
         attempts.add_row(
             str(attempt.attempt_index),
@@ -270,14 +272,14 @@ async def _conclude(console: Console, scene: Scene, client: FlowFabric) -> dict[
         console.print(f"The sleeper's result: {value!r}\n")
     console.print(
         "Next:\n"
-        "  open README.md            write a task of your own, in ten lines\n"
+        "  open README.md            write your own task in ten lines\n"
         "  make test                 run the tests\n"
-        "  make bench                measure it beside PgQueuer\n"
+        "  make bench                compare it with PgQueuer\n"
     )
     return summary
 
 
-async def _dismiss(crew: dict[str, asyncio.subprocess.Process]) -> None:
+async def _stop_workers(crew: dict[str, asyncio.subprocess.Process]) -> None:
     for process in crew.values():
         if process.returncode is None:
             process.terminate()

@@ -1,4 +1,4 @@
-"""The tasks of the demo, as anybody would write them."""
+"""The tasks of the demo."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resize(picture: str, width: int) -> str:
 
 @app.task(retry=Retry(max_retries=4, backoff=Fixed(timedelta(milliseconds=300))))
 async def charge_card(ctx: Context, order: int) -> str:
-    """Fails twice, then succeeds."""
+    """Fail twice, then succeed."""
     if ctx.attempt < 2:
         raise ConnectionError("the bank does not answer")
     return f"order {order} paid in attempt {ctx.attempt + 1}"
@@ -32,6 +32,6 @@ async def charge_card(ctx: Context, order: int) -> str:
 
 @app.task
 async def sleeper(ctx: Context, seconds: float) -> str:
-    """Works for a while; its first worker will not live to see the end."""
+    """Work for a while; the demo kills the first worker meanwhile."""
     await asyncio.sleep(seconds)
     return f"finished in attempt {ctx.attempt + 1} with epoch {ctx.epoch}"

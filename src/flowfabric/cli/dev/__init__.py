@@ -1,4 +1,4 @@
-"""`flowfabric dev`: a database, its schema and a worker that follows the files, in one command."""
+"""`flowfabric dev`: a database, its schema and a worker that restarts on save, in one command."""
 
 from __future__ import annotations
 

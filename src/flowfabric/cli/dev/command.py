@@ -1,4 +1,4 @@
-"""The command itself: it holds the database, and starts the worker anew after every save."""
+"""The command: it keeps the database and restarts the worker after every save."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN, HURRY
+from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN, STOP_AT_ONCE
 from flowfabric.cli.dev.watch import Watch
 from flowfabric.cli.imports import APP_ARGUMENT, check_app_reference
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, EXIT_INTERRUPTED, Database
@@ -27,16 +27,16 @@ from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import Unavailable
 from flowfabric.db import migrate as schema
 from flowfabric.db.connection import open_connection, place
-from flowfabric.drawing.text import printable
+from flowfabric.drawing.text import count_of, printable
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
 
 T = TypeVar("T")
 
-# Giving back what runs, and leaving the database, come on top of the drain.
+# Releasing executions and closing connections take time after the drain.
 KILL_SECONDS = DRAIN.total_seconds() + 10.0
-# As long a worker that was told twice may take to give back what runs.
-HURRIED_SECONDS = 8.0
+# How long a worker that must stop at once may take to release its executions.
+AT_ONCE_SECONDS = 8.0
 RESTART_SECONDS = 1.0
 _LABEL = 10
 _CHILD = "from flowfabric.cli.dev.child import main; main()"
@@ -46,22 +46,26 @@ def dev(
     database: Database,
     app: str = APP_ARGUMENT,
     yes: bool = typer.Option(
-        False, "--yes", help="Also migrate a database that is not the project's own."
+        False, "--yes", help="Migrate the database even if it is not the embedded one."
     ),
     concurrency: int = typer.Option(
-        20, "--concurrency", "-c", min=1, help="How many executions run at once."
+        20, "--concurrency", "-c", min=1, help="Run this many executions at once."
     ),
     lanes: str | None = typer.Option(
-        None, "--lanes", "-l", metavar="A,B", help="Only these lanes. Default: all of its tasks."
+        None,
+        "--lanes",
+        "-l",
+        metavar="A,B",
+        help="Serve only these lanes. Default: all lanes of its tasks.",
     ),
     needs: str | None = typer.Option(
-        None, "--needs", metavar="GPU,...", help="Capabilities the worker has."
+        None, "--needs", metavar="GPU,...", help="Offer these capabilities. Default: none."
     ),
 ) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.
 
-    Without a database of yours it uses a Postgres of the project's own, in .flowfabric/. One Ctrl-C
-    ends all of it; a second one does not wait for what runs, but gives it back.
+    Without a configured database, it uses an embedded Postgres in .flowfabric/. Ctrl-C stops
+    everything; a second Ctrl-C releases running executions instead of waiting for them.
     """
     check_app_reference(app)
     settings = Settings.from_environment()
@@ -71,7 +75,7 @@ def dev(
         app,
         database_url=database.database_url,
         may_migrate=yes,
-        wanted={
+        request={
             "app": app,
             "log_format": settings.log_format,
             "log_level": settings.log_level,
@@ -87,7 +91,7 @@ def dev(
 
 @dataclass
 class Child:
-    """A worker process, and what it has told."""
+    """A worker process and its socket."""
 
     process: asyncio.subprocess.Process
     lines: asyncio.StreamReader
@@ -95,32 +99,32 @@ class Child:
     started: float
     is_working: bool = False
 
-    async def told(self) -> dict[str, Any] | None:
-        """The next thing it tells; None when it has ended."""
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message of the worker; None when it has ended."""
         with suppress(ConnectionError):
             if line := await self.lines.readline():
-                found: dict[str, Any] = json.loads(line)
-                return found
+                message: dict[str, Any] = json.loads(line)
+                return message
         return None
 
     async def end(self) -> None:
-        """Tell it to stop, and see to it that it does."""
+        """Stop the worker, and kill it if it does not stop in time."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.terminate()
             try:
                 await asyncio.wait_for(self.process.wait(), KILL_SECONDS)
             except TimeoutError:
-                complain("the worker does not stop: killed; its work is taken over in a while")
+                complain("the worker did not stop and was killed; another one reclaims its work")
                 self.kill()
         await self.process.wait()
         self.answers.close()
 
-    def hurry(self) -> None:
-        """Tell it to stop at once, and see to it that it does."""
+    def stop_at_once(self) -> None:
+        """Make the worker release its executions and stop; kill it if it does not."""
         with suppress(ProcessLookupError):
-            self.process.send_signal(HURRY)
-        asyncio.get_running_loop().call_later(HURRIED_SECONDS, self.kill)
+            self.process.send_signal(STOP_AT_ONCE)
+        asyncio.get_running_loop().call_later(AT_ONCE_SECONDS, self.kill)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -134,10 +138,10 @@ class Session:
     app: str
     database_url: str | None
     may_migrate: bool
-    wanted: dict[str, Any]
+    request: dict[str, Any]
     code: int = 0
     is_introduced: bool = False
-    _place: tuple[str | None, str] | None = None
+    _database: tuple[str | None, str] | None = None
     _url: str = ""
     _example: str | None = None
     _server: Server | None = None
@@ -163,18 +167,18 @@ class Session:
         if not self._stopping.is_set():
             self._stopping.set()
             if self._child is not None and self._child.is_working:
-                _tell(
-                    "stop", "when what runs has ended, in 2 s at most; Ctrl-C again does not wait"
+                _report(
+                    "stop", "waiting up to 2 s for running executions; Ctrl-C again releases them"
                 )
         elif (child := self._child) is not None and child.process.returncode is None:
             if self.code != EXIT_INTERRUPTED:
                 self.code = EXIT_INTERRUPTED
-                child.hurry()
+                child.stop_at_once()
             else:
                 child.kill()
 
     async def _work(self) -> None:
-        """One worker, until a file is saved, it dies, or everything stops."""
+        """Run one worker until a file is saved, the worker ends, or the command stops."""
         child = self._child = await self._start()
         stopping = asyncio.create_task(self._stopping.wait())
         ended = asyncio.create_task(self._listen(child))
@@ -184,11 +188,11 @@ class Session:
             if stopping.done():
                 pass
             elif saved.done():
-                _tell("saved", f"{_shown(saved.result())}: restarting the worker")
+                _report("saved", f"{_short_path(saved.result())}: restarting the worker")
             else:
                 saved.cancel()
                 ended.result()
-                await self._after(child)
+                await self._handle_end(child)
         finally:
             for task in (stopping, ended, saved):
                 task.cancel()
@@ -202,24 +206,24 @@ class Session:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", _CHILD, str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
-                # A file saved twice within a second would look as old as its bytecode.
+                # A file that is saved twice within a second can look as old as its bytecode.
                 env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             )
         lines, answers = await asyncio.open_connection(sock=ours)
-        answers.write(json.dumps(self.wanted).encode() + b"\n")
+        answers.write(json.dumps(self.request).encode() + b"\n")
         return Child(process, lines, answers, started)
 
     async def _listen(self, child: Child) -> None:
-        """Do what the child needs, and note what it tells, until it has ended."""
-        while (told := await child.told()) is not None:
-            self._watch.follow(told.get("files", ()), child.started)
-            if "tasks" in told:
-                await self._choose_database(told)
+        """Handle the messages of the worker until it has ended."""
+        while (message := await child.receive()) is not None:
+            self._watch.follow(message.get("files", ()), child.started)
+            if "tasks" in message:
+                await self._choose_database(message)
                 if self._stopping.is_set():
                     return
                 answer = json.dumps({"database_url": self._url})
                 child.answers.write(answer.encode() + b"\n")
-            if told.get("is_working"):
+            if message.get("is_working"):
                 child.is_working = True
                 self._introduce(child)
         await child.process.wait()
@@ -227,57 +231,54 @@ class Session:
     def _introduce(self, child: Child) -> None:
         if self.is_introduced:
             return
-        _tell("worker", f"process {child.process.pid}, restarts when a file is saved")
+        _report("worker", f"process {child.process.pid}, restarts when a file is saved")
         if self._example:
-            _tell("try", self._example)
-        _tell("stop", "Ctrl-C")
+            _report("try", self._example)
+        _report("stop", "Ctrl-C")
         self.is_introduced = True
 
-    async def _after(self, child: Child) -> None:
-        """A worker ended by itself: go on when that may help."""
+    async def _handle_end(self, child: Child) -> None:
+        """Restart a worker that ended by itself, or wait for the next save if it is broken."""
         code = await child.process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == EXIT_BROKEN or not child.is_working:
             if code != EXIT_BROKEN:
-                _tell("worker", f"ended before it could start ({how})")
-            _tell("waiting", "for the next save")
-            file = await self._either(self._watch.saved(Path.cwd(), child.started))
+                _report("worker", f"ended before it could start ({how})")
+            _report("waiting", "for the next save")
+            file = await self._unless_stopped(self._watch.saved(Path.cwd(), child.started))
             if file is not None:
-                _tell("saved", f"{_shown(file)}: starting the worker")
+                _report("saved", f"{_short_path(file)}: starting the worker")
             return
-        _tell("worker", f"ended by itself ({how}); starting another")
-        await self._either(asyncio.sleep(RESTART_SECONDS))
+        _report("worker", f"ended by itself ({how}); starting another")
+        await self._unless_stopped(asyncio.sleep(RESTART_SECONDS))
 
-    async def _either(self, other: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for something, but not longer than for the end of everything (None)."""
-        wanted = asyncio.create_task(other)
+    async def _unless_stopped(self, awaited: Coroutine[Any, Any, T]) -> T | None:
+        """Return the result of `awaited`, or None if the command stops first."""
+        task = asyncio.create_task(awaited)
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([wanted, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if wanted.done():
-            return wanted.result()
-        wanted.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
         return None
 
-    # The database
-
-    async def _choose_database(self, told: dict[str, Any]) -> None:
-        """The database that the app asks for, with our schema in it."""
-        self._example = told["example"]
-        wanted = (self.database_url or told["database_url"], told["project"])
-        if wanted == self._place:
+    async def _choose_database(self, message: dict[str, Any]) -> None:
+        """Connect to the database of the app, and migrate it if allowed."""
+        self._example = message["example"]
+        database = (self.database_url or message["database_url"], message["project"])
+        if database == self._database:
             return
-        tasks = told["tasks"]
-        number = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
+        tasks = message["tasks"]
         listed = ", ".join(tasks[:5]) + (", …" if len(tasks) > 5 else "")
-        _tell("app", f"{self.app}, {number}: {printable(listed)}")
-        if wanted[0] is None:
-            await self._use_own(Path(wanted[1]))
+        _report("app", f"{self.app}, {count_of(len(tasks), 'task')}: {printable(listed)}")
+        if database[0] is None:
+            await self._use_embedded(Path(database[1]))
         else:
-            await self._use_foreign(wanted[0])
-        self._place = wanted
+            await self._use_external(database[0])
+        self._database = database
 
-    async def _use_own(self, project: Path) -> None:
+    async def _use_embedded(self, project: Path) -> None:
         before = monotonic()
         try:
             server = await asyncio.to_thread(start_server, project)
@@ -287,27 +288,28 @@ class Session:
             await asyncio.to_thread(self._server.release)
         self._server, self._url = server, server.url
         how = f"started in {monotonic() - before:.1f} s" if server.started else "is running"
-        _tell("database", f"Postgres {server.version} {how}, in {_shown(project / '.flowfabric')}/")
+        where = _short_path(project / ".flowfabric")
+        _report("database", f"Postgres {server.version} {how}, in {where}/")
         async with open_connection(server.url) as connection:
             await schema.migrate(connection)
 
-    async def _use_foreign(self, url: str) -> None:
+    async def _use_external(self, url: str) -> None:
         where = place(url)
         async with open_connection(url) as connection:
             found = await schema.status(connection)
             problem = found.problem()
             if problem is None:
-                _tell("database", f"{where}, schema {found.step_found}")
+                _report("database", f"{where}, schema {found.step_found}")
             elif self.may_migrate and found.refusal() is None:
                 migration = await schema.migrate(connection)
                 steps = ", ".join(map(str, migration.steps)) or "none"
-                _tell("database", f"{where}, migrated (schema steps: {steps})")
+                _report("database", f"{where}, migrated (schema steps: {steps})")
             else:
                 complain(problem)
                 if found.refusal() is None:
                     typer.echo(
-                        f"  It is not the project's own, so it was left alone: {where}\n"
-                        f"  Migrate it, and go on:  flowfabric dev {self.app} --yes",
+                        f"  It is not the embedded database and was not changed: {where}\n"
+                        f"  To migrate it:  flowfabric dev {self.app} --yes",
                         err=True,
                     )
                 self.code = EXIT_DOES_NOT_FIT
@@ -319,15 +321,15 @@ class Session:
         self._url = url
 
 
-def _tell(label: str, text: str) -> None:
+def _report(label: str, text: str) -> None:
     head = f"{label:<{_LABEL}}"
     if has_colour(sys.stderr):
         head = typer.style(head, bold=True)
     typer.echo(f"{head} {text}", err=True)
 
 
-def _shown(path: str | Path) -> str:
-    """A path as short as it can be."""
+def _short_path(path: str | Path) -> str:
+    """Return a path relative to the current folder if possible."""
     with suppress(ValueError):
         return str(Path(path).relative_to(Path.cwd()))
     return str(path)

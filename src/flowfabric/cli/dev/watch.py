@@ -1,5 +1,4 @@
-"""Which files a project consists of, and whether one was saved. Looks instead of being told: that
-works on every file system and needs nobody's help."""
+"""The files of a project, and whether one was saved. It polls: that works on every file system."""
 
 from __future__ import annotations
 
@@ -13,21 +12,21 @@ from pathlib import Path
 from typing import TypeAlias
 
 POLL_SECONDS = 0.2
-# A walk through a folder that is no project would never end.
-MOST_FILES = 5000
+# A walk through a folder that is not a project could take very long.
+MAX_FILES = 5000
 
 _Look: TypeAlias = dict[str, tuple[int, int, int] | None]
 
 
 class Watch:
-    """Files that are looked at, and what was noticed about them and not yet told."""
+    """Watched files, and a saved file that was not reported yet."""
 
     def __init__(self) -> None:
         self._seen: _Look = {}
         self._noticed: str | None = None
 
     def follow(self, files: Iterable[str], since: float = inf) -> None:
-        """Look at these from now on, too. One saved after `since` counts as just saved."""
+        """Watch these files, too. A file saved after `since` counts as just saved."""
         for file in files:
             if file not in self._seen:
                 look = self._seen[file] = _look_at(file)
@@ -35,10 +34,10 @@ class Watch:
                     self._noticed = file
 
     async def saved(self, folder: Path | None = None, since: float = inf) -> str:
-        """Wait until a file is saved, and for the end of a burst of saves; returns one of them.
+        """Wait until a file is saved and a burst of saves has ended; return one saved file.
 
-        With a folder, any module in it counts as well: it may be the one that was missing. One that
-        was saved after `since` need not be waited for.
+        With a folder, any module in it counts, too: it may be the one that was missing. A file
+        saved after `since` counts as well.
         """
         if folder is not None:
             self.follow(await asyncio.to_thread(modules_below, folder), since)
@@ -50,8 +49,10 @@ class Watch:
                 return file
 
     def _look(self, folder: Path | None) -> bool:
-        """Whether something changed since the last look. It is noted at once, so that it is not
-        forgotten if nobody waits any more."""
+        """Return whether a file changed since the last look.
+
+        The change is noted at once, so that it is not lost if the waiter is cancelled.
+        """
         has_changed = False
         for file in {*list(self._seen), *(modules_below(folder) if folder else ())}:
             now = _look_at(file)
@@ -63,7 +64,7 @@ class Watch:
 
 
 def project_files() -> list[str]:
-    """The files of the modules this process has imported, without Python's and installed ones."""
+    """Return the files of the imported modules, without Python's own and installed ones."""
     installed = tuple(
         {
             os.path.join(sysconfig.get_path(name), "")
@@ -82,7 +83,7 @@ def project_files() -> list[str]:
 
 
 def modules_below(folder: Path) -> list[str]:
-    """Python files in a folder, without what is hidden or an environment of its own."""
+    """Return the Python files below a folder, without hidden folders and virtual environments."""
     found: list[str] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [
@@ -92,7 +93,7 @@ def modules_below(folder: Path) -> list[str]:
             and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
         ]
         found += [os.path.join(parent, name) for name in files if name.endswith(".py")]
-        if len(found) > MOST_FILES:
+        if len(found) > MAX_FILES:
             break
     return found
 

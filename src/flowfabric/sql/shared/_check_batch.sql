@@ -1,4 +1,4 @@
--- Refuse a batch whose arrays do not fit together. An array left out is null and does not count.
+-- Refuse a batch whose arrays differ in length. A null array does not count.
 drop function if exists ff._check_batch;
 create function ff._check_batch(p_size integer, p_sizes integer[], p_wait boolean default false)
 returns void

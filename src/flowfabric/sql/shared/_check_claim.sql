@@ -1,4 +1,4 @@
--- Refuse a claim that makes no sense, before it reads anything.
+-- Refuse malformed arguments of a claim, before anything is read.
 drop function if exists ff._check_claim;
 create function ff._check_claim(
   p_worker_id          text,
@@ -22,7 +22,7 @@ begin
   elsif p_worker_instance_id is null or p_worker_instance_id !~ E'^[^\x01-\x20\x7f]+$'
      or octet_length(p_worker_instance_id) > 256 then
     v_field := 'worker_instance_id';
-  elsif ff._is_no_id(p_claim_id) then
+  elsif ff._is_nil_id(p_claim_id) then
     v_field := 'claim_id'; v_problem := 'must be a uuid made for this call, not the nil uuid';
   elsif p_capabilities is null or cardinality(p_capabilities) > 256
      or octet_length(array_to_string(p_capabilities, ',')) > 4096 then

@@ -1,4 +1,4 @@
--- Refuse a batch size that makes no sense.
+-- Refuse a batch size that is out of range.
 drop function if exists ff._check_limit;
 create function ff._check_limit(p_limit integer)
 returns void

@@ -1,8 +1,9 @@
--- Refuse a namespace that is not the caller's. Every public function with a namespace asks this first.
+-- Refuse a namespace that the caller may not use. Every public function with a namespace calls this
+-- first.
 --
--- A login that was bound to a namespace (ff.namespace_grant) may name that one only. Any other login
--- may name any; to name none, which means all, it has to be an operator. The login counts
--- (session_user): no `set role` changes it.
+-- A login that is bound to a namespace (ff.namespace_grant) may use only that one. Any other login
+-- may use any; only an operator may pass null, which means all. The login is session_user, which
+-- `set role` does not change.
 drop function if exists ff._check_namespace;
 create function ff._check_namespace(p_namespace text)
 returns void

@@ -1,4 +1,4 @@
--- Refuse what only an operator may do.
+-- Refuse an operation that only an operator may call.
 drop function if exists ff._check_operator;
 create function ff._check_operator(p_operation text)
 returns void

@@ -1,10 +1,9 @@
--- End executions from wherever they are (T5, T22, T23, T24). The caller holds the row locks.
+-- End executions from any state (T5, T22, T23, T24). The caller holds the row locks.
 --
--- A live lease is taken away: the epoch rises, so that its holder is told off whatever it tries,
--- and a hint tells it at once. An open attempt ends as p_ended_as; one that had ended keeps how it
--- did, and so keeps its failure. Without any attempt the execution keeps pending_first_attempt. What
--- it waited for is forgotten, and those whom its end concerns are told. Returns whether some of them
--- could not be told at once.
+-- A live lease is taken away: the epoch rises, so every later call of the holder is refused, and
+-- the holder gets a hint. An open attempt ends as p_ended_as; an attempt that had ended keeps its
+-- end and its failure. Without an attempt the state stays pending_first_attempt. Waits of the
+-- execution are deleted, and its end is propagated. Returns whether propagation is pending.
 drop function if exists ff._end_executions;
 create function ff._end_executions(
   p_partition_key smallint,
@@ -44,7 +43,7 @@ begin
            x.wait_left, p_class is not null and x.attempt_ended_as is null as is_failing
     from unnest(p_execution_ids) u(execution_id)
     cross join lateral (
-      -- as it was: the event tells which lease ended
+      -- Read before the update: the event names the lease that ended.
       select e.lease_id, e.worker_instance_id, e.ownership, e.attempt_ended_as, e.wait_left
       from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.execution_id
@@ -129,12 +128,12 @@ begin
   delete from ff.grant g
   using (select p_partition_key as pk, u.id from unnest(p_execution_ids) u(id) offset 0) i
   where g.partition_key = i.pk and g.execution_id = i.id;
-  perform ff._hint_lost(p_partition_key, v_losers);
+  perform ff._hint_lease_lost(p_partition_key, v_losers);
   perform pg_notify('ff_ended', p_partition_key::text);
   if not p_wake or v_awaited is null then
     return false;
   end if;
-  v_wakes := ff._tell_ended(p_partition_key, v_awaited, p_now);
+  v_wakes := ff._propagate_end(p_partition_key, v_awaited, p_now);
   return v_wakes.pending_ids is not null or v_wakes.has_more;
 end;
 $$;

@@ -1,4 +1,4 @@
--- Tell the workers of these routes, once a lane, that there may be work.
+-- Hint the workers of these routes, once per lane, that work may be waiting.
 drop function if exists ff._hint_ready;
 create function ff._hint_ready(p_partition_key smallint, p_routes bigint[])
 returns void

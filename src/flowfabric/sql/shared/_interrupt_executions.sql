@@ -1,8 +1,8 @@
--- End the leases of executions whose attempts are to go on later (T15, T16, T30). The caller holds
--- the row locks and has checked the fences; p_until_at is given iff they wait for a time.
+-- End the leases of executions whose attempts resume later (T15, T16, T30). The caller holds the
+-- row locks and has checked the fences. p_until_at is set if and only if they wait for an instant.
 --
--- The attempt is interrupted, not ended: the next claim resumes it, with the time it had left. Its
--- crashes stay counted: one that sleeps between its crashes would meet no limit otherwise.
+-- The attempt is interrupted, not ended: the next claim resumes it with its remaining time. Crashes
+-- stay counted, else an execution that sleeps between its crashes would never meet a limit.
 drop function if exists ff._interrupt_executions;
 create function ff._interrupt_executions(
   p_partition_key   smallint,

@@ -1,4 +1,4 @@
--- Whether a JSON value is a whole number in the range of our counters.
+-- Tell whether a JSON value is a whole number in the range of our counters.
 drop function if exists ff._is_count;
 create function ff._is_count(p_value jsonb)
 returns boolean

@@ -1,6 +1,6 @@
--- Whether the login behind this call steers across namespaces: a member of flowfabric_operator or of
--- the role that owns the schema. A login that is bound to a namespace never does. Where neither of our
--- roles exists, only the owner can call anything at all.
+-- Tell whether the login may act across namespaces: a member of flowfabric_operator or of the role
+-- that owns the schema. A login that is bound to a namespace may not. If neither role exists, only
+-- the owner can call anything.
 drop function if exists ff._is_operator;
 create function ff._is_operator()
 returns boolean

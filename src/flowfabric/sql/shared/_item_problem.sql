@@ -30,7 +30,7 @@ begin
           end if;
         when v_field in ('execution_id', 'parent_id') then
           v_problem := 'must be a uuid other than the nil uuid';
-          if ff._is_no_id((p_item ->> v_field)::uuid) then
+          if ff._is_nil_id((p_item ->> v_field)::uuid) then
             return array[v_field, v_problem];
           end if;
         when v_field in ('priority', 'max_reclaims') then

@@ -51,8 +51,8 @@ begin
                           wnd, parent_id, with_parent, trace_context, task_version, n)
       cross join lateral (
         select case
-            when ff._is_no_id(u.id) then array['execution_id', 'must be a uuid other than the nil uuid']
-            when u.parent_id is not null and ff._is_no_id(u.parent_id)
+            when ff._is_nil_id(u.id) then array['execution_id', 'must be a uuid other than the nil uuid']
+            when u.parent_id is not null and ff._is_nil_id(u.parent_id)
               then array['parent_id', 'must be a uuid other than the nil uuid']
             when octet_length(u.payload) > 1048576
               then array['payload', 'is larger than 1 MiB (1048576 bytes)']

@@ -1,6 +1,6 @@
--- Lock several executions at once, waiting up to 2 s for each, in ascending order of their ids: the
--- one order in which anybody waits for more than one. Those that are not there, or are of another
--- namespace, are passed over.
+-- Lock several executions, waiting up to 2 s for each, in ascending id order. Every function that
+-- waits for more than one execution uses this order. Executions that do not exist, or are of
+-- another namespace, are skipped.
 drop function if exists ff._lock_executions;
 create function ff._lock_executions(
   p_partition_key smallint, p_namespace text, p_execution_ids uuid[])

@@ -1,5 +1,5 @@
--- Let a waiting execution be claimed from now on (T4, T7, T8). The caller holds the row lock. An event is
--- written only if somebody asked for it; without one the version stays.
+-- Make a waiting execution eligible (T4, T7, T8). The caller holds the row lock. With a null p_kind
+-- the move is quiet: no event, same version.
 drop function if exists ff._make_eligible;
 create function ff._make_eligible(
   p_partition_key smallint,

@@ -1,4 +1,4 @@
--- What is wrong with a policy, in words, or null. Fails closed: what cannot be read is refused.
+-- Return what is wrong with a policy, or null. An unknown or malformed field is a problem.
 drop function if exists ff._policy_problem;
 create function ff._policy_problem(p_policy text)
 returns text
@@ -25,7 +25,7 @@ begin
   if jsonb_typeof(v_policy) <> 'object' then
     return 'malformed: it is not an object';
   end if;
-  -- A field that nobody obeys would be a promise nobody keeps.
+  -- Refuse unknown fields: the engine would ignore them.
   select format('%s: is not a field of a policy', k.path) into v_unknown
   from (
     select p.key as path from jsonb_object_keys(v_policy) p(key)

@@ -1,4 +1,4 @@
--- What is wrong with tags, in words, or null. Keys carry a namespace: `team.field`.
+-- Return what is wrong with tags, or null. Keys carry a namespace: `team.field`.
 drop function if exists ff._tags_problem;
 create function ff._tags_problem(p_tags text)
 returns text

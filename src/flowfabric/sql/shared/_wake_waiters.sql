@@ -1,5 +1,6 @@
--- Count down those who wait for executions that ended; at the last one they are eligible (T4, quiet).
--- The caller holds the row locks of the ended. Nobody is waited for. Returns how many were told.
+-- Count down the executions that wait for the ended ones; at 0 they become eligible (T4, quiet).
+-- The caller holds the row locks of the ended. Locked waiters are skipped. Returns how many were
+-- handled.
 drop function if exists ff._wake_waiters;
 create function ff._wake_waiters(
   p_partition_key smallint,
@@ -21,14 +22,14 @@ declare
   v_woken   uuid[];
   v_routes  bigint[];
 begin
-  -- Whatever changes about a wait changes under the waiter's lock.
+  -- Waits change only under the lock of the waiter.
   v_waiters := array(
     select l.execution_id
     from (
       select distinct w.waiter_id
       from unnest(p_ended_ids) u(id)
       cross join lateral (
-        -- `offset 0`: else a plan of a small table finds them in this order, among all waits
+        -- `offset 0`: without it the plan of a small table would scan all waits in this order.
         select x.waiter_id
         from (
           select y.waiter_id from ff.run_wait y

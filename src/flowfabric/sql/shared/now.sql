@@ -1,5 +1,5 @@
--- The engine's clock. Tests replace it with one they can set; it is replaced, never dropped.
--- Without a search_path of its own, so that the planner inlines it.
+-- Read the engine's clock. Tests replace this function with a settable clock, so it is replaced,
+-- never dropped. It has no search_path of its own, because that would prevent inlining.
 create or replace function ff.now()
 returns timestamptz
 language sql

@@ -1,4 +1,4 @@
--- The attempts of executions: the history, and the latest one from the execution's own row.
+-- Attempts of executions: the history, and the latest attempt from the execution's own row.
 create or replace view ff.attempt_view as
 select a.partition_key, a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type::text,
        a.ended_as::text as lifecycle, a.epoch, a.started_at, a.ended_at,

@@ -1,5 +1,5 @@
--- Everything about executions as they are now. A failure is that of the latest attempt, which a
--- replay leaves behind; the category of one that ended at its deadline is that deadline.
+-- Executions with everything about them. The failure is that of the latest attempt; a replay hides
+-- it. An execution that expired at its deadline has the category execution_deadline.
 create or replace view ff.execution_view as
 select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilities,
        9000 - e.rank as priority,

@@ -1,4 +1,4 @@
--- Lanes, and how much waits in each: exact up to 10 000, then 10 001 stands for "more".
+-- Lanes with the number of waiting executions: exact up to 10 000; 10 001 means more.
 create or replace view ff.lane_depth as
 select l.namespace, l.lane, l.state::text, l.resumes_at, l.registered_at,
        coalesce(least(sum(d.waiting), 10001), 0)::integer as waiting,

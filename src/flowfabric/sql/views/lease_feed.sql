@@ -1,4 +1,4 @@
--- What happened to leases. A kind that ended a lease in passing counts as `revoked`.
+-- Lease events. An event kind that ends a lease as a side effect counts as `revoked`.
 create or replace view ff.lease_feed as
 select v.partition_key, v.event_id, v.execution_id, v.version,
        case

@@ -1,4 +1,4 @@
--- Schedules, with the route they submit to and the version of the app that declares them.
+-- Schedules with their route and the version of the app that declares them.
 create or replace view ff.schedule_view as
 select s.namespace, s.app, s.name, s.schedule_id, s.state::text, a.version, a.generation, r.task,
        r.lane, s.cron, s.every, s.time_zone, s.anchor_at, s.is_anchored, s.rule_no,

@@ -1,10 +1,10 @@
--- What was confirmed is on the disk of a server that takes writes.
+-- Confirmed writes are on the disk of a server that accepts writes.
 --
 -- fsync, full_page_writes and synchronous_commit are on: for the server, for this session, for
--- every role that may use the schema, in this database, and in every function; no table is unlogged.
--- Otherwise a crash of the server may take back what was confirmed and give the same lease out
--- twice. PGOPTIONS, where doctor runs, does not switch them off either. A standby takes no writes:
--- doctor belongs to the primary.
+-- every role that may use the schema, in this database, and in every function; no table is
+-- unlogged. Otherwise a crash of the server may undo a confirmed write and give the same lease
+-- twice. PGOPTIONS, where doctor runs, does not switch them off. A standby accepts no writes: run
+-- doctor on the primary.
 --
 -- Remedy:  alter system set fsync = on; alter role … reset synchronous_commit; and so on. If the
 --          database may be lost at any time, as in tests: doctor --throwaway.

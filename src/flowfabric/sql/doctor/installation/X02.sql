@@ -1,14 +1,14 @@
--- The schema is that of this release, and nobody has changed it.
+-- The schema is the one of this release, unchanged.
 --
--- The steps are applied with the text of this release, the library has its number and hash, and in
--- the catalogue there are its functions, word for word, and every named constraint and index.
+-- The steps were applied with the text of this release, the library has its number and hash, and
+-- the catalog has its functions, word for word, and every named constraint and index.
 --
--- Remedy:  flowfabric db migrate. It re-creates a function that was changed only with a library of
---          another hash: set library_hash in ff.meta to null first. A constraint or an index has to
---          be made again by hand, as the schema step has it (flowfabric db sql).
+-- Remedy:  flowfabric db migrate. It re-creates a changed function only if the hash of the library
+--          differs: set library_hash in ff.meta to null first. Re-create a constraint or an index
+--          by hand, as in the schema step (flowfabric db sql).
 select 'error' as level,
        case when p.oid is null then format('the function ff.%s is missing', f.name)
-            else format('the function ff.%s is not that of this release', f.name)
+            else format('the function ff.%s differs from this release', f.name)
        end as problem
 from unnest($1::text[], $2::text[]) f(name, body)
 left join pg_catalog.pg_namespace n on n.nspname = 'ff'

@@ -1,19 +1,20 @@
--- Everybody may do what they need, and no more.
+-- Every role has the permissions it needs, and no more.
 --
--- Functions are not for PUBLIC and belong to the owner of the tables, as whom they run; they look for
--- names in pg_catalog before anything that a caller can make. The roles flowfabric_app and
--- flowfabric_operator, where they exist, call public functions, own nothing and touch no table; only
--- flowfabric_operator reads views. This role may read the tables and the clock, or doctor sees nothing.
+-- PUBLIC may not call functions. Functions belong to the owner of the tables and run as that owner;
+-- they look up names in pg_catalog before anything that a caller can create. The roles
+-- flowfabric_app and flowfabric_operator, if they exist, call public functions, own nothing and
+-- access no table; only flowfabric_operator reads views. This role may read the tables and the
+-- clock; otherwise doctor cannot check the data.
 --
 -- Remedy:  As the owner of schema ff: flowfabric db migrate, which grants and revokes. For doctor:
 --          run it as that owner, as a superuser, or as a member of both pg_read_all_data and
 --          flowfabric_app.
-select 'error' as level, format('everybody may call %s', p.oid::regprocedure) as problem
+select 'error' as level, format('PUBLIC may call %s', p.oid::regprocedure) as problem
 from pg_catalog.pg_proc p
 join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where n.nspname = 'ff' and pg_catalog.has_function_privilege('public', p.oid, 'execute')
 union all
-select 'error', format('everybody may touch %s', c.oid::regclass)
+select 'error', format('PUBLIC may access %s', c.oid::regclass)
 from pg_catalog.pg_class c
 join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'ff' and c.relkind in ('r', 'v')

@@ -1,8 +1,8 @@
--- Indexes and constraints are valid, and nothing hangs on the tables that we did not put there.
+-- Indexes and constraints are valid, and the tables have no foreign triggers or rules.
 --
--- An index that was left invalid finds nothing; a trigger or a rule changes what a statement of the
--- engine does. Events bear the numbers of transactions of this server: restored from a dump into a
--- younger server they would not be seen until it has counted as far.
+-- An invalid index finds nothing; a trigger or a rule changes what a statement of the engine does.
+-- Events carry transaction numbers of this server: after a restore from a dump into a younger
+-- server, readers would not see them until the server has counted as far.
 --
 -- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
 --          the events instead. For events from a dump: restore a physical backup, or move the

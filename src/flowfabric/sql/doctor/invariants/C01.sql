@@ -1,11 +1,11 @@
--- An execution waits for others if and only if it is written down for which.
+-- An execution waits for runs if and only if the runs are recorded.
 --
--- While it waits there is a row for each of them, all of the present wait. At least as many of them
--- are open as the execution says have yet to end.
+-- While an execution waits, ff has one row per awaited run, all of the current wait. At least as
+-- many of these runs are open as the execution still needs.
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits anew.
+-- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits again.
 select 'C01' as name, e.partition_key, e.execution_id,
        format('waits for %s of %s open runs, of %s (wait %s)', e.wait_left, w.open, w.number,
               e.wait_no) as problem
@@ -20,7 +20,7 @@ where e.public_state = 'waiting_children' and e.wait_left is not null
   and (e.wait_left not between 1 and w.open or w.others > 0)
 union all
 select 'C01', w.partition_key, w.waiter_id,
-       format('%s runs are written down to be waited for, but %s', count(*),
+       format('%s awaited runs are recorded, but %s', count(*),
               case when e.execution_id is null then 'the execution is gone'
                    else 'it waits for none' end)
 from ff.run_wait w

@@ -1,12 +1,12 @@
--- Nobody waits for what has ended.
+-- No execution waits for a run that has ended.
 --
--- An execution that others wait for knows that its end concerns somebody. Once it has ended, they
--- have been told, or it is written down that they have to be.
+-- A run that others wait for is marked, so that its end is propagated. Once it has ended, its
+-- waiters have been woken, or the pending propagation is recorded.
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits anew, and
---          finds what has ended.
+-- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits again and
+--          finds the end.
 select 'C02' as name, w.partition_key, w.waiter_id as execution_id,
        format('waits for %s, which %s', w.target_id,
               case when t.execution_id is null then 'is gone'

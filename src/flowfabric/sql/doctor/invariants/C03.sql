@@ -1,7 +1,7 @@
 -- A child that ends with its parent has ended with it.
 --
--- While it has not, its parent has not either and knows that its end concerns somebody; or it is
--- written down that its children have to be ended.
+-- While such a child is unfinished, its parent is unfinished and marked, so that its end is
+-- propagated; or the pending propagation is recorded.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -1,13 +1,13 @@
 -- A child has a parent.
 --
--- The execution whose handler submitted another was there then, and is of its namespace. It may
--- have been trimmed since. Where nothing was ever trimmed, and where its events are not yet, it has
--- to be there.
+-- The parent existed when its handler submitted the child, in the same namespace. It may have been
+-- trimmed since. If nothing was ever trimmed, or if the parent still has events, the parent must
+-- exist.
 --
 -- Holds:   always
 -- Reads:   everything
--- Remedy:  None is needed for the child to go on. Restore the parent from a backup, or find out who
---          wrote the child's parent_id.
+-- Remedy:  None is needed for the child to continue. Restore the parent from a backup, or find out
+--          who wrote the child's parent_id.
 select 'C05' as name, e.partition_key, e.execution_id,
        format('its parent %s %s', e.parent_id,
               case when p.execution_id is null then 'is gone'

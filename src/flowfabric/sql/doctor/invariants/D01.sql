@@ -1,7 +1,7 @@
 -- A key leads to an execution of its own namespace.
 --
--- The execution of a key may have been trimmed before the key expired. Where nothing was ever
--- trimmed, and where its events are not yet, it has to be there.
+-- The execution of a key may have been trimmed before the key expired. If nothing was ever trimmed,
+-- or if the execution still has events, it must exist.
 --
 -- Holds:   always
 -- Reads:   everything

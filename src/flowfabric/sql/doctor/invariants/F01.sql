@@ -1,11 +1,11 @@
--- A flow has as many members and edges as it says.
+-- A flow has as many members and edges as it counts.
 --
--- Both are counted when the graph is changed. A flow that has begun to be trimmed counts what it
--- once had, and is left out.
+-- The counts change with the graph. A flow that is being trimmed keeps its old counts and is not
+-- checked.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  None is needed for the members to go on; find out who deleted or added rows by hand.
+-- Remedy:  None is needed for the members to continue; find out who deleted or added rows by hand.
 select 'F01' as name, f.partition_key, null::uuid as execution_id,
        format('flow %s says %s members and %s edges, and has %s and %s', f.flow_id, f.node_count,
               f.edge_count, m.number, g.number) as problem

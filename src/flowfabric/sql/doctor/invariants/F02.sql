@@ -4,7 +4,7 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member goes on as if it were alone: the flow was deleted by hand. Restore its row
+-- Remedy:  The member continues without its flow, which was deleted by hand. Restore the flow's row
 --          from a backup.
 select 'F02' as name, e.partition_key, e.execution_id,
        format('its flow %s %s', e.flow_id,

@@ -1,20 +1,20 @@
 -- An edge leads from one member of its flow to another.
 --
--- Both ends exist, in the partition and the flow of the edge, and are not the same. A member that
--- is trimmed takes its edges with it.
+-- Both ends exist, in the partition and the flow of the edge, and differ. Trimming a member removes
+-- its edges.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Cancel the member that waits for what is not there: `flowfabric cancel <id>`.
+-- Remedy:  Cancel the member that waits for the missing upstream: `flowfabric cancel <id>`.
 select 'F03' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s of flow %s comes from %s%s and leads to %s%s', d.edge_id, d.flow_id,
               d.upstream_id,
               case when u.execution_id is null then ', which does not exist,'
-                   when u.flow_id is distinct from d.flow_id then ', which is no member,' end,
+                   when u.flow_id is distinct from d.flow_id then ', which is not a member,' end,
               case when d.upstream_id = d.downstream_id then 'itself'
                    else d.downstream_id::text end,
               case when w.execution_id is null then ', which does not exist'
-                   when w.flow_id is distinct from d.flow_id then ', which is no member'
+                   when w.flow_id is distinct from d.flow_id then ', which is not a member'
               end) as problem
 from ff.edge d
 left join ff."execution" u

@@ -1,9 +1,9 @@
 -- A graph has no cycle.
 --
--- Members of a cycle would wait for each other for ever. Where every edge leads to a higher id, as
--- it does when members are made in the order they are added, there is none. From every other graph
--- the edges are taken away that nothing leads to or that lead to nothing further, until none is
--- left; what cannot be taken away is a cycle, or lies between two.
+-- Members of a cycle would wait for each other forever. A graph in which every edge leads to a
+-- higher id has no cycle; this is so when members are added in the order of their ids. From any
+-- other graph, the query removes edges that nothing leads to or that lead nowhere, until none is
+-- left. The edges that remain are a cycle or lie between two.
 --
 -- Holds:   always
 -- Reads:   executions

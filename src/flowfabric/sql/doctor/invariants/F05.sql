@@ -1,13 +1,13 @@
--- A group counts what its edges say.
+-- The counts of a group match its edges.
 --
--- Every edge is in a group of the member it leads to; `n` is how many there are, and the other
--- counts are how many of them were resolved by a success, a skip, or another end. In a flow that
--- has begun to be trimmed edges are missing, and the groups count what they once had.
+-- Every edge belongs to a group of its downstream. `n` counts the edges; the other counts are the
+-- edges that were resolved by a success, a skip, or another end. A flow that is being trimmed has
+-- lost edges, and its groups keep their old counts.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member may wait for ever or go on too early: look at its edges with
---          `flowfabric doctor --explain <id>`, then cancel it or replay it.
+-- Remedy:  The member may wait forever or start too early: look at its edges with `flowfabric
+--          doctor --explain <id>`, then cancel it or replay it.
 select 'F05' as name, coalesce(g.partition_key, c.partition_key) as partition_key,
        coalesce(g.downstream_id, c.downstream_id) as execution_id,
        format('group %s counts %s edges, %s succeeded, %s failed, %s skipped; it has %s, %s, %s, '
@@ -36,7 +36,7 @@ where case
    or c.flow_id <> g.flow_id
 union all
 select 'F05', g.partition_key, g.downstream_id,
-       format('group %s of flow %s is that of no member', g.group_no, g.flow_id)
+       format('group %s of flow %s has no member', g.group_no, g.flow_id)
 from ff.edge_group g
 where not exists (
   select from ff."execution" e

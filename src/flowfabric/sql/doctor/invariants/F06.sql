@@ -1,11 +1,11 @@
 -- An edge is resolved only by an end of its upstream.
 --
--- The upstream has ended with the outcome that the edge names, or did so before it was replayed,
--- which its events tell. Success, and nothing else, satisfies.
+-- The upstream has ended with the outcome that the edge names, or had before it was replayed, as
+-- its events show. Only success satisfies an edge.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member may have been let go, or skipped, without cause: look at what it did, then
+-- Remedy:  The member may have been released or skipped without cause: check what it did, then
 --          replay the upstream.
 select 'F06' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s is %s by %s of %s, which is %s', d.edge_id, d.resolution,

@@ -1,13 +1,12 @@
--- A group is decided exactly when its policy says so, and stays so.
+-- A group is decided exactly when its policy says so, and stays decided.
 --
--- all_of needs every edge, any_of one, a quorum k. It is impossible when so many have ended without
--- success that they cannot be reached. k and n as they were at the decision are kept, since edges
--- may be added later.
+-- all_of needs every edge, any_of one, a quorum k. A group is impossible when too many upstreams
+-- have ended without success. k and n of the decision are stored, because edges may be added later.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  A group that should be satisfied: cancel the member and replay it. One that was decided
---          too early: look at what the member did.
+-- Remedy:  If the group should be satisfied: cancel the member and replay it. If it was decided too
+--          early: check what the member did.
 select 'F07' as name, g.partition_key, g.downstream_id as execution_id,
        format('group %s, %s%s of %s, is %s with %s succeeded, %s failed, %s skipped; decided at '
               '%s with k %s of %s', g.group_no, g.policy, ' ' || g.k, g.n, g.state, g.succeeded,
@@ -24,7 +23,7 @@ where num_nonnulls(g.fired_at, g.fired_k, g.fired_n)
       <> case g.state when 'pending' then 0 else 3 end
    or g.fired_n > g.n or g.fired_k <> p.needed
    or case g.state
-        -- a quorum of more than there are is decided by the first end
+        -- a quorum larger than its group is decided by the first end
         when 'pending' then g.succeeded + g.failed + g.skipped > 0
           and (g.succeeded >= p.needed or g.failed + g.skipped > p.n - p.needed)
         when 'satisfied' then g.succeeded < p.needed or p.needed = 0

@@ -1,13 +1,14 @@
--- A member whose groups are all satisfied goes on, and one with an impossible group has ended.
+-- A member whose groups are all satisfied is released, and a member with an impossible group has
+-- ended.
 --
--- Both happen in the transaction that decides the group. What was skipped stays skipped while one
--- of its groups is impossible, and no longer: a replay that opens the group replays the member. A
--- member of a cancelled flow is not skipped but cancelled with it.
+-- Both happen in the transaction that decides the group. A skipped member stays skipped while one
+-- of its groups is impossible; a replay that reopens the group replays the member. A member of a
+-- cancelled flow is cancelled instead of skipped.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric cancel <id>` for one that is not over; `flowfabric replay <id>` for one that
---          was left behind.
+-- Remedy:  `flowfabric cancel <id>` for an unfinished member; `flowfabric replay <id>` for a
+--          skipped one.
 select 'F09' as name, e.partition_key, e.execution_id,
        format('%s, with %s groups satisfied and %s impossible of %s', e.public_state, c.satisfied,
               c.impossible, c.number) as problem

@@ -1,12 +1,12 @@
--- No edge waits for what has ended.
+-- No edge waits for an upstream that has ended.
 --
--- An upstream that somebody depends on knows that its end concerns somebody. Once it has ended, its
--- edges are resolved, or it is written down that they have to be, which C04 watches. An edge that a
--- replay of its downstream opened again waits for a later end.
+-- An upstream with downstreams is marked, so that its end is propagated. Once it has ended, its
+-- edges are resolved, or the pending propagation is recorded, which C04 checks. An edge that a
+-- replay of its downstream reopened waits for a later end.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric replay` the upstream; or cancel the member that waits.
+-- Remedy:  `flowfabric replay` the upstream; or cancel the waiting member.
 select 'F10' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s waits for %s, which %s', d.edge_id, d.upstream_id,
               case when u.phase = 'terminal' then 'has ended' else 'does not know' end) as problem

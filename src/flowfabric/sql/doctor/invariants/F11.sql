@@ -1,13 +1,13 @@
--- Upstreams that are not needed any more are soon cancelled.
+-- Upstreams that are no longer needed are soon cancelled.
 --
--- Whoever decides the group cancels them at once where it can. What is left is written down on the
--- group and done by the reconciler edge_cancel_dispatcher of any worker, within seconds. Only a
--- decided group has such a list, and only of its own upstreams.
+-- The transaction that decides the group cancels them where it can. It records the rest on the
+-- group, and the reconciler edge_cancel_dispatcher of any worker cancels them within seconds. Only
+-- a decided group has such a list, and it lists only upstreams of the group.
 --
 -- Holds:   soon, within 35 s; an error after 350 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or look into the log of those that run. If they are fine, a transaction
---          holds one of the upstreams: look for it in pg_stat_activity.
+-- Remedy:  Start a worker, or read the logs of the running workers. If they are fine, a transaction
+--          locks one of the upstreams: find it in pg_stat_activity.
 select 'F11' as name, g.partition_key, g.downstream_id as execution_id,
        format('group %s has yet to cancel %s upstreams since %s', g.group_no,
               cardinality(g.cancel_members), g.cancel_enqueued_at) as problem,
@@ -21,7 +21,7 @@ cross join (
 where g.cancel_pending and g.cancel_enqueued_at < t.now - interval '35 s'
 union all
 select 'F11', g.partition_key, g.downstream_id,
-       format('group %s, which is %s, lists %s to be cancelled, which is none of its upstreams',
+       format('group %s, which is %s, lists %s to be cancelled, which is not one of its upstreams',
               g.group_no, g.state, m.upstream_id), true
 from ff.edge_group g
 cross join lateral unnest(g.cancel_members) m(upstream_id)

@@ -1,18 +1,18 @@
--- A cancelled flow soon ends, and nothing is left written down of those that have ended.
+-- A cancelled flow soon ends, and its backlog lists no ended member.
 --
--- Whoever cancels a flow ends its members; what is left is done by the reconciler cancel_backlog of
--- any worker. Under cancel_pending a member that runs may take its time.
+-- The call that cancels a flow ends its members; the reconciler cancel_backlog of any worker ends
+-- the rest. Under cancel_pending a running member may take its time.
 --
 -- Holds:   soon, within 50 s; an error after 500 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or look into the log of those that run. If they are fine, a transaction
---          holds one of the members: look for it in pg_stat_activity.
+-- Remedy:  Start a worker, or read the logs of the running workers. If they are fine, a transaction
+--          locks one of the members: find it in pg_stat_activity.
 select 'F12' as name, h.partition_key, m.execution_id,
        format('flow %s was to be %s by %s, and %s', h.flow_id,
               case h.policy when 'cancel_all' then 'cancelled' else 'drained' end, h.due_at,
-              case when m.execution_id is null then 'is still written down without a member'
-                   when e.execution_id is null then 'a member that is gone is written down'
-                   when e.phase = 'terminal' then 'a member that has ended is written down'
+              case when m.execution_id is null then 'its backlog entry has no member'
+                   when e.execution_id is null then 'its backlog lists a trimmed member'
+                   when e.phase = 'terminal' then 'its backlog lists an ended member'
                    else 'a member is ' || e.public_state end) as problem,
        h.due_at < t.now - interval '500 s' and t.is_worked as is_stuck
 from ff.cancel_backlog h

@@ -1,11 +1,11 @@
--- Whom a cancelled flow has yet to end is written down.
+-- The backlog of a cancelled flow lists every member that it has yet to end.
 --
--- Every member that has not ended when its flow is cancelled is in the backlog, unless the policy
--- leaves members alone; and only members of flows that were cancelled are.
+-- Every member that is unfinished when its flow is cancelled is in the backlog, unless the policy
+-- spares members. Only members of cancelled flows are in it.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric cancel <id>` for a member that lives on.
+-- Remedy:  `flowfabric cancel <id>` for a member that is still unfinished.
 select 'F13' as name, e.partition_key, e.execution_id,
        format('%s, though its flow %s was cancelled (%s) at %s', e.public_state, f.flow_id,
               f.cancel_policy, f.cancelled_at) as problem
@@ -21,11 +21,11 @@ where f.cancel_policy in ('cancel_all', 'cancel_pending')
 union all
 select 'F13', m.partition_key, m.execution_id,
        format('is to be ended with flow %s, %s', m.flow_id,
-              case when h.flow_id is null then 'of which nothing is written down'
+              case when h.flow_id is null then 'which has no backlog'
                    when f.flow_id is null then 'which does not exist'
                    when f.cancel_policy is distinct from h.policy
                      then 'which was not cancelled so'
-                   else 'of which it is no member' end)
+                   else 'of which it is not a member' end)
 from ff.cancel_backlog_member m
 left join ff.cancel_backlog h on h.partition_key = m.partition_key and h.flow_id = m.flow_id
 left join ff."flow" f on f.partition_key = m.partition_key and f.flow_id = m.flow_id

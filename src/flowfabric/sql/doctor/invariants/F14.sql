@@ -1,12 +1,13 @@
 -- The revision of a graph counts its changes.
 --
--- Every member and every edge was a change, and every policy may have been one. Whoever adds an
--- edge says which revision it saw.
+-- Every member and every edge was a change, and every policy may have been one. A call that adds an
+-- edge names the revision it saw.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  None is needed for the members to go on. An edge may have been added by someone who had
---          not seen the graph as it is: compare `flowfabric flow graph <flow>` with what was meant.
+-- Remedy:  None is needed for the members to continue. An edge may have been added by a caller that
+--          had not seen the current graph: compare `flowfabric flow graph <flow>` with what was
+--          meant.
 select 'F14' as name, f.partition_key, null::uuid as execution_id,
        format('flow %s has %s members and %s edges at revision %s', f.flow_id, f.node_count,
               f.edge_count, f.graph_revision) as problem

@@ -1,12 +1,13 @@
--- What a member was promised is there.
+-- The result that a member was promised exists.
 --
 -- An edge is satisfied by a result that the upstream has, or that was kept when the upstream was
--- replayed. What was kept belongs to an execution that is there.
+-- replayed. A kept result belongs to an existing execution. A satisfied group has as many edges that
+-- were satisfied in time as its policy needs; edges that came later are not given to the member.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member would start without its input, or with another: cancel it before a worker
---          takes it, replay its upstream, then replay it.
+-- Remedy:  The member would start without its input, or with another one: cancel it before a worker
+--          claims it, replay its upstream, then replay it.
 select 'F16' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s is satisfied by %s, which is %s%s', d.edge_id, d.upstream_id, u.public_state,
               case when d.kept_version is not null
@@ -28,3 +29,18 @@ from ff.kept_result k
 where not exists (
   select from ff."execution" e
   where e.partition_key = k.partition_key and e.execution_id = k.execution_id)
+union all
+select 'F16', g.partition_key, g.downstream_id,
+       format('group %s took %s to be satisfied at %s, and %s were by then', g.group_no, g.fired_k,
+              g.fired_at, c.counted)
+from ff.edge_group g
+cross join lateral (
+  select count(*) as counted from ff.edge d
+  where d.partition_key = g.partition_key and d.downstream_id = g.downstream_id
+    and d.group_no = g.group_no and d.resolution = 'satisfied' and d.resolved_at <= g.fired_at
+) c
+where g.state = 'satisfied' and c.counted < g.fired_k
+  -- a member that is trimmed takes its edges with it
+  and not exists (
+    select from ff.flow f
+    where f.partition_key = g.partition_key and f.flow_id = g.flow_id and f.trimmed_at is not null)

@@ -1,15 +1,15 @@
--- The steps of an execution fit it and each other.
+-- The steps of an execution are consistent.
 --
--- A step belongs to an execution, and was recorded under one of its leases, in one of its attempts.
--- Of the steps that were started while no other was in flight, no two have the same position. A
--- sleep has an end, and nothing else does.
+-- A step belongs to an execution and was recorded under one of its leases, in one of its attempts.
+-- No two steps that started while no other was in flight have the same position. A sleep has an
+-- end; other steps have none.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  `flowfabric replay <id> --fresh` forgets the steps of an execution that has ended or is
---          held. Rows of no execution are left over from a deletion by hand.
+--          held. Rows without an execution are left over from a deletion by hand.
 select 'J01' as name, s.partition_key, s.execution_id,
-       case when e.execution_id is null then format('step %s of no execution', s.name)
+       case when e.execution_id is null then format('step %s without an execution', s.name)
             else format('step %s#%s at %s: epoch %s of %s, attempt %s of %s, recorded at %s',
                         s.name, s.occurrence, s.position, s.epoch, e.epoch, s.attempt_index,
                         e.attempt_index, s.recorded_at) end as problem

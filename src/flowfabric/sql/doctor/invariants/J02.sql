@@ -1,15 +1,16 @@
 -- No step is missing before another.
 --
--- A step says which one was the last that its run knew to be recorded. It is there as long as the
--- step is: a replay from a step forgets that one and all behind it. Without it a later run would do
--- again what was done.
+-- A step names the last step that its run knew to be recorded. That step exists as long as this
+-- one: a replay from a step forgets it and all later ones. Without it a later run would repeat its
+-- work.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Restore the step from a backup before the execution goes on; or `flowfabric replay <id>
---          --from-step` the one before the gap, if its effects and those behind it may be repeated.
+-- Remedy:  Restore the step from a backup before the execution continues; or `flowfabric replay
+--          <id> --from-step` the step before the gap, if its effects and all later ones may be
+--          repeated.
 select 'J02' as name, s.partition_key, s.execution_id,
-       format('step %s#%s at %s follows one at %s, which is not there', s.name, s.occurrence,
+       format('step %s#%s at %s follows a step at %s, which does not exist', s.name, s.occurrence,
               s.position, s.follows) as problem
 from ff.step s
 where s.follows >= 0

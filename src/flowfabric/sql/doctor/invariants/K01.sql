@@ -1,12 +1,12 @@
--- Only what has ended is ever trimmed, and at the right time.
+-- Only ended executions are trimmed, and at the right time.
 --
--- trim_at is the end plus the execution's own retention. The marks of the trimmers in ff.meta can
--- be read: the highest transaction trimmed, and how far the walk has come.
+-- trim_at is the end plus the execution's own retention. The marks of the trimmers in ff.meta are
+-- readable: the highest transaction trimmed, and the position of the walk over all rows.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  For an execution: replay it, or wait; the walk over all rows goes by the end itself. For
---          a mark: delete it from ff.meta; the walk starts again, old cursors may not notice a gap.
+-- Remedy:  For an execution: replay it, or wait; the walk over all rows uses the end itself. For a
+--          mark: delete it from ff.meta; the walk starts again, old cursors may not notice a gap.
 select 'K01' as name, e.partition_key, e.execution_id,
        format('%s, ended at %s, kept for %s, to be trimmed at %s', e.phase,
               coalesce(e.terminal_at::text, 'no time'),

@@ -1,11 +1,11 @@
--- What is to be trimmed is soon trimmed.
+-- Rows past their retention are soon trimmed.
 --
--- Executions with a retention of their own, events that outlived their execution, keys that are
--- over: each has a reconciler that looks every minute.
+-- This covers executions with their own retention, events that outlived their execution, and
+-- expired keys. Each has a reconciler that runs every minute.
 --
 -- Holds:   soon, within 5 min; an error after 1 h while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or look into the log of those that run for retention_trimmer,
+-- Remedy:  Start a worker, or read the logs of the running workers for retention_trimmer,
 --          event_trimmer and key_trimmer.
 select 'K02' as name, d.partition_key, d.execution_id,
        format('%s due to be trimmed since %s', d.what, d.due_at) as problem,
@@ -16,7 +16,7 @@ from (
   from (select ff.now() as now offset 0) n
 ) t
 cross join lateral (
-  -- a child stays while its parent goes on, a member while its flow does
+  -- a child stays while its parent is unfinished, a member while its flow is
   select e.partition_key, e.execution_id, 'an execution' as what,
          greatest(e.trim_at, p.terminal_at, f.ended_at) as due_at
   from ff.execution e

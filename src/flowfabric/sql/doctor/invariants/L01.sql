@@ -1,10 +1,10 @@
--- The history of attempts has no gap and is as long as the count says.
+-- The history of attempts has no gap and matches the count.
 --
--- The latest attempt lives on the execution; those before it are in ff.attempt, numbered from 0.
+-- The latest attempt is on the execution; earlier ones are in ff.attempt, numbered from 0.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The engine goes on without it; what the lost attempt did is still in the events.
+-- Remedy:  The engine continues without it; the events still tell what the lost attempt did.
 select 'L01' as name, e.partition_key, e.execution_id,
        format('%s attempts in the history, numbered %s to %s, of an execution with %s',
               coalesce(h.number, 0), h.lowest, h.highest, e.total_attempt_count) as problem

@@ -1,7 +1,7 @@
--- No lease is given twice, and nobody holds one that the row does not show.
+-- No lease is given twice, and every live lease is on its row.
 --
--- A lease id names one stretch of ownership of one execution: it is on the row while it is live or
--- has just run out, then in last_lease_id, then in the history, never in two of these.
+-- A lease id names one period of ownership of one execution: it is on the row while it is live or
+-- has just expired, then in last_lease_id, then in the history, never in two of these.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,6 +1,6 @@
 -- No attempt appears twice.
 --
--- An attempt that moved to the history is no longer the one on the execution.
+-- An attempt in the history is no longer the one on the execution.
 --
 -- Holds:   always
 -- Reads:   executions

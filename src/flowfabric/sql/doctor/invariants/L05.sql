@@ -1,12 +1,12 @@
 -- Epochs rise from attempt to attempt.
 --
--- The epoch is what outside systems compare to tell an old holder from the present one. Each lease
--- has one that no lease of the execution had before; here attempt by attempt, in O02 by the events.
--- An attempt begins with a lease of its own, so that there are not more of them than epochs.
+-- Outside systems compare epochs to tell an old holder from the current one. Each lease has a
+-- higher epoch than all earlier leases of the execution; this check compares attempts, O02 compares
+-- events. An attempt begins with its own lease, so attempts are never more than epochs.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Whatever is guarded by ctx.epoch may have let an old holder in: check its effects.
+-- Remedy:  A system guarded by ctx.epoch may have accepted an old holder: check its effects.
 select 'L05' as name, a.partition_key, a.execution_id,
        format('epoch %s of attempt %s is followed by %s', a.epoch, a.attempt_index,
               a.next_epoch) as problem

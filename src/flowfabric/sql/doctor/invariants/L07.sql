@@ -1,8 +1,8 @@
 -- Retries, reclaims and replays stay within their limits.
 --
--- The limits are those of the stored policy: no retry without a retry policy, 3 with one that names
--- no number, 10 replays, max_reclaims reclaims besides those in company. Nothing runs or waits to
--- after three crashes alone, and what completed has no crash left.
+-- The stored policy sets the limits: no retry without a retry policy, 3 retries if the policy names
+-- no number, 10 replays, max_reclaims reclaims besides the ones in company. After three crashes
+-- alone nothing is leased or runnable, and a completed execution has no crashes left.
 --
 -- Holds:   always
 -- Reads:   executions

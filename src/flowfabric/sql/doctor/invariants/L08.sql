@@ -1,7 +1,7 @@
--- An attempt ends once, and says how.
+-- An attempt ends once, and records how.
 --
--- The latest attempt has an end exactly when it is terminal or another attempt is due; one in the
--- history always has.
+-- The latest attempt has an end exactly when it is terminal or another attempt is due; an attempt
+-- in the history always has an end.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,14 +1,14 @@
--- A lease that ran out is soon marked so.
+-- An expired lease is soon marked as expired.
 --
--- The reconciler lease_expiry of any worker does it, within seconds. Until then nobody else can
--- take the work over.
+-- The reconciler lease_expiry of any worker marks it within seconds. Until then no other worker can
+-- reclaim the execution.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or look into the log of those that run: their reconcilers fail or are
---          too slow. `flowfabric worker` runs them all.
+-- Remedy:  Start a worker, or read the logs of the running workers: their reconcilers fail or are
+--          too slow. `flowfabric worker` runs all reconcilers.
 select 'L09' as name, e.partition_key, e.execution_id,
-       format('the lease of %s ran out at %s and is still there', e.worker_instance_id,
+       format('the lease of %s expired at %s and is not marked', e.worker_instance_id,
               e.lease_expires_at) as problem,
        e.lease_expires_at < t.now - interval '150 s' and t.is_worked as is_stuck
 from ff.execution e

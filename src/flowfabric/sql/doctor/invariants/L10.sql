@@ -1,11 +1,11 @@
--- Work whose worker vanished is soon taken over.
+-- An execution whose worker vanished is soon reclaimed.
 --
--- A worker that covers its route is alive and its lane is open, and yet nobody has claimed it. When
--- all workers are busy with what comes first by priority, this is how it has to be.
+-- A live worker covers its route and its lane is open, and yet no worker has claimed it. This is
+-- normal while all workers are busy with higher priorities.
 --
 -- Holds:   soon, within 10 min; never an error
 -- Reads:   the database
--- Remedy:  See what the workers do (`flowfabric events --follow`); give them more concurrency.
+-- Remedy:  See what the workers do (`flowfabric events --follow`); raise their concurrency.
 select 'L10' as name, e.partition_key, e.execution_id,
        format('%s since %s, though %s is alive', e.ownership, e.transitioned_at,
               w.worker_instance_id) as problem,

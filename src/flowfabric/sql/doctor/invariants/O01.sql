@@ -1,14 +1,14 @@
--- Every end has its one event, and the last one tells the outcome.
+-- Every end has exactly one event, and the last one matches the outcome.
 --
--- An execution has ended once for each replay, its own and those caused by an upstream's, and once
--- more if it has ended now.
+-- An execution has ended once for each replay, its own and the ones caused by an upstream, and once
+-- more if it is terminal.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Subscribers may have missed an end or seen one that was none: let them read the
---          execution itself.
+-- Remedy:  Subscribers may have missed an end or seen a wrong one: let them read the execution
+--          itself.
 with reborn as materialized (
-  -- an id that was used again after its execution had been trimmed: its last life counts
+  -- if an id was used again after a trim, only its last life counts
   select s.partition_key, s.execution_id, max(s.event_id) as since_id
   from ff.event s
   where s.kind = 'submitted'
@@ -16,7 +16,7 @@ with reborn as materialized (
   having count(*) > 1
 )
 select 'O01' as name, e.partition_key, e.execution_id,
-       format('outcome %s after %s replays, but the events tell of %s ends%s', e.outcome,
+       format('outcome %s after %s replays, but its events show %s ends%s', e.outcome,
               coalesce(c.replays, 0), coalesce(c.number, 0),
               case when c.is_odd then ', one with another outcome than its kind' end) as problem
 from ff.execution e
@@ -40,7 +40,7 @@ left join (
 where coalesce(c.number, 0) <> coalesce(c.replays, 0) + (e.phase = 'terminal')::integer or c.is_odd
 union all
 select 'O01', e.partition_key, e.execution_id,
-       format('outcome %s, but its last event tells of none or another', e.outcome)
+       format('outcome %s, but its last event shows none or another', e.outcome)
 from ff.execution e
 where e.phase = 'terminal'
   and not exists (

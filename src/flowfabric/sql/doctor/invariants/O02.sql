@@ -1,16 +1,16 @@
 -- Leases begin and end in turn, in the events as on the row.
 --
--- A lease begins, and ends once: with the epoch it began with, or one more if it was taken away.
--- The end of an execution whose lease had run out or was revoked names that lease again. The last
--- lease that began is live exactly if the execution is leased. No lease had a higher epoch than the
--- execution has: the next one would have an epoch that was given before.
+-- A lease begins, and ends once: with the epoch it began with, or one more if it was revoked. The
+-- end of an execution whose lease had expired or was revoked names that lease again. The last lease
+-- that began is live exactly if the execution is leased. No lease has a higher epoch than the
+-- execution: otherwise the next lease would repeat an epoch.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Two workers may have held the execution at once: compare their effects outside the
 --          database. Revoke the lease if one is live.
 with reborn as materialized (
-  -- an id that was used again after its execution had been trimmed: its last life counts
+  -- if an id was used again after a trim, only its last life counts
   select s.partition_key, s.execution_id, max(s.event_id) as since_id
   from ff.event s
   where s.kind = 'submitted'
@@ -45,7 +45,7 @@ where case
     when l.lease_id is null or l.epoch is null then true
     when l.kind in ('claimed', 'resumed', 'reclaimed') then
       coalesce(l.before_kind in ('claimed', 'resumed', 'reclaimed'), false)
-      -- what lost its lease, ended and was replayed starts anew
+      -- an execution that lost its lease, ended and was replayed starts again
       or (l.kind = 'reclaimed')
          <> (l.before_kind is not null and l.before_kind in ('lease_expired', 'lease_revoked')
              and l.replays = l.before_replays)

@@ -1,6 +1,7 @@
--- Every transition has its one event: versions count 1, 2, 3 without a gap.
+-- Every transition has exactly one event: versions count 1, 2, 3 without a gap.
 --
--- The row's version is that of its last event. Quiet transitions have none and raise no version.
+-- The row's version is the version of its last event. Quiet transitions have no event and do not
+-- raise the version.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -14,7 +15,7 @@ from (
   from ff.event v
   window w as (partition by v.partition_key, v.execution_id order by v.event_id)
 ) s
--- an id that is used again after its execution was trimmed begins anew
+-- if an id is used again after a trim, its versions start again at 1
 where s.version <> case
     when s.kind = 'submitted' and s.before_kind in (
       'completed', 'failed', 'cancelled', 'expired', 'skipped') then 1

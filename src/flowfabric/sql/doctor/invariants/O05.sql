@@ -1,15 +1,16 @@
--- Every event has its execution, or waits to be trimmed after it.
+-- Every event has its execution, or is recorded to be trimmed after it.
 --
--- Events outlive an execution that was trimmed early, to a floor of 24 hours; until when is written
--- down in ff.event_trim. Others would stay for ever. That a flow was cancelled is an event of the
--- flow.
+-- Events of an execution that was trimmed early are kept for at least 24 hours; ff.event_trim
+-- records until when. Other events would stay forever. The cancellation of a flow is an event of
+-- the flow.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  An execution was deleted by hand: restore it from a backup. If that was meant, put a row
---          for it into ff.event_trim, and the event_trimmer deletes its events.
+-- Remedy:  An execution was deleted by hand: restore it from a backup. If the deletion was
+--          intended, insert a row for it into ff.event_trim, and the event_trimmer deletes its
+--          events.
 select 'O05' as name, v.partition_key, v.execution_id,
-       format('%s events of no execution, the last one of %s', count(*),
+       format('%s events without an execution, the last one of %s', count(*),
               max(v.occurred_at)) as problem
 from ff.event v
 where not exists (

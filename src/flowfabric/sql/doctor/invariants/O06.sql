@@ -1,13 +1,13 @@
--- Every replay has its event, and so has the cancellation of a flow.
+-- Every replay and every cancellation of a flow has its event.
 --
--- The count on the row and the events `replayed` agree; those caused by the replay of an upstream
--- do not count. A flow that was cancelled by one policy after another has an event for each.
+-- The count on the row and the events `replayed` agree; replays caused by an upstream do not count.
+-- A flow that was cancelled by several policies in turn has an event for each.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  None is needed for the engine to go on; find out who wrote the row or the event.
+-- Remedy:  None is needed for the engine to continue; find out who wrote the row or the event.
 with reborn as materialized (
-  -- an id that was used again after its execution had been trimmed: its last life counts
+  -- if an id was used again after a trim, only its last life counts
   select s.partition_key, s.execution_id, max(s.event_id) as since_id
   from ff.event s
   where s.kind = 'submitted'
@@ -15,7 +15,7 @@ with reborn as materialized (
   having count(*) > 1
 )
 select 'O06' as name, e.partition_key, e.execution_id,
-       format('replayed %s times, but %s events tell of it', e.replay_count,
+       format('replayed %s times, but with %s events', e.replay_count,
               coalesce(c.number, 0)) as problem
 from ff.execution e
 left join (
@@ -31,7 +31,7 @@ left join (
 where e.replay_count <> coalesce(c.number, 0)
 union all
 select 'O06', f.partition_key, null,
-       format('flow %s is %s, but %s events tell of it', f.flow_id,
+       format('flow %s is %s, but with %s events', f.flow_id,
               case when f.cancelled_at is null then 'not cancelled' else 'cancelled' end, c.number)
 from ff.flow f
 cross join lateral (

@@ -1,12 +1,11 @@
--- An event is of the namespace of its execution.
+-- An event is in the namespace of its execution.
 --
--- Whoever reads the events of a namespace sees all of its own and none of another. The route that
--- an event names is of that namespace, too; so the events that outlived their execution can be
--- checked.
+-- A reader of a namespace sees all of its events and none of another. The route of an event is in
+-- that namespace, too, so that events without their execution can be checked.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Somebody may have read an event that is not theirs, or have missed one: let the
+-- Remedy:  A reader may have seen an event of another namespace, or have missed one: let the
 --          subscribers of both namespaces read their executions again. Find out who wrote the
 --          event.
 select 'O07' as name, v.partition_key, v.execution_id,

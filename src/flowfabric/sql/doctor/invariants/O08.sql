@@ -1,13 +1,13 @@
--- The priority of an execution is the one that its events tell of.
+-- The priority of an execution matches its events.
 --
--- It is that of its last change, else the one it was submitted with: that event says so unless it
--- is 0.
+-- The last change sets the priority, else the submission; its event names the priority unless it is
+-- 0.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  `flowfabric priority <id> <number>` sets it, with an event. Find out who wrote the row.
 select 'O08' as name, e.partition_key, e.execution_id,
-       format('priority %s, but its events tell of %s', 9000 - e.rank,
+       format('priority %s, but its events say %s', 9000 - e.rank,
               coalesce(l.priority, 0)) as problem
 from ff.execution e
 left join (

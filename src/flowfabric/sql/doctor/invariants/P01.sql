@@ -1,13 +1,13 @@
--- A schedule makes sense.
+-- A schedule is consistent.
 --
 -- It has one rule and a route in its own namespace, and its app is known. It has a next time if and
--- only if it is active, and a last time if and only if it has fired. The next time comes: it
--- is before the year 9999. What it submitted last, if it is still there, is of its namespace.
+-- only if it is active, and a last time if and only if it has fired. The next time is before the
+-- year 9999. Its last execution, if it still exists, is in its namespace.
 --
 -- Holds:   always
 -- Reads:   the database
 -- Remedy:  Restart a worker of the app: it declares its schedules again. `flowfabric schedule
---          pause` and `resume` give it a next time; `schedule forget` removes an orphaned one.
+--          pause` and `resume` set a next time; `schedule forget` removes an orphaned schedule.
 select 'P01' as name, null::smallint as partition_key, e.execution_id,
        format('schedule %s of %s is %s: next %s, last %s, fired %s times, rule %s, %s, %s, %s',
               s.name, s.app, s.state, coalesce(s.next_at::text, 'no time'),
@@ -15,7 +15,7 @@ select 'P01' as name, null::smallint as partition_key, e.execution_id,
               coalesce(s.cron, 'every ' || s.every, 'missing'),
               case when r.route_id is null then 'on no route' else 'on a route' end,
               case when a.app is null then 'of no app' else 'of a known app' end,
-              case when e.execution_id is null then 'last as it should be'
+              case when e.execution_id is null then 'last in its namespace'
                    else 'last in another namespace' end) as problem
 from ff.schedule s
 left join ff.route r on r.route_id = s.route_id and r.namespace = s.namespace

@@ -1,11 +1,11 @@
--- A schedule that is due soon fires.
+-- A due schedule soon fires.
 --
--- Any worker of its app fires it, within a second if its process is not overloaded. A schedule of a
--- lane that is draining or disabled waits until the lane is open again.
+-- Any worker of its app fires it, within a second if the process is not overloaded. A schedule of a
+-- draining or disabled lane waits until the lane is open.
 --
 -- Holds:   soon, within 60 s; an error after 10 min while a worker that knows its task is alive
 -- Reads:   the database
--- Remedy:  Start a worker of the app, or look into the log of those that run.
+-- Remedy:  Start a worker of the app, or read the logs of the running workers.
 select 'P02' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('schedule %s of %s was due at %s', s.name, s.app, s.next_at) as problem,
        s.next_at < t.now - interval '10 min' and w.worker_instance_id is not null as is_stuck

@@ -1,12 +1,13 @@
 -- A grant is for an execution that waits for a worker.
 --
--- It is gone when the execution is claimed, ends or is trimmed. There is one at most, by its key.
+-- The grant is removed when the execution is claimed, ends or is trimmed. Its key allows at most
+-- one grant per execution.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Wait until it expires, a minute at most: the grant_reaper removes it.
+-- Remedy:  Wait until it expires, at most a minute: the grant_reaper removes it.
 select 'R01' as name, g.partition_key, g.execution_id,
-       case when e.execution_id is null then format('a %s grant of no execution', g.kind)
+       case when e.execution_id is null then format('a %s grant without an execution', g.kind)
             else format('a %s grant of an execution that is %s, %s', g.kind, e.phase, e.ownership)
        end as problem
 from ff.grant g

@@ -1,12 +1,12 @@
--- A grant that is over is soon removed.
+-- An expired grant is soon removed.
 --
--- Claims pass it by from the moment it expires, so nothing waits for that.
+-- Claims ignore it from the moment it expires, so nothing waits for its removal.
 --
 -- Holds:   soon, within 20 s; an error after 200 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or look into the log of those that run for the grant_reaper.
+-- Remedy:  Start a worker, or read the logs of the running workers for the grant_reaper.
 select 'R02' as name, g.partition_key, g.execution_id,
-       format('the grant for %s expired at %s and is still there', g.worker_instance_id,
+       format('the grant for %s expired at %s and was not removed', g.worker_instance_id,
               g.expires_at) as problem,
        g.expires_at < t.now - interval '200 s' and t.is_worked as is_stuck
 from ff.grant g

@@ -1,6 +1,6 @@
--- A grant is short and well-formed.
+-- A grant is short-lived and well-formed.
 --
--- It lives between a millisecond and a minute, and keeps a SHA-256 of its key.
+-- It lives between a millisecond and a minute, and stores a SHA-256 of its key.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,13 +1,13 @@
--- Exactly what is runnable says whether it may be claimed.
+-- An execution has an eligibility exactly while it is runnable.
 --
 -- Two values are never stored: the phase `submitted`, and `blocked_by_lane_state`, because a claim
--- looks the state of the lane up.
+-- reads the state of the lane.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Cancel the execution, then replay it.
 select 'S03' as name, e.partition_key, e.execution_id,
-       format('eligibility %s does not fit phase %s', e.eligibility, e.phase) as problem
+       format('eligibility %s does not match phase %s', e.eligibility, e.phase) as problem
 from ff.execution e
 where (e.phase = 'runnable') = (e.eligibility = 'not_applicable')
    or e.phase = 'submitted' or e.eligibility = 'blocked_by_lane_state'

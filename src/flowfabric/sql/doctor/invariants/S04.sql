@@ -1,7 +1,7 @@
--- A lease is there whole or not at all.
+-- A lease is complete or absent.
 --
--- Leased, or leased until the lease ran out: then lease id, expiry, worker and instance are all
--- set, and there is an attempt. In every other state none of the four is.
+-- If the execution is leased or its lease has expired, lease id, expiry, worker and instance are
+-- all set, and an attempt exists. In every other state none of the four is set.
 --
 -- Holds:   always
 -- Reads:   executions

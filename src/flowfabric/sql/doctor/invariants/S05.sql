@@ -1,13 +1,13 @@
--- Whatever waits for a time has one, and somebody will come for every timer.
+-- An execution that waits for a time has one, and due_at covers every timer.
 --
--- due_at is the one column that the reconcilers look for. It may be earlier than the timers of the
--- row (delay, reclaim, deadline, lease, attempt), never later: nobody would come.
+-- The reconcilers search by due_at only. It may be earlier than the timers of the row (delay,
+-- reclaim, deadline, lease, attempt), but never later: no reconciler would find them.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  `flowfabric retry ID` makes a delayed execution due now; cancel and replay any other.
 select 'S05' as name, e.partition_key, e.execution_id,
-       format('%s, delayed until %s, looked at from %s on', e.eligibility,
+       format('%s, delayed until %s, due_at %s', e.eligibility,
               coalesce(e.delayed_until::text, 'no time'),
               coalesce(e.due_at::text, 'never')) as problem
 from ff.execution e

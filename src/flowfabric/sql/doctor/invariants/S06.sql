@@ -1,15 +1,15 @@
--- The state of the attempt fits the rest of the row.
+-- The attempt state matches the rest of the row.
 --
--- Running means leased; what is suspended or lost its lease is interrupted; an end without any
--- attempt keeps pending_first_attempt, every other end is attempt_terminal. The attempt state tells
--- the next claim whether to start an attempt or to go on with one. The replay of an upstream may
--- leave a member of a flow waiting for a replay that is not counted.
+-- Running means leased; an execution that is suspended or lost its lease is interrupted; an end
+-- without any attempt keeps pending_first_attempt, every other end is attempt_terminal. The attempt
+-- state tells the next claim whether to start an attempt or to resume one. The replay of an
+-- upstream may leave a member of a flow waiting for a replay that is not counted.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Cancel the execution, then replay it: the next claim starts a new attempt.
 select 'S06' as name, e.partition_key, e.execution_id,
-       format('attempt state %s does not fit %s, %s, %s attempts, %s replays', e.attempt_state,
+       format('attempt state %s does not match %s, %s, %s attempts, %s replays', e.attempt_state,
               e.phase, e.ownership, e.total_attempt_count, e.replay_count) as problem
 from ff.execution e
 where case

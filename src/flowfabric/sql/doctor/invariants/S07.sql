@@ -1,10 +1,10 @@
--- The public state is the one that follows from the row.
+-- The public state follows from the row.
 --
 -- It is a generated column, so only a changed definition of the table can make it differ.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Compare the table with that of a fresh installation; `flowfabric db sql` prints it.
+-- Remedy:  Compare the table with the one of a fresh installation; `flowfabric db sql` prints it.
 select 'S07' as name, e.partition_key, e.execution_id,
        format('public state %s, but %s follows', e.public_state, d.public_state) as problem
 from ff.execution e

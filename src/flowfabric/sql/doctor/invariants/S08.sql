@@ -1,11 +1,11 @@
 -- The times of an execution are in order.
 --
--- Created, started, last moved, ended: none before the one it follows. The engine never writes a
--- time before the row's last transition, also when the clock of the server was set back.
+-- Created, started, last transition, end: none is before the one it follows. The engine never
+-- writes a time before the row's last transition, even if the server's clock was set back.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  None is needed for the engine to go on; find out who wrote the row.
+-- Remedy:  None is needed for the engine to continue; find out who wrote the row.
 select 'S08' as name, e.partition_key, e.execution_id,
        format('created %s, started %s, attempt %s to %s, moved %s, changed %s, ended %s',
               e.created_at, e.started_at, e.attempt_started_at, e.attempt_ended_at,

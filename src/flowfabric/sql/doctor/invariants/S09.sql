@@ -1,24 +1,24 @@
--- Every row has what it belongs to.
+-- Every row has the rows that it refers to.
 --
--- An execution is in a partition that exists and on a registered route of its own namespace, whose
+-- An execution is in an existing partition and on a registered route of its own namespace, whose
 -- lane exists. A body or an ended attempt has its execution, in the same partition.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  A route or lane comes back when a worker or a client registers it again. Rows of no
+-- Remedy:  A route or lane comes back when a worker or a client registers it again. Rows without an
 --          execution are left over from a deletion by hand: restore the execution from a backup.
 select 'S09' as name, e.partition_key, e.execution_id, 'the partition does not exist' as problem
 from ff.execution e
 where e.partition_key not between 0 and (
   select m.value::smallint - 1 from ff.meta m where m.name = 'partitions')
 union all
-select 'S09', a.partition_key, a.execution_id, 'an attempt of no execution'
+select 'S09', a.partition_key, a.execution_id, 'an attempt without an execution'
 from ff.attempt a
 where not exists (
   select from ff.execution e
   where e.partition_key = a.partition_key and e.execution_id = a.execution_id)
 union all
-select 'S09', b.partition_key, b.execution_id, 'a body of no execution'
+select 'S09', b.partition_key, b.execution_id, 'a body without an execution'
 from ff.execution_body b
 where not exists (
   select from ff.execution e

@@ -1,7 +1,7 @@
 -- Numbers, sizes, tags and policies are within their bounds.
 --
--- These are the CHECKs of the tables and what the engine checks on the way in, looked at once more;
--- a constraint that was added without looking at the old rows counts as broken.
+-- This repeats the CHECKs of the tables and the engine's checks of its input. A constraint that was
+-- added without validating the old rows counts as broken.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -34,7 +34,7 @@ select 'S10', b.partition_key, b.execution_id,
 from ff.execution_body b
 join ff.execution e on e.partition_key = b.partition_key and e.execution_id = b.execution_id
 where octet_length(b.payload) > 1048576
-   -- a small one is here only if it rides with a trace context
+   -- a small payload is in the body only if it has a trace context
    or (octet_length(b.payload) < 257 and b.trace_context is null)
    or (b.payload is not null and e.payload is not null)
    or jsonb_typeof(b.tags) <> 'object'

@@ -1,13 +1,13 @@
--- What an execution was submitted with is still there.
+-- The payload, policy and tags of an execution exist.
 --
--- Its payload is on the row if it is small, else in its body, with the policy, the tags and the
--- creator. The row says whether there is a payload and a body; without them a handler would be
--- called with nothing, or retried without a policy.
+-- A small payload is on the row, a large one in the body, with the policy, the tags and the
+-- creator. The row records whether a payload and a body exist; without them a handler would be
+-- called without arguments, or retried without a policy.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Restore the row of ff.execution_body, or the payload, from a backup before the execution
---          is claimed again; or cancel it and submit it anew.
+--          is claimed again; or cancel it and submit it again.
 select 'S11' as name, e.partition_key, e.execution_id,
        format('%s, and %s is missing', e.public_state,
               case when e.has_body and b.execution_id is null then 'its body'

@@ -1,11 +1,11 @@
--- A timer that is due is soon acted on.
+-- A due timer is soon handled.
 --
--- Delays and back-offs are promoted, waits before a reclaim lifted, attempts and executions past
--- their time ended, by the reconcilers of any worker, within seconds.
+-- The reconcilers of any worker promote delays and back-offs, end waits before a reclaim, and end
+-- attempts and executions past their time, within seconds.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or look into the log of those that run: their reconcilers fail or are
+-- Remedy:  Start a worker, or read the logs of the running workers: their reconcilers fail or are
 --          too slow.
 select 'T01' as name, e.partition_key, e.execution_id,
        format('%s has been due since %s', case d.due_at

@@ -1,11 +1,11 @@
--- The registry of workers makes sense.
+-- The registry of workers is consistent.
 --
--- A worker was registered before its last heartbeat, counts as alive for some time without one, and
--- its names can be read.
+-- A worker was registered before its last heartbeat, counts as alive for some time after it, and
+-- has readable names.
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Mark the worker dead; a live one registers again with its next beat.
+-- Remedy:  Mark the worker dead; a live one registers again with its next heartbeat.
 select 'W01' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('worker %s of %s: registered %s, heartbeat %s, alive for %s', w.worker_instance_id,
               case w.namespace when '' then 'all namespaces' else w.namespace end, w.registered_at,

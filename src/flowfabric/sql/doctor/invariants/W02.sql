@@ -1,10 +1,10 @@
--- A worker that fell silent is soon out of the registry, and holds no lease that lives on.
+-- A silent worker is soon removed from the registry and renews no lease.
 --
--- A worker beats for itself and renews its leases; who does only the second is half dead.
+-- A worker sends heartbeats and renews its leases. A worker that only renews leases is half dead.
 --
 -- Holds:   soon, within 95 s; an error after 16 min while another worker is alive
 -- Reads:   the database
--- Remedy:  Look into the log of the worker. `flowfabric worker` processes sweep the registry.
+-- Remedy:  Read the log of the worker. `flowfabric worker` processes sweep the registry.
 select 'W02' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('worker %s has been silent since %s', w.worker_instance_id,
               w.heartbeat_at) as problem,

@@ -1,4 +1,4 @@
--- The events of one execution in order of version, or the one of p_version.
+-- List the events of one execution in order of version, or the event of p_version.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

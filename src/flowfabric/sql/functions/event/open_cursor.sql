@@ -1,7 +1,7 @@
--- A cursor to read events from: those to come, those since a time, or all there are.
+-- Open a cursor for reading events: future ones, those since an instant, or all.
 --
--- Without a time the cursor stands behind every event that is visible now. With one it stands before
--- the first event of that time or later, and so may repeat a few that were read before.
+-- Without an instant the cursor stands after every event visible now. With one it stands before the
+-- first event of that instant or later, and may repeat a few events that were read before.
 --
 -- Moves:    nothing
 -- Refuses:  WF203 read_only_server
@@ -23,7 +23,7 @@ declare
   v_own      xid8;
   v_last     record;
 begin
-  perform ff._require_primary();
+  perform ff._check_primary();
   select m.value into v_trimmed
   from ff.meta m where m.name = 'trimmed_xid:' || p_partition_key;
   v_snapshot := pg_current_snapshot();
@@ -36,7 +36,7 @@ begin
     order by e.xid desc, e.event_id desc
     limit 1;
   else
-    -- The highest event before the first one wanted. A walk over the index: rarely done, and exact.
+    -- The highest event before the first one wanted. Scans the index: rare, and exact.
     select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last
     from ff.event e
     where e.partition_key = p_partition_key
@@ -50,7 +50,7 @@ begin
     order by e.xid desc, e.event_id desc
     limit 1;
   end if;
-  return ff._write_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
-                          v_last.occurred_at, ff._hash_of(v_last.execution_id), v_trimmed);
+  return ff._format_cursor(p_partition_key, v_last.xid, v_snapshot, v_last.event_id,
+                           v_last.occurred_at, ff._hash_id(v_last.execution_id), v_trimmed);
 end;
 $$;

@@ -1,16 +1,16 @@
--- The next events behind a cursor, and the cursor behind them.
+-- Read the next events after a cursor, and the cursor after them.
 --
--- A cursor is a snapshot: the highest transaction delivered and those below it that were unfinished.
--- A page is what is visible now and was not then, in order of event id; it takes whole transactions,
--- and as many more as it needs so that no execution's events come out of order. The cursor moves
--- only to what was delivered, so that a transaction number which a crash gives out again is never
--- behind it. Filters hide rows, they do not hold the cursor back. The last row has no event, only
--- the cursor to go on with, and whether there is more already.
+-- A cursor is a snapshot: the highest transaction delivered, and the unfinished transactions below
+-- it. A page holds the events that are visible now and were not then, in order of event id. It
+-- takes whole transactions, and more of them if needed to keep the events of each execution in
+-- order. The cursor advances only to delivered transactions, so a transaction number that a crash
+-- hands out again is never behind it. Filters hide rows but do not hold the cursor back. The last
+-- row has no event, only the next cursor, and whether more events are waiting.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
 -- Locks:    none
--- Replay:   the same cursor gives the same events again, and those since
+-- Replay:   the same cursor returns the same events again, and newer ones
 -- Rights:   app
 drop function if exists ff.read_events;
 create function ff.read_events(
@@ -69,8 +69,8 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
-  perform ff._require_primary();
-  v_parts := ff._check_cursor(p_partition_key, p_cursor);
+  perform ff._check_primary();
+  v_parts := ff._read_cursor(p_partition_key, p_cursor);
   v_last := v_parts[5]::xid8;
   v_unfinished := array(
     select (v_parts[5]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
@@ -78,7 +78,7 @@ begin
   v_snapshot := pg_current_snapshot();
   v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
 
-  -- Enough for a page: up to and including the transaction of its last row.
+  -- The end of the page: up to and including the transaction of its last row.
   select e.xid into v_cut
   from ff.event e
   where e.partition_key = p_partition_key and e.xid > v_last
@@ -87,8 +87,8 @@ begin
   order by e.xid, e.event_id
   offset p_limit - 1 limit 1;
 
-  -- A transaction that began early may have written late: then an execution's earlier event carries
-  -- a higher number. Go on until every event in the page has its predecessor before or in it.
+  -- A transaction that began early may have written late, so an execution's earlier event can carry
+  -- a higher number. Extend the page until every event in it has its predecessor before or in it.
   v_checked := v_last;
   while v_cut is not null loop
     select p.xid into v_beyond
@@ -154,7 +154,7 @@ begin
     and (p_instance_tags is null or e.instance_tag = any (p_instance_tags))
   order by e.event_id;
 
-  -- The highest transaction delivered, hidden rows included; nothing new leaves the cursor alone.
+  -- The highest transaction delivered, hidden rows included. Without new events the cursor stays.
   select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor
   from ff.event e
   where e.partition_key = p_partition_key and e.xid > v_last
@@ -164,15 +164,15 @@ begin
   limit 1;
   next_cursor := case
     when v_anchor.xid is not null then
-      ff._write_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
-                       v_anchor.occurred_at, ff._hash_of(v_anchor.execution_id),
-                       v_parts[10])
+      ff._format_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
+                        v_anchor.occurred_at, ff._hash_id(v_anchor.execution_id),
+                        v_parts[10])
     when exists (
         select from unnest(v_unfinished) u(xid)
         where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
-      ff._write_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
-                       timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
-                       v_parts[9], v_parts[10])
+      ff._format_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
+                        timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
+                        v_parts[9], v_parts[10])
     else p_cursor end;
   has_more := v_cut is not null and exists (
     select from ff.event e
@@ -180,12 +180,12 @@ begin
       and e.xid < pg_snapshot_xmax(v_snapshot)
       and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot));
 
-  -- What was trimmed while we read may be missing above.
+  -- Events trimmed during this call may be missing from the page.
   if exists (
     select from ff.meta m
     where m.name = 'trimmed_xid:' || p_partition_key and m.value is distinct from v_parts[10])
   then
-    perform ff._check_cursor(p_partition_key, p_cursor);
+    perform ff._read_cursor(p_partition_key, p_cursor);
   end if;
   event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;
   attempt_index := null; lease_id := null; epoch := null; worker_instance_id := null;

@@ -1,11 +1,11 @@
 -- Delete the events that outlived their execution, once their time is over.
 --
--- An execution that has the same id again keeps all of them, and takes them along at its own end.
+-- If an execution with the same id exists again, its events stay until its own end.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    what is written down to be trimmed, skipping what is locked
--- Replay:   nothing left to do the second time
+-- Locks:    rows of ff.event_trim, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.trim_events;
 create function ff.trim_events(p_partition_key smallint, p_limit integer default 500)
@@ -53,7 +53,7 @@ begin
     delete from ff.event v
     using alone a
     where v.partition_key = a.pk and v.execution_id = a.execution_id
-      -- that a flow was cancelled goes with the flow, also if an execution had its id
+      -- The cancel event of a flow goes with the flow, even if an execution had the same id.
       and case when v.kind <> 'flow_cancel_requested' then true else not exists (
             select from ff.flow f
             where f.partition_key = v.partition_key and f.flow_id = v.execution_id
@@ -61,7 +61,7 @@ begin
     returning v.xid
   )
   select (select count(*) from done), (select max(v.xid) from events v) into handled, v_xid;
-  perform ff._trimmed_to(p_partition_key, v_xid);
+  perform ff._raise_trim_mark(p_partition_key, v_xid);
   due_in := (
     select t.due_at - v_now from ff.event_trim t
     where t.partition_key = p_partition_key and t.due_at > v_now

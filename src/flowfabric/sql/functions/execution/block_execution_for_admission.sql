@@ -1,13 +1,14 @@
--- Take a waiting execution out of the line, for a reason: a budget, a quota, no worker that can, or
--- an operator's pause.
+-- Stop a waiting execution from being claimed, for a reason: a budget, a quota, no capable worker,
+-- or an operator's pause.
 --
--- Only what could be claimed now can be blocked: unblocking makes it eligible at once, so a delay or
--- a dependency would be lost. With an actor it is written into the event log.
+-- Only an execution that could be claimed now can be blocked. Unblocking makes it eligible at once,
+-- so blocking a delayed or dependent execution would lose its delay or dependency. With an actor,
+-- an event is written.
 --
 -- Moves:    runnable eligible or blocked -> runnable blocked (T6)
 -- Refuses:  WF001 invalid_input · WF201 not_active · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   blocking for the reason it has answers `blocked` and changes nothing
+-- Replay:   blocking again for the same reason answers `blocked` and changes nothing
 -- Rights:   app
 drop function if exists ff.block_execution_for_admission;
 create function ff.block_execution_for_admission(
@@ -45,7 +46,7 @@ declare
   v_event constant integer := (p_actor is not null)::integer;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_detail);
+  perform ff._check_actor_and_reason(p_actor, p_detail);
   if v_to is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'blocking_reason', 'problem',

@@ -1,15 +1,14 @@
--- End an execution as cancelled, from any state it may be in.
+-- Cancel an unfinished execution.
 --
--- An operator (source operator_override) may always. The lease holder must show its fence, and so
--- must any other source while the execution runs; a fence that is not good is answered, not raised,
--- because the lease may have been marked expired on the way. Grants go, timers stop, and the holder's
--- process is told at once by a hint. Those whom its end concerns are told as in
+-- The source operator_override needs no fence. The lease holder must show its fence, and so must
+-- any other source while the execution is active. A bad fence is returned as the outcome, not
+-- raised, because the call may have marked the lease expired and that mark must be kept. Cancelling
+-- deletes grants, stops timers, and hints the holder's process to stop. The end is propagated as in
 -- ff.complete_executions.
 --
--- Moves:    any unfinished state -> terminal cancelled (T23); a lease found expired is marked so
---           (T19); those it concerns: runnable blocked -> eligible (T4), unfinished -> terminal
---           cancelled (T23) or skipped (T5); what is late is settled as in ff.expire_executions
---           (T24)
+-- Moves:    any unfinished state -> terminal cancelled (T23); an expired lease is marked (T19);
+--           propagation: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+--           or skipped (T5); an overdue execution is settled as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s
@@ -43,7 +42,7 @@ declare
   v_is_pending boolean;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_source is null or p_source = '' or octet_length(p_source) > 256
      or p_source ~ E'[\x01-\x1f\x7f]' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -73,8 +72,8 @@ begin
     v_verdict := (ff._judge_leases(p_partition_key, p_namespace, 'cancel', array[p_execution_id],
                                    array[p_lease_id], array[p_epoch], array[p_attempt_id], false))[1];
     if v_verdict.word <> 'held' then
-      -- Read again: the lease may have been marked expired. A lease that was cancelled and comes back
-      -- after a replay is told so again.
+      -- Read the row again: the lease may have been marked expired. A lease that was cancelled and
+      -- calls again after a replay gets `cancelled` again.
       return query
       select case v_verdict.word when 'repeat' then 'cancelled' else v_verdict.word end,
              e.public_state::text, e.version, v_verdict.detail

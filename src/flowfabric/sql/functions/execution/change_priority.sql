@@ -1,4 +1,4 @@
--- Change the priority of an execution that waits; clamped to 0 and 9000.
+-- Change the priority of a waiting execution. Values are clamped to 0 … 9000.
 --
 -- Moves:    runnable -> runnable, at another place in the order (T11)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
@@ -36,7 +36,7 @@ declare
   v_change jsonb;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_priority is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'priority', 'problem', 'must be a whole number'));

@@ -1,22 +1,25 @@
--- Lease the next executions of the routes a worker covers.
+-- Lease the next executions of the routes that a worker covers.
 --
--- A worker covers the routes of its tasks (null: any) on its lanes (null: any) in its namespace
--- (null: any) whose capabilities it has, as long as the lane is being worked. Order is exactly
--- priority, order_at, id; a lane named in p_first_lane goes first among equal priorities, so that
--- a worker of several lanes can let them take turns. A floor lets a worker that drains a backlog
--- start where its last full batch ended instead of walking the dead entries in front of it. What is
--- granted to another worker is passed over; what is claimed loses its grant. crash_count is how many
--- workers in a row vanished with the execution: from two on the worker is to run it alone. A worker
--- that says when it starts what it claimed (p_reports_starts, ff.start_executions) is blamed for no
--- more than that.
+-- A worker covers a route if the route is of its namespace and has one of its lanes and tasks (null
+-- means any), the worker offers all of the route's capabilities, and the lane is open to claims.
+-- The claim order is exactly priority, order_at, id. Among equal priorities the lane p_first_lane
+-- goes first, so a worker of several lanes can rotate them. The floor lets a worker that drains a
+-- backlog start where its last full batch ended, instead of scanning dead index entries.
+--
+-- Executions granted to another worker are skipped; a claimed execution loses its grant. An
+-- execution past its deadline is ended as by ff.expire_executions, and not leased.
+-- crash_count is the number of workers in a row that vanished with the execution; from 2 on, the
+-- worker must run it alone. If p_reports_starts is set, the worker calls ff.start_executions before
+-- it runs a handler, and a crash counts only against executions it has started.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
---           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone); those
---           this concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled
---           (T23) or skipped (T5)
+--           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone),
+--           unfinished -> terminal expired (T24 past its deadline);
+--           propagation: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
+--           or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions, in claim order, skipping those that are locked; then their grants
--- Replay:   the same p_claim_id returns the executions it leased and still holds
+-- Locks:    executions in claim order, skipping locked ones; then their grants
+-- Replay:   the same p_claim_id returns the executions that it leased and still holds
 -- Rights:   app
 drop function if exists ff.claim_executions;
 create function ff.claim_executions(
@@ -103,7 +106,7 @@ begin
   where s.partition_key = p_partition_key and s.namespace = v_namespace
     and s.worker_instance_id = p_worker_instance_id;
   if v_slot_claim = p_claim_id then
-    return query select * from ff._claimed(
+    return query select * from ff._read_claimed(
       p_partition_key, p_namespace, v_slot_ids, p_claim_id);
     return;
   end if;
@@ -114,7 +117,7 @@ begin
                    order by r.route_id)
     into v_routes, v_turns
   from (
-    -- One way by the index for a worker that knows its tasks, one for a caller that takes any.
+    -- By the index if the caller names its tasks, else all routes.
     select k.route_id, k.lane, k.namespace, k.capabilities
     from (select distinct u.task from unnest(p_tasks) u(task)) t
     cross join lateral (
@@ -144,8 +147,8 @@ begin
     into v_reclaiming, v_granted;
 
   -- Each round reads the next window of candidates in order, without locks, then locks them in that
-  -- order; what others have locked is skipped, so the next round goes on behind. Rows locked in vain
-  -- stay locked: once there might be more of them than the limit, they are tried one by one.
+  -- order and skips locked rows. The next round starts after the window. Rows locked in vain stay
+  -- locked: once there could be more of them than the limit, candidates are locked one by one.
   loop
     v_need := p_limit - cardinality(v_picked);
     if v_vain + v_need <= p_limit then
@@ -159,19 +162,20 @@ begin
       select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
              r.order_at, r.execution_id
         into v_round
-      from ff._pick_singly(
+      from ff._pick_one_by_one(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, p_limit - v_vain,
         case when v_granted then p_worker_id end, v_now) r;
     end if;
-    -- A grant may have come between reading a row and locking it; from here on none can.
+    -- A grant may have been issued between reading a row and locking it; from here on none can.
     if v_round.picked <> '{}' or v_round.capped <> '{}' then
       v_granted := exists (select from ff.grant g where g.partition_key = p_partition_key);
       if v_granted then
-        v_left := ff._drop_granted(p_partition_key, v_round.picked, p_worker_id, v_now);
+        v_left := ff._not_granted_elsewhere(p_partition_key, v_round.picked, p_worker_id, v_now);
         v_vain := v_vain + cardinality(v_round.picked) - cardinality(v_left);
         v_round.picked := v_left;
-        v_round.capped := ff._drop_granted(p_partition_key, v_round.capped, p_worker_id, v_now);
+        v_round.capped := ff._not_granted_elsewhere(
+          p_partition_key, v_round.capped, p_worker_id, v_now);
       end if;
     end if;
     v_picked := v_picked || v_round.picked;
@@ -182,7 +186,7 @@ begin
     exit when cardinality(v_picked) = p_limit
            or cardinality(v_picked) + cardinality(v_capped) >= 2 * p_limit
            or (v_round.seen < v_window and not v_round.is_cut);
-    -- A window that others hold whole is a sign of more to come: look further at once.
+    -- If others hold a whole window, they probably hold more: widen it.
     v_window := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
                        then least(v_window * 2, 8000)
                      else greatest(p_limit - cardinality(v_picked), 20) end;
@@ -193,8 +197,15 @@ begin
   end loop;
 
   if cardinality(v_capped) > 0 then
-    perform ff._exceed_reclaims(p_partition_key, v_capped, v_now);
-    -- Their children may be among those to be leased, and have ended with them.
+    perform ff._settle_overdue(p_partition_key, array(
+      select u.id from unnest(v_capped) u(id)
+      cross join lateral (
+        select e.deadline_at from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = u.id
+        offset 0) x
+      where x.deadline_at <= v_now), null, v_now);
+    perform ff._fail_over_reclaim_limit(p_partition_key, v_capped, v_now);
+    -- Children of the ended ones may be among the picked, and have ended with them.
     v_picked := array(
       select u.id from unnest(v_picked) with ordinality u(id, n)
       cross join lateral (
@@ -205,10 +216,10 @@ begin
       order by u.n);
   end if;
   if v_seen = 0 then
-    -- Nothing there, unless the original of this call has taken it since the slot was read.
+    -- No candidates, unless the original of this repeat has claimed since the slot was read.
     return query
     select c.* from ff.claim_slot s
-    cross join lateral ff._claimed(
+    cross join lateral ff._read_claimed(
       p_partition_key, p_namespace, s.execution_ids, p_claim_id) c
     where s.partition_key = p_partition_key and s.namespace = v_namespace
       and s.worker_instance_id = p_worker_instance_id and s.claim_id = p_claim_id;
@@ -225,9 +236,10 @@ begin
       p_lease_ttl, v_now, coalesce(p_reports_starts, false));
   end if;
 
-  -- Written last and only from the state read first: a repeat that overlaps its original waits here
-  -- and is then sent back to read the original's answer. So it is written, too, when all that waits
-  -- is locked: it may be the original that holds it, and only one of the two may count.
+  -- Written last, and only if the slot is still as it was read first: a repeat that overlaps its
+  -- original waits here, fails, and reads the original's answer when it is called again. The slot
+  -- is written even if every candidate is locked, because the original may hold them: only one
+  -- counts.
   insert into ff.claim_slot as s (
     partition_key, namespace, worker_instance_id, claim_id, claimed_at, execution_ids)
   values (p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now, v_picked)

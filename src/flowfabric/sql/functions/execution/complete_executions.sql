@@ -1,13 +1,14 @@
--- Settle running executions with their results.
+-- Complete running executions with their results.
 --
--- Those who wait for what was completed are told, children that end with it are cancelled, and members
--- of its flow that depend on it are let go or skipped; with `wakes_pending` not all of that could be done
--- at once, and ff.resolve_wakes and ff.cancel_siblings are to be called. Returns a row for every item
--- that was not plainly completed; no row means all of them were.
+-- The end of each execution is propagated: executions that wait for it wake, children bound to it
+-- are cancelled, and downstream members of its flow become eligible or are skipped. If that could
+-- not all be done at once, the answer carries `wakes_pending`; then call ff.resolve_wakes and
+-- ff.cancel_siblings. Returns a row for every item that was not simply completed; no row means that
+-- all were.
 --
--- Moves:    active -> terminal success (T12); a lease found expired is marked so (T19); those it
---           concerns: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23) or
---           skipped (T5); what is late is settled as in ff.expire_executions (T24)
+-- Moves:    active -> terminal success (T12); an expired lease is marked (T19); propagation:
+--           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23) or skipped
+--           (T5); an overdue execution is settled as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -61,8 +62,7 @@ begin
   v_now := ff.now();
   v_xid := pg_current_xact_id();
 
-  -- The fence stands inside a case: as plain conditions it would tempt the planner away from the
-  -- primary key. What does not pass is judged below, item by item.
+  -- Items that fail the fence here are judged below, one by one.
   with asked as materialized (
     select p_partition_key as pk, u.id, u.lease_id, u.epoch, u.attempt_id, u.result, u.encoding,
            u.n, lag(u.id) over (order by u.id, u.n) is not distinct from u.id as is_second
@@ -145,7 +145,7 @@ begin
     perform pg_notify('ff_ended', p_partition_key::text);
   end if;
   if v_awaited is not null then
-    v_wakes := ff._tell_ended(p_partition_key, v_awaited, v_now);
+    v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);
     return query
     select u.n::integer, 'completed', jsonb_build_object('wakes_pending', true)
     from unnest(p_execution_ids) with ordinality u(id, n)
@@ -170,7 +170,7 @@ begin
   select v_rest[j.item]::integer,
          case when j.word = 'repeat' then 'completed'
               when j.word = 'held' and b.field is not null then 'invalid'
-              -- good again, but not a moment ago: somebody held the row, so it is to be repeated
+              -- The row was locked a moment ago and is free now: the caller must repeat.
               when j.word = 'held' then 'busy'
               else j.word end,
          case when j.word = 'held' and b.field is not null

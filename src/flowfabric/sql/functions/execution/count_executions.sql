@@ -1,7 +1,8 @@
--- How many executions match a filter, from a cursor on; the filter is that of list_executions.
+-- Count the executions that match a filter, starting at a cursor. The filter is that of
+-- ff.list_executions.
 --
--- A call looks at a bounded number of executions. next_cursor leads on from there and is null at the
--- end; the caller adds up, and stops when it has counted enough.
+-- A call reads a bounded number of executions. next_cursor is where the next call starts, and null
+-- at the end. The caller adds up the counts and stops when it has enough.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,10 +1,10 @@
--- Let the holder of a lease put its execution off: the same attempt goes on at a later time.
+-- Delay a running execution for its lease holder; the same attempt resumes later.
 --
--- The time is given as a moment or as a delay from now by the database's clock. One that is past
--- makes the execution eligible at once. The deadline of the execution stays as it is.
+-- Give an instant, or a delay from now by the database's clock. An instant in the past makes the
+-- execution eligible at once. The deadline of the execution does not move.
 --
--- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); a lease found expired
---           is marked so (T19); what is late is settled as in ff.expire_executions (T24, T23, T5,
+-- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
+--           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid

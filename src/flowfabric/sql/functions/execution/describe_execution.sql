@@ -1,6 +1,6 @@
--- Everything about one execution as it is now; no row if there is none in this namespace.
+-- Read everything about one execution; no row if the namespace has no such execution.
 --
--- A failure is that of the latest attempt.
+-- The failure shown is that of the latest attempt.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

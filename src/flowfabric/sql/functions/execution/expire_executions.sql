@@ -1,17 +1,17 @@
--- End executions whose deadline has passed, and attempts that ran out of time.
+-- Expire executions past their deadline, and settle attempts past their timeout.
 --
--- A deadline ends an execution in any state. An attempt that exceeds its own time is settled like a
--- failure of class timeout: tried again if the stored policy allows, else expired; a member of a
--- cancelled flow that would be tried again is cancelled. All take a live lease away. due_in is the
--- time to the next due row. A fenced call of the holder that comes first does the same under its lock
--- (_judge_leases), so a late result does not count, whoever notices.
+-- A deadline ends an execution in any state. An attempt timeout is settled like a failure of class
+-- timeout: the execution is retried if its stored policy allows, else it expires. A member of a
+-- cancelled flow is cancelled instead of retried. A live lease is taken away in every case. due_in
+-- is the time until the next row is due. If a fenced call of the holder arrives first, it does the
+-- same under its own lock (_judge_leases), so a late result never counts.
 --
--- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24)
---           · active -> terminal cancelled (T23); those an end concerns: runnable blocked ->
---           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+-- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24) ·
+--           active -> terminal cancelled (T23); propagation: runnable blocked -> eligible (T4),
+--           unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in due order, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    executions in due order, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.expire_executions;
 create function ff.expire_executions(p_partition_key smallint, p_limit integer default 500)
@@ -50,7 +50,7 @@ begin
     for no key update skip locked
   ) d;
 
-  v_count := ff._settle_late(p_partition_key, v_ended, v_late, v_now);
+  v_count := ff._settle_overdue(p_partition_key, v_ended, v_late, v_now);
   return query
   select v_count,
          (select e.due_at - v_now from ff.execution e

@@ -1,13 +1,13 @@
--- Settle the running attempts of executions as failed: to be tried again, or for good.
+-- Fail the running attempts of executions: schedule a retry, or end the execution as failed.
 --
--- The policy stored with the execution decides (_retry_wait). A member of a cancelled flow is not
--- tried again: where it would be, it ends as cancelled, and its holder is told `failed`. Those whom
--- an end concerns are told as in ff.complete_executions. Returns a row for every item.
+-- The policy stored with the execution decides (_retry_delay). A member of a cancelled flow is
+-- cancelled instead of retried, and its holder is answered `failed`. An end is propagated as in
+-- ff.complete_executions. Returns a row for every item.
 --
--- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23); a
---           lease found expired is marked so (T19); those an end concerns: runnable blocked ->
---           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5); what is late is
---           settled as in ff.expire_executions (T24)
+-- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23);
+--           an expired lease is marked (T19); propagation: runnable blocked -> eligible (T4),
+--           unfinished -> terminal cancelled (T23) or skipped (T5); an overdue execution is settled
+--           as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -91,7 +91,7 @@ begin
     from item i
     cross join lateral (
       select x.transitioned_at,
-             ff._retry_wait(b.policy, x.retry_count, i.class, i.category, random()) as wait,
+             ff._retry_delay(b.policy, x.retry_count, i.class, i.category, random()) as wait,
              case when x.flow_id is null then false
                   else ff._is_flow_cancelled(i.pk, x.flow_id) end as is_cancelled
       from ff.execution x
@@ -121,7 +121,7 @@ begin
       retry_count = e.retry_count + (d.wait is not null)::integer,
       delayed_until = d.now + d.wait,
       due_at = case when d.wait is not null then least(d.now + d.wait, e.deadline_at) end,
-      -- it brought its run to an end: no suspect any more
+      -- The attempt ended by itself, so the execution is not a suspect.
       crash_count = 0,
       lone_crash_count = 0,
       last_lease_id = e.lease_id,
@@ -195,7 +195,7 @@ begin
     where i.bad_field is not null
   ) a;
   if v_awaited is not null then
-    v_wakes := ff._tell_ended(p_partition_key, v_awaited, v_now);
+    v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);
     v_pending := v_wakes.pending_ids;
     if v_wakes.has_more then
       v_pending := array_append(v_pending, v_awaited[1]);

@@ -1,9 +1,9 @@
--- Let the holder of a lease stop its execution before it does something wrong, until an operator has
--- looked: `retry` lets it go on, with the same attempt.
+-- Hold a running execution for its lease holder until an operator has looked at it; `retry` then
+-- resumes the same attempt.
 --
--- Moves:    active -> runnable blocked by an operator, attempt interrupted (T30); a lease found
---           expired is marked so (T19); what is late is settled as in ff.expire_executions (T24,
---           T23, T5, T4)
+-- Moves:    active -> runnable blocked by an operator, attempt interrupted (T30); an expired lease
+--           is marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23,
+--           T5, T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
@@ -32,7 +32,7 @@ declare
   v_now     timestamptz;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(null, p_reason);
+  perform ff._check_actor_and_reason(null, p_reason);
   if p_reason is null or p_reason = '' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'reason', 'problem', 'say why, in 1 to 256 bytes'));

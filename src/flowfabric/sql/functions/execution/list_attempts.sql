@@ -1,4 +1,4 @@
--- The attempts of one execution, first to latest.
+-- List the attempts of one execution, first to latest.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,8 +1,8 @@
--- The ids of a partition, ascending: for whoever walks through all of it.
+-- List the execution ids of a partition in ascending order, for a scan of the whole partition.
 --
--- A page may be short where most of the partition belongs to other namespaces: a call looks at no
--- more than 10 000 executions. The last row has no id; its next_after is where the next page begins
--- and null at the end.
+-- A call reads at most 10 000 executions, so a page may be short where most of them belong to other
+-- namespaces. The last row has no id; its next_after is where the next page starts, and null at the
+-- end. It names no execution of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -33,12 +33,13 @@ declare
   v_after constant uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
   v_ids   uuid[];
   v_last  uuid;
+  v_seen  integer;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   select array_agg(s.execution_id order by s.execution_id) filter (where s.is_ours),
-         (array_agg(s.execution_id order by s.execution_id desc))[1]
-    into v_ids, v_last
+         (array_agg(s.execution_id order by s.execution_id desc))[1], count(*)
+    into v_ids, v_last, v_seen
   from (
     select e.execution_id, p_namespace is null or e.namespace = p_namespace as is_ours
     from ff.execution e
@@ -49,6 +50,14 @@ begin
   if cardinality(v_ids) >= p_limit then
     v_ids := v_ids[1 : p_limit];
     v_last := v_ids[p_limit];
+  elsif p_namespace is not null and v_seen = 10000 then
+    -- The last id may belong to another namespace: the next page starts slightly before it.
+    if ff._blur(v_last, false) > v_after then
+      v_last := ff._blur(v_last, false);
+      v_ids := array(select u.id from unnest(v_ids) u(id) where u.id <= v_last order by u.id);
+    else
+      v_last := coalesce(v_ids[cardinality(v_ids)], v_last);
+    end if;
   end if;
   return query
   select u.id, null::uuid from unnest(v_ids) with ordinality u(id, n) order by u.n;

@@ -1,8 +1,8 @@
--- The executions that match a filter, newest first.
+-- List the executions that match a filter, newest first.
 --
--- A call looks at a bounded number of executions, so a page may be short, or empty, and still not be
--- the last. The last row has no id: its next_cursor leads to the next page and is null at the end.
--- What is left out of the filter (null) matches everything; tags must all be there.
+-- A call reads a bounded number of executions, so a page may be short or empty without being the
+-- last. The last row has no id; its next_cursor is where the next page starts, and null at the end.
+-- A null filter matches everything; all given tags must match.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -70,7 +70,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'limit', 'problem', 'must be 1 to 1000'));
   end if;
-  -- A short look is mostly enough; only who finds too little takes a long one.
+  -- A short scan is usually enough; scan further only if it finds too few.
   foreach v_look_at in array case when p_tags is null then array[least(2 * p_limit, 500), 2000]
                                   else array[200, 1300] end
   loop

@@ -1,11 +1,11 @@
--- Make executions eligible whose time has come, and end the wait before a reclaim.
+-- Make delayed executions eligible when their time has come, and end the pause before a reclaim.
 --
--- due_in is the time to the next due row, so that a caller knows how long it may sleep.
+-- due_in is the time until the next row is due, which is how long a caller may sleep.
 --
 -- Moves:    runnable delayed -> runnable eligible (T8, quiet, attempt state kept)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in due order, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    executions in due order, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.promote_delayed;
 create function ff.promote_delayed(p_partition_key smallint, p_limit integer default 500)

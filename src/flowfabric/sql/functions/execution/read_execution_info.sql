@@ -1,4 +1,4 @@
--- One execution as a list shows it: its state, without what it carries.
+-- Read one execution as ff.list_executions shows it: its state, without payload or result.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,4 +1,4 @@
--- How executions ended, for those of the asked ones that have. A live or unknown one has no row.
+-- Read how the given executions ended. Unfinished and unknown ones are omitted.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,22 +1,21 @@
 -- Run an ended execution again. Its history stays; the next claim starts a new attempt.
 --
--- Its steps stay as well, and are not done again, unless p_from_step names one: then that step and
--- all that were started after it are forgotten; with p_fresh all of them are. So can an execution be
--- treated that is held because its steps do not fit: it is then unblocked, and its attempt goes on.
+-- Recorded steps stay and are not run again, unless p_from_step names one: then that step and every
+-- step started after it are deleted. p_fresh deletes all steps. The same works for an execution
+-- that is held because its steps do not match its code: it is unblocked, and its attempt resumes.
 --
--- A member of a flow waits again for those of its upstreams that did not succeed, unless it could run
--- without them; whoever was skipped because of it is replayed as well, and so on from there. In a
--- flow that is cancelled nothing is replayed.
+-- A member of a flow waits again for the upstreams that did not succeed, unless it could run
+-- without them. Members that were skipped because of it are replayed too, and so on downstream.
+-- Nothing is replayed in a cancelled flow.
 --
 -- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · terminal -> runnable
---           blocked (T29) · runnable held -> runnable eligible (T7); those whom its end concerned
---           and who were not told yet: runnable blocked -> eligible (T4), unfinished -> terminal
---           cancelled (T23) or skipped (T5)
+--           blocked (T29) · runnable held -> runnable eligible (T7); propagation: runnable blocked
+--           -> eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input (also a step that is not there) · WF206 not_terminal
 --           · WF212 max_replays_exhausted · WF215 flow_already_terminal · WF219 deps_not_satisfied
 --           · WF301 not_found
--- Locks:    its flow, the execution and those that may be replayed with it, in order of their ids,
---           waiting up to 2 s for each; those its end concerned, skipping those that are locked
+-- Locks:    its flow, then the execution and the members replayed with it in id order, waiting up
+--           to 2 s for each; executions that its end concerned, skipping locked ones
 -- Replay:   already_applied when the version has moved
 -- Rights:   app
 drop function if exists ff.replay_execution;
@@ -46,7 +45,7 @@ declare
   v_state   text;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_fresh is null or (p_fresh and p_from_step is not null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'fresh', 'problem', 'give a step to go on from, or fresh, or neither'));
@@ -70,7 +69,7 @@ begin
   end if;
 
   v_now := ff.now();
-  v_detail := ff._forget_steps(
+  v_detail := ff._delete_steps(
     p_partition_key, p_execution_id, p_from_step, p_from_occurrence, p_fresh);
   if v_is_held then
     perform ff._make_eligible(

@@ -1,13 +1,15 @@
--- Let the holder of a lease say how far its execution is: a percentage, a message, or both.
+-- Report the progress of a running execution for its lease holder: a percentage, a message, or
+-- both.
 --
--- What is not given stays. Not a transition: no event, and nothing indexed changes.
+-- A value that is not given stays. Progress is not a transition: it writes no event and changes no
+-- indexed column.
 --
--- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+-- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   idempotent by nature
+-- Replay:   idempotent
 -- Rights:   app
 drop function if exists ff.report_progress;
 create function ff.report_progress(

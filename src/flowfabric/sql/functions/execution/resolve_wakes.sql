@@ -1,14 +1,14 @@
--- Tell those whom the end of executions concerns and who could not be told at once: they were locked,
--- or too many. Who waits for them is counted down, children end with them, and edges that lead away
--- from them are resolved.
+-- Finish propagation that could not be done at once, or that a dead process left behind.
 --
--- due_in is how soon another call is worth it: null when nobody is left.
+-- For each ended execution with `wakes_pending`: count down the executions that wait for it, cancel
+-- the children bound to it, and resolve the edges that start at it. due_in is how soon another call
+-- is worthwhile; null when nothing is left.
 --
 -- Moves:    runnable blocked -> runnable eligible (T4, quiet) · unfinished -> terminal cancelled
 --           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    ended executions, then those they concern, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    ended executions, then the executions that their end concerns, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.resolve_wakes;
 create function ff.resolve_wakes(p_partition_key smallint, p_limit integer default 100)
@@ -39,8 +39,8 @@ begin
     limit p_limit
     for no key update skip locked);
   if cardinality(v_ended) > 0 then
-    v_wakes := ff._tell_ended(p_partition_key, v_ended, v_now, p_limit);
-    handled := v_wakes.told;
+    v_wakes := ff._propagate_end(p_partition_key, v_ended, v_now, p_limit);
+    handled := v_wakes.handled;
   end if;
   due_in := case
     when not exists (

@@ -1,10 +1,9 @@
--- Let an execution go on now, whatever it waits for: ended, it is replayed; in back-off or delayed,
--- it is due at once, its sleep over; held, paused or blocked for admission, it is unblocked.
+-- Make an execution run now, whatever its state: replay it if it has ended, make it due if it is
+-- delayed or in back-off, unblock it if it is held, paused or blocked for admission. A sleep ends.
 --
 -- Moves:    terminal -> runnable eligible (T28) or blocked (T29) · runnable delayed -> eligible
---           (T8) · runnable blocked -> eligible (T7); those whom its end concerned and who were
---           not told yet: runnable blocked -> eligible (T4), unfinished -> terminal cancelled
---           (T23) or skipped (T5)
+--           (T8) · runnable blocked -> eligible (T7); propagation: runnable blocked -> eligible
+--           (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted
 --           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    as ff.replay_execution
@@ -33,7 +32,7 @@ declare
   v_state text := 'waiting';
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   v_row := ff._lock_for_replay(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
@@ -46,7 +45,7 @@ begin
   elsif v_row.eligibility = 'not_eligible_until_time' then
     v_word := 'promoted';
     if v_row.attempt_state = 'attempt_interrupted' then
-      -- else it would find its sleep in the journal and sleep on
+      -- End the sleep in the journal, else the handler would sleep on.
       update ff.step s set until_at = greatest(v_now, s.recorded_at)
       where s.partition_key = p_partition_key and s.execution_id = p_execution_id
         and case when s.kind = 'sleep' and s.until_at > v_now then true else false end;

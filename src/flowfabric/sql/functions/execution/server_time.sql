@@ -1,4 +1,4 @@
--- What time it is by the clock that all timers go by.
+-- Read the database's clock, which all timers use.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)

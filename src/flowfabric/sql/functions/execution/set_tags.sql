@@ -1,12 +1,13 @@
--- Add tags to executions, or give tags they have another value; the rest of their tags stays.
+-- Add tags to executions or change the value of existing ones; other tags stay.
 --
--- A key that is not allowed refuses the whole call. No event: nothing moved. Returns a row for every
--- item that was not tagged; no row means all of them were.
+-- A forbidden key refuses the whole call. No event is written. Returns a row for every item that
+-- was not tagged; no row means that all were.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: not_found · busy · invalid (field, problem)
--- Locks:    executions in id order, skipping those that are locked; with p_wait the only one, up to 2 s
--- Replay:   tags that are there already change nothing
+-- Locks:    executions in id order, skipping locked ones; with p_wait a single one, waiting up to 2
+--           s
+-- Replay:   a tag that is set already changes nothing
 -- Rights:   app
 drop function if exists ff.set_tags;
 create function ff.set_tags(

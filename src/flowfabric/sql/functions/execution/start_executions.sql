@@ -1,19 +1,20 @@
--- Let the holder of leases say that it starts their executions now, each alone in its process or beside
--- others.
+-- Report that the lease holder starts executions now, each alone in its process or beside others.
 --
--- If the lease is lost later, the crash is blamed on the execution; without this call it is not, apart
--- from the first one in a row. So a worker that claims with p_reports_starts calls this, before it calls
--- the handler, for every execution whose crash_count is not 0. A second call says what is so by now: a
--- worker that takes other work beside a long run tells so. The attempt's time of what crashed before
--- and was claimed with p_reports_starts runs from the first call on: until then it waits. Returns a row for every execution that was
--- not marked; no row means all of them were.
+-- If the lease is lost later, the crash counts against the executions that had started. Without
+-- this call only the first crash in a row counts. A worker that claims with p_reports_starts must
+-- therefore call this before the handler of every execution whose crash_count is not 0. A later
+-- call overwrites the answer: a worker that starts other work beside a long run says so.
 --
--- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+-- For an execution that crashed before and was claimed with p_reports_starts, the attempt timeout
+-- starts with the first call. Returns a row for every execution that was not marked; no row means
+-- that all were.
+--
+-- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
--- Replay:   idempotent by nature
+-- Replay:   idempotent
 -- Rights:   app
 drop function if exists ff.start_executions;
 create function ff.start_executions(

@@ -128,7 +128,7 @@ begin
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
   if p_with_parents is not null then
-    v_refused := v_refused || ff._take_parents(
+    v_refused := v_refused || ff._lock_parents(
       p_partition_key, p_namespace, v_skip, p_execution_ids, p_parent_ids, p_with_parents);
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
@@ -138,7 +138,7 @@ begin
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
   if p_keys is not null then
-    v_refused := v_refused || ff._take_keys(
+    v_refused := v_refused || ff._reserve_keys(
       p_partition_key, p_namespace, v_skip, p_execution_ids, p_keys, p_key_fingerprints,
       p_key_scopes, p_key_windows);
     v_skip := array(select r.item from unnest(v_refused) r);

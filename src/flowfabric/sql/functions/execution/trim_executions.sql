@@ -1,19 +1,21 @@
--- Delete executions whose retention is over, and all they own: what reconcilers do.
+-- Delete executions whose retention is over, with all their rows. The reconciler calls this.
 --
--- How long is said by the execution's policy, else by its lane, else it is 30 days; the caller has no
--- say in it. Those with a say of their own are found by their time. The rest is found by a walk over
--- all ids, 2 000 a call, that goes on where the last one stopped; only one caller walks at a time. Ids
--- begin with the time they were made, so where they get too young to have ended long ago the walk jumps
--- to the first that is no time at all, and at the end it starts again. due_in is how soon another call
--- is worth it: null once the walk has been around. Events of an execution stay 24 hours after its end. A
--- child stays while its parent goes on: a later run of that would submit it again. A member of a flow
--- stays until all of them have ended; its edges and groups go with it, and the flow with the last one.
+-- The retention is that of the execution's policy, else of its lane, else 30 days; the caller
+-- cannot change it. Executions with a retention of their own are found by an index. All others are
+-- found by a scan over the ids, 2 000 per call, which continues where the last call stopped; only
+-- one caller scans at a time. Ids start with their creation time. Where they become too young to
+-- have passed their retention, the scan jumps to the ids that carry no time, and then starts again.
+-- due_in is how soon another call is worthwhile; null once the scan has come around.
 --
--- Moves:    a terminal execution is gone
+-- Events stay for 24 hours after the end of their execution. A child stays while its parent is
+-- unfinished, because a later run of the parent would submit it again. Members of a flow stay until
+-- all members have ended; their edges and groups go with them, and the flow with its last member.
+--
+-- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
--- Locks:    executions and their flows, skipping those that are locked; the position of the walk, if
---           it is free
--- Replay:   nothing left to do the second time
+-- Locks:    executions and their flows, skipping locked ones; the position of the scan, if it is
+--           free
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.trim_executions;
 create function ff.trim_executions(p_partition_key smallint, p_limit integer default 500)
@@ -29,6 +31,6 @@ begin
   perform ff._check_limit(p_limit);
   return query
   select t.handled, t.due_in
-  from ff._trim_ended(p_partition_key, p_limit, interval '30 days', interval '24 hours') t;
+  from ff._trim_batch(p_partition_key, p_limit, interval '30 days', interval '24 hours') t;
 end;
 $$;

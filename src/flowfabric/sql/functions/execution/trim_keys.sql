@@ -1,12 +1,12 @@
--- Delete idempotency keys that are over, and what claims of long ago left behind.
+-- Delete expired idempotency keys and old claim slots.
 --
--- A key of scope `unfinished` is over when its window is past and its execution has ended or is
--- gone; until then its window is moved on, so that it does not stand in front of the others.
+-- A key of scope `unfinished` expires when its window is past and its execution has ended or is
+-- gone. Until then its window is extended, so that it does not stand in front of other keys.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    keys in order of expiry, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    keys in order of expiry, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.trim_keys;
 create function ff.trim_keys(p_partition_key smallint, p_limit integer default 500)
@@ -40,7 +40,6 @@ begin
              select from ff.execution e
              where e.partition_key = d.pk and e.execution_id = d.execution_id
                and e.phase <> 'terminal'
-             -- else a plan of a small table reads the whole of it into a hash
              offset 0) as is_live
     from due d
     offset 0
@@ -60,7 +59,7 @@ begin
   )
   select count(*) into handled from due;
 
-  -- Nobody repeats a claim after a day.
+  -- A claim is not repeated after a day.
   delete from ff.claim_slot s
   using (
     select x.partition_key as pk, x.namespace, x.worker_instance_id

@@ -1,17 +1,17 @@
--- Delete executions that ended long enough ago, and all they own: all of them, or those of a
--- namespace, in a lane, with tags.
+-- Delete executions that ended long enough ago, with all their rows: all of them, or those of a
+-- namespace, a lane or with tags.
 --
--- How long is said by the execution's policy, else by its lane, else by p_retention. Events of an
--- execution stay p_event_floor after its end. A child stays while its parent goes on, and a member of a
--- flow until all of them have ended. With a filter a call looks at 2 000 executions behind p_after and
--- says in next_after where it stopped, null at the end. Without one it goes on where the last call
--- stopped, as trim_executions does, and due_in is how soon another call is worth it.
+-- The retention is that of the execution's policy, else of its lane, else p_retention. Events stay
+-- for p_event_floor after the end of their execution. A child stays while its parent is unfinished,
+-- and a member of a flow until all members have ended. With a filter, a call reads 2 000 executions
+-- after p_after; next_after is where it stopped, and null at the end. Without a filter it continues
+-- the scan of ff.trim_executions, and due_in is how soon another call is worthwhile.
 --
--- Moves:    a terminal execution is gone
+-- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
--- Locks:    executions and their flows, skipping those that are locked; the position of the walk, if
---           it is free
--- Replay:   nothing left to do the second time
+-- Locks:    executions and their flows, skipping locked ones; the position of the scan, if it is
+--           free
+-- Replay:   a second call finds nothing left to do
 -- Rights:   operator
 drop function if exists ff.trim_retention;
 create function ff.trim_retention(
@@ -61,7 +61,7 @@ begin
   end if;
   return query
   select t.handled, t.due_in, t.next_after
-  from ff._trim_ended(p_partition_key, p_limit, p_retention, p_event_floor, p_namespace, p_lane,
+  from ff._trim_batch(p_partition_key, p_limit, p_retention, p_event_floor, p_namespace, p_lane,
                       nullif(p_tags::jsonb, '{}'), p_after) t;
 end;
 $$;

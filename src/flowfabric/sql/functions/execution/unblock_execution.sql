@@ -1,13 +1,13 @@
--- Put a blocked execution back into the line, if it is still blocked for the expected reason.
+-- Make a blocked execution eligible again, if it is still blocked for the expected reason.
 --
--- An empty or absent reason is any, except the pause of a flow that is being cancelled, which nobody
--- lifts. With an actor it is written into the event log.
+-- An empty or null reason means any reason, except the pause of a flow that is being cancelled,
+-- which cannot be lifted. With an actor, an event is written.
 --
 -- Moves:    runnable blocked -> runnable eligible (T7)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   what was unblocked and has not moved since is `unblocked` again; already_applied when the
---           version has moved
+-- Replay:   an execution that was unblocked and has not moved since is `unblocked` again;
+--           already_applied when the version has moved
 -- Rights:   app
 drop function if exists ff.unblock_execution;
 create function ff.unblock_execution(
@@ -31,7 +31,7 @@ declare
   v_now timestamptz;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;

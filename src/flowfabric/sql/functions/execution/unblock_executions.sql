@@ -1,12 +1,14 @@
--- Let go what is blocked for want of a capable worker, once there is one.
+-- Make executions eligible that were blocked because no capable worker was alive, once there is
+-- one.
 --
--- A worker that registers lets such executions go itself. What is left is done here: more of them than
--- one call takes, rows that were locked, and what was blocked although a worker could run it.
+-- A worker unblocks such executions when it registers. This call does the rest: rows beyond the
+-- limit of that call, rows that were locked, and rows that were blocked although a worker could run
+-- them.
 --
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
--- Locks:    executions, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    executions, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.unblock_executions;
 create function ff.unblock_executions(p_partition_key smallint, p_limit integer default 500)
@@ -21,7 +23,7 @@ declare
   v_now constant timestamptz := ff.now();
 begin
   perform ff._check_limit(p_limit);
-  handled := ff._unblock_routed(p_partition_key, p_limit, v_now);
+  handled := ff._unblock_covered_routes(p_partition_key, p_limit, v_now);
   return next;
 end;
 $$;

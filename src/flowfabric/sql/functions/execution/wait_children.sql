@@ -1,10 +1,11 @@
--- Let the holder of a lease wait for what its execution depends on: the same attempt goes on then.
+-- Make a running execution wait for its dependencies, for its lease holder; the same attempt
+-- resumes afterwards.
 --
--- It waits while a group of its dependencies is undecided and has an edge that is. Without one there is
--- nothing to wait for, and the execution is eligible at once.
+-- It waits while one of its groups is undecided and has an unresolved edge. If there is none, the
+-- execution is eligible at once.
 --
--- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); a lease found expired
---           is marked so (T19); what is late is settled as in ff.expire_executions (T24, T23, T5,
+-- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
+--           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4)
 -- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s

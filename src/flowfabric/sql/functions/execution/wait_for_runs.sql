@@ -1,17 +1,17 @@
--- Let the holder of a lease wait until k of the named executions have ended; null is all of them. The
--- same attempt goes on then.
+-- Make a running execution wait until k of the given executions have ended (null: all), for its
+-- lease holder; the same attempt resumes afterwards.
 --
--- However an execution ends, it counts, and those that have ended already count at once: if they are
--- enough, the waiter is eligible without waiting. `open` is how many have yet to end. Executions of
--- another partition are not found. A claim at this moment passes over those it waits for: if they can
--- be claimed, their workers are told to look again.
+-- Every outcome counts, and executions that have ended already count at once: if they are enough,
+-- the execution is eligible without waiting. `open` is how many have yet to end. Executions of
+-- another partition are not found. The call locks the executions it waits for, and a claim at that
+-- moment skips them; so their workers get a hint to look again.
 --
--- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); a lease found expired
---           is marked so (T19); what is late is settled as in ff.expire_executions (T24, T23, T5,
+-- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
+--           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4)
 -- Refuses:  WF001 invalid_input · as outcome: not_found (also of one it would wait for) · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    the execution and those it waits for, in id order, waiting up to 2 s for each
+-- Locks:    the execution and the executions it waits for, in id order, waiting up to 2 s for each
 -- Replay:   the lease that was given up gets `waiting` again
 -- Rights:   app
 drop function if exists ff.wait_for_runs;

@@ -1,7 +1,8 @@
--- Take a member that has ended off the backlog of its cancelled flow; the backlog goes with the last
--- one. For whoever cancels members one by one: ff.cancel_members does it by itself.
+-- Remove an ended member from the backlog of its cancelled flow; the backlog goes with the last
+-- member. For callers that cancel members one by one: ff.cancel_members does this itself.
 --
--- A member that has not ended stays on it, or nobody would ever end it. What is not there is fine.
+-- A member that has not ended stays on the backlog, else nothing would ever end it. A member that
+-- is not on the backlog is fine.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF206 not_terminal
@@ -30,21 +31,20 @@ declare
   v_row record;
 begin
   perform ff._check_namespace(p_namespace);
-  if ff._is_no_id(p_flow_id) or ff._is_no_id(p_execution_id) then
+  if ff._is_nil_id(p_flow_id) or ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', case when ff._is_no_id(p_flow_id) then 'flow_id' else 'execution_id' end,
+      'field', case when ff._is_nil_id(p_flow_id) then 'flow_id' else 'execution_id' end,
       'problem', 'must be the id of a flow and that of a member'));
   end if;
   outcome := 'acked';
   remaining := 0;
-  -- Two that take the last two members off come one after the other, so that one sees none left.
+  -- The lock serialises two calls for the last two members, so that one of them sees none left.
   perform 1 from ff.cancel_backlog b
   where b.partition_key = p_partition_key and b.flow_id = p_flow_id
     and case when p_namespace is null then true else exists (
           select from ff.flow f
           where f.partition_key = b.partition_key and f.flow_id = b.flow_id
             and f.namespace = p_namespace
-          -- else a plan of a small table reads the whole of it into a hash
           offset 0) end
   for update;
   if found then
@@ -60,7 +60,7 @@ begin
     delete from ff.cancel_backlog_member m
     where m.partition_key = p_partition_key and m.flow_id = p_flow_id
       and m.execution_id = p_execution_id;
-    perform ff._drop_backlog(p_partition_key, p_flow_id);
+    perform ff._delete_empty_backlog(p_partition_key, p_flow_id);
     remaining := (
       select count(*) from ff.cancel_backlog_member m
       where m.partition_key = p_partition_key and m.flow_id = p_flow_id);

@@ -1,7 +1,7 @@
--- Make an execution a member of a flow, whatever state it is in; it can be in one only.
+-- Add an execution to a flow, whatever its state. An execution can be in one flow only.
 --
--- p_node_name is what the flow calls it; whoever builds the flow keeps names apart. Returns the
--- counts after the call.
+-- p_node_name is its name in the flow; the caller keeps names distinct. Returns the counts after
+-- the call.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal · WF301 not_found
@@ -34,9 +34,9 @@ declare
   v_now  timestamptz;
 begin
   perform ff._check_namespace(p_namespace);
-  if ff._is_no_id(p_flow_id) or ff._is_no_id(p_execution_id) then
+  if ff._is_nil_id(p_flow_id) or ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', case when ff._is_no_id(p_flow_id) then 'flow_id' else 'execution_id' end,
+      'field', case when ff._is_nil_id(p_flow_id) then 'flow_id' else 'execution_id' end,
       'problem', 'must be the id of a flow and that of an execution'));
   end if;
   if octet_length(p_node_name) not between 1 and 256 then
@@ -51,7 +51,7 @@ begin
     return query select 'already_member', v_flow.node_count, v_flow.graph_revision;
     return;
   end if;
-  perform ff._check_open(v_flow);
+  perform ff._check_graph_open(v_flow);
   v_row := ff._lock_execution(p_partition_key, v_flow.namespace, p_execution_id);
   if v_row.flow_id is not null then
     perform ff._refuse('WF408', 'already_in_flow', jsonb_build_object(

@@ -1,14 +1,14 @@
--- Let a staged edge hold its downstream back. If the upstream has ended already, the edge is resolved
--- at once, with all that follows.
+-- Apply a staged edge, so that it blocks its downstream. If the upstream has ended, the edge is
+-- resolved at once, with all consequences.
 --
--- The downstream has to be one that could be claimed now, or waits for others already: a delay or a
--- pause would be lost. One that runs can be given dependencies by its own worker, which shows its
--- lease; they hold it back when it calls wait_children. An edge of a group that is decided holds
--- nothing back. `unsatisfied` counts the applied edges into the downstream that are not resolved.
+-- The downstream must be claimable now or already wait for dependencies; blocking it would lose a
+-- delay or a pause. A running downstream can be given dependencies by its own worker, which shows
+-- its lease; they take effect when it calls ff.wait_children. An edge of a decided group blocks
+-- nothing. `unsatisfied` is the number of applied, unresolved edges into the downstream.
 --
--- Moves:    runnable eligible -> runnable blocked (T3, quiet); with an upstream that has ended, as
---           its end does (T4, T5, T23); a lease found expired is marked so (T19); what is late is
---           settled as in ff.expire_executions (T24)
+-- Moves:    runnable eligible -> runnable blocked (T3, quiet); an ended upstream is propagated (T4,
+--           T5, T23); an expired lease is marked (T19); an overdue execution is settled as by
+--           ff.expire_executions (T24)
 -- Refuses:  WF003 invalid_dependency · WF301 not_found · WF215 flow_already_terminal
 --           · WF217 not_runnable · as outcome: not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
@@ -48,30 +48,32 @@ declare
   v_row        ff.execution;
   v_has_ended  boolean;
   v_verdict    ff.verdict;
-  v_told       record;
+  v_wakes      record;
   v_is_pending boolean := false;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._lock_executions(
     p_partition_key, p_namespace, array[p_upstream_id, p_downstream_id]);
   v_now := ff.now();
+  select f.* into v_flow
+  from ff.flow f
+  where f.partition_key = p_partition_key and f.flow_id = p_flow_id
+    and case when p_namespace is null then true else f.namespace = p_namespace end;
   select g.* into v_edge
   from ff.edge g
-  where g.partition_key = p_partition_key and g.flow_id = p_flow_id and g.edge_id = p_edge_id;
+  where g.partition_key = p_partition_key and g.flow_id = v_flow.flow_id and g.edge_id = p_edge_id;
   if v_edge.edge_id is null or v_edge.upstream_id is distinct from p_upstream_id
      or v_edge.downstream_id is distinct from p_downstream_id then
     perform ff._refuse('WF003', 'invalid_dependency', jsonb_build_object(
       'field', 'edge_id', 'problem', case when v_edge.edge_id is null
         then 'edge_not_found: the flow has no such edge' else 'leads from and to others' end));
   end if;
-  -- held already: this waits for nothing
+  -- The row is locked already; this does not wait.
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_downstream_id);
   outcome := 'already_applied';
 
   if v_edge.applied_at is null then
-    select f.* into v_flow
-    from ff.flow f where f.partition_key = p_partition_key and f.flow_id = p_flow_id;
-    perform ff._check_open(v_flow);
+    perform ff._check_graph_open(v_flow);
     if v_row.phase = 'active' and p_lease_id is not null then
       v_verdict := (ff._judge_leases(
         p_partition_key, p_namespace, 'wait_children', array[p_downstream_id], array[p_lease_id],
@@ -109,8 +111,8 @@ begin
     from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_upstream_id;
     if v_has_ended then
-      v_told := ff._tell_ended(p_partition_key, array[p_upstream_id], v_now);
-      v_is_pending := cardinality(v_told.pending_ids) > 0 or v_told.has_more;
+      v_wakes := ff._propagate_end(p_partition_key, array[p_upstream_id], v_now);
+      v_is_pending := cardinality(v_wakes.pending_ids) > 0 or v_wakes.has_more;
     end if;
     outcome := 'applied';
   end if;

@@ -1,14 +1,14 @@
--- End the members of cancelled flows where whoever cancelled them has not: the reconciler.
+-- Cancel the members of cancelled flows that the canceller left unfinished. The reconciler calls
+-- this.
 --
--- A backlog whose flow is gone, or that has no members, is dropped. One that could not be worked on,
--- because its members are locked or drain, is looked at again in 15 seconds. due_in is the time to
--- the next one.
+-- A backlog without a flow or without members is deleted. A backlog whose members are all locked or
+-- draining is tried again in 15 seconds. due_in is the time until the next backlog is due.
 --
--- Moves:    any unfinished state -> terminal cancelled (T23); those it concerns: runnable blocked
---           -> eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+-- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked ->
+--           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    backlogs in due order, at most 50, then executions, skipping what is locked
--- Replay:   nothing left to do the second time
+-- Locks:    backlogs in due order, at most 50, then executions, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.cancel_backlog;
 create function ff.cancel_backlog(p_partition_key smallint, p_limit integer default 500)
@@ -44,11 +44,11 @@ begin
       where f.partition_key = p_partition_key and f.flow_id = v_backlog.flow_id) then
       delete from ff.cancel_backlog_member m
       where m.partition_key = p_partition_key and m.flow_id = v_backlog.flow_id;
-      perform ff._drop_backlog(p_partition_key, v_backlog.flow_id);
+      perform ff._delete_empty_backlog(p_partition_key, v_backlog.flow_id);
       handled := handled + 1;
       continue;
     end if;
-    v_done := ff._end_members(p_partition_key, v_backlog, p_limit - handled, v_now);
+    v_done := ff._cancel_backlog_members(p_partition_key, v_backlog, p_limit - handled, v_now);
     handled := handled + v_done.handled;
     if v_done.handled = 0 then
       update ff.cancel_backlog b set due_at = v_now + interval '15 seconds'

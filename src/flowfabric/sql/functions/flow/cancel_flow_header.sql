@@ -1,25 +1,25 @@
--- Cancel a flow: write down that it is, and which members have yet to end. They are ended afterwards,
--- each under its own lock, by ff.cancel_members, or by ff.cancel_backlog when p_grace is over.
+-- Cancel a flow: record the cancellation and the members that have yet to end. ff.cancel_members
+-- then ends them, each under its own lock, or ff.cancel_backlog does once p_grace is over.
 --
--- From here on no member can be added and, unless the policy is flow_only, none can be claimed. Those
--- that wait are paused, so that no claim sees them; whoever is locked at the moment is told apart by
--- the claim itself. cancel_all is about every member that has not ended; cancel_pending lets those
--- drain that run; flow_only leaves the members alone, and there is no backlog. What has ended is never
--- touched.
+-- From here on no member can be added and, unless the policy is flow_only, none can be claimed.
+-- Waiting members are paused, so that claims do not see them; a claim recognises a member that was
+-- locked at this moment by its flow. The policy decides which members end: cancel_all, every
+-- unfinished one; cancel_pending, those that do not run; flow_only, none, without a backlog. Ended
+-- members are never touched.
 --
--- A flow that was cancelled by a milder policy (flow_only, cancel_pending, cancel_all in this order) may
--- be cancelled by a stricter one while members live: policy, time, actor and, if there is one, reason
--- are then those of the later call. Otherwise, and of a flow whose members have all ended, the answer is
--- `already_terminal` with the policy and the reason it was cancelled with, if it was, and nothing
--- changes; it names at most 1000 members. member_count and members are those that have not ended,
--- open_count how many of them are on the backlog.
+-- A flow may be cancelled again with a stricter policy (flow_only, cancel_pending, cancel_all in
+-- this order) while members are unfinished. Policy, time, actor and, if given, reason are then
+-- those of the later call. In every other case the answer is `already_terminal`, with the policy
+-- and reason of the earlier cancellation if there was one, and nothing changes; at most 1000
+-- members are named. member_count and members are the unfinished members; open_count is how many of
+-- them are on the backlog.
 --
 -- Moves:    runnable -> runnable blocked (T6, quiet)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
--- Locks:    the flow and its backlog, waiting up to 2 s for each; then its waiting members, skipping
---           those that are locked
--- Replay:   the same p_call_id is told `cancelled` again, with those that have not ended by then; any
---           other call is told `already_terminal`, unless its policy is stricter
+-- Locks:    the flow and its backlog, waiting up to 2 s for each; then its waiting members,
+--           skipping locked ones
+-- Replay:   the same p_call_id gets `cancelled` again, with the members that are unfinished by
+--           then; any other call gets `already_terminal`, unless its policy is stricter
 -- Rights:   app
 drop function if exists ff.cancel_flow_header;
 create function ff.cancel_flow_header(
@@ -62,14 +62,14 @@ declare
   v_xid       xid8;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
-  if ff._is_no_id(p_flow_id) then
+  perform ff._check_actor_and_reason(p_actor, p_reason);
+  if ff._is_nil_id(p_flow_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'flow_id', 'problem', 'must be the id of a flow'));
   elsif p_policy is null or p_policy not in ('cancel_all', 'cancel_pending', 'flow_only') then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'policy', 'problem', 'must be cancel_all, cancel_pending or flow_only'));
-  elsif p_call_id is not null and ff._is_no_id(p_call_id) then
+  elsif p_call_id is not null and ff._is_nil_id(p_call_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'call_id', 'problem', 'must be a uuid made for this call, not the nil uuid'));
   elsif p_grace is null or p_grace not between interval '0' and interval '365 days' then
@@ -90,7 +90,7 @@ begin
   if v_flow.cancel_call_id = p_call_id then
     outcome := 'cancelled';
   elsif v_has_ended
-        -- the enum has them from the strictest on
+        -- The enum is ordered from the strictest policy to the mildest.
         or v_flow.cancelled_at is not null and (member_count = 0 or v_policy >= v_flow.cancel_policy)
   then
     outcome := 'already_terminal';
@@ -102,7 +102,7 @@ begin
     v_xid := pg_current_xact_id();
     v_flow.cancel_reason := coalesce(p_reason, v_flow.cancel_reason);
     v_flow.cancelled_by := coalesce(p_actor, v_flow.cancelled_by);
-    -- The flow has no version of its own: its events are those of its cancellations.
+    -- A flow has no version column: count its cancel events.
     v_version := 1;
     if v_flow.cancelled_at is not null then
       select greatest(max(v.version), 1) + 1 into v_version

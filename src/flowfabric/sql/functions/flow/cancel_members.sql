@@ -1,15 +1,15 @@
--- End the next members that a cancelled flow has yet to end: the dispatcher of its backlog.
+-- Cancel the next members on the backlog of a cancelled flow.
 --
--- Under its lock each is decided anew: whoever has ended keeps its end. remaining is how many are
--- left to be cancelled, draining how many run on under cancel_pending; remaining_ids names up to 1000
--- of the former when this call could handle nobody, because somebody holds them. With wakes_pending
--- ff.resolve_wakes is to be called.
+-- Each member is judged again under its lock: one that has ended keeps its outcome. remaining is
+-- the number of members left to cancel; draining is the number that run on under cancel_pending. If
+-- this call could handle no member because all are locked, remaining_ids names up to 1000 of them.
+-- If the answer carries wakes_pending, call ff.resolve_wakes.
 --
--- Moves:    any unfinished state -> terminal cancelled (T23); those it concerns: runnable blocked
---           -> eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+-- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked ->
+--           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
--- Locks:    the backlog of the flow, then executions, skipping what is locked
--- Replay:   nothing left to do the second time
+-- Locks:    the backlog of the flow, then executions, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.cancel_members;
 create function ff.cancel_members(
@@ -60,7 +60,7 @@ begin
   for update skip locked;
   v_now := ff.now();
   if v_backlog.flow_id is not null then
-    v_done := ff._end_members(p_partition_key, v_backlog, p_limit, v_now);
+    v_done := ff._cancel_backlog_members(p_partition_key, v_backlog, p_limit, v_now);
     handled := v_done.handled;
     wakes_pending := v_done.is_pending;
   end if;

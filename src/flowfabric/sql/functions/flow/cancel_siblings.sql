@@ -1,14 +1,14 @@
--- Cancel upstreams that decided groups do not need any more and that could not be cancelled at once:
--- they were locked, or too many. The group that waits longest comes first.
+-- Cancel upstreams that decided groups no longer need and that could not be cancelled at once,
+-- because they were locked or too many. The group that waits longest comes first.
 --
--- One that another group still waits for is retained. due_in is how soon another call is worth it: null
--- when no group has anybody left.
+-- An upstream that another group still waits for is kept. due_in is how soon another call is
+-- worthwhile; null when no group has siblings left.
 --
--- Moves:    any unfinished state -> terminal cancelled (T23); those it concerns: runnable blocked ->
+-- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked ->
 --           eligible (T4), unfinished -> terminal skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    the executions that groups lead to, then those to be cancelled, skipping what is locked
--- Replay:   nothing left to do the second time
+-- Locks:    the downstreams of the groups, then the executions to cancel, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.cancel_siblings;
 create function ff.cancel_siblings(p_partition_key smallint, p_limit integer default 100)
@@ -55,7 +55,7 @@ begin
     where e.partition_key = p_partition_key and e.execution_id = v_found.downstream_id
     for no key update skip locked;
     continue when not found;
-    -- Another dispatcher may have been here since.
+    -- Another call may have handled the group meanwhile.
     select y.* into v_group
     from ff.edge_group y
     where y.partition_key = p_partition_key and y.downstream_id = v_found.downstream_id
@@ -73,8 +73,8 @@ begin
   cancelled := cardinality(v_ended);
   handled := cancelled + already_terminal + not_found + retained;
   if cancelled > 0 then
-    v_wakes := ff._tell_ended(
-      p_partition_key, ff._awaited(p_partition_key, v_ended), v_now, p_limit);
+    v_wakes := ff._propagate_end(
+      p_partition_key, ff._read_awaited(p_partition_key, v_ended), v_now, p_limit);
   end if;
   due_in := case
     when not exists (

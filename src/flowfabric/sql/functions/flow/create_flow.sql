@@ -1,11 +1,11 @@
--- Make an empty flow. Members are added to it and edges staged between them, one by one; a graph that
--- is known beforehand is better stored whole, by submit_flow.
+-- Create an empty flow. Members are added and edges staged one by one. A graph that is known
+-- beforehand is better stored whole, with ff.submit_flow.
 --
--- The id is the caller's. Of a flow that is there, the kind and the tags stay as they are.
+-- The caller chooses the id. An existing flow keeps its kind and tags.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    none waited for but a flow with the same id that is being stored, up to 2 s
+-- Locks:    waits only for a concurrent call that stores the same flow id, up to 2 s
 -- Replay:   already_satisfied
 -- Rights:   app
 drop function if exists ff.create_flow;
@@ -39,7 +39,7 @@ begin
            select m.value::integer - 1 from ff.meta m where m.name = 'partitions')
       then array['partition_key', 'there is no such partition']
     when p_namespace is null then array['namespace', 'must not be null']
-    when ff._is_no_id(p_flow_id) then array['flow_id', 'must be a uuid other than the nil uuid']
+    when ff._is_nil_id(p_flow_id) then array['flow_id', 'must be a uuid other than the nil uuid']
     when exists (
         select from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = p_flow_id

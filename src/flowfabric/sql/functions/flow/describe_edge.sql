@@ -1,4 +1,4 @@
--- One edge of a flow; no row if there is none with this id in this flow.
+-- Read one edge of a flow; no row if the flow has no edge with this id.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)

@@ -1,7 +1,7 @@
--- One flow with its groups, in the order of their downstreams; no row if there is no such flow.
+-- Read one flow with its groups, in the order of their downstreams; no row if the flow does not
+-- exist.
 --
--- `state` is what was said about it, open or cancelled; what its members make of it says
--- summarise_flow.
+-- `state` is open or cancelled, as recorded. ff.summarise_flow derives the state from the members.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)

@@ -1,5 +1,5 @@
--- Whether an execution could be claimed as far as its dependencies go: not_found, not_runnable, owned,
--- terminal, impossible, blocked_by_dependencies or eligible, the first that is true.
+-- Tell whether the dependencies of an execution allow a claim. Returns the first that applies:
+-- not_found, not_runnable, owned, terminal, impossible, blocked_by_dependencies, eligible.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
@@ -26,7 +26,7 @@ as $$
 begin
   perform ff._check_namespace(p_namespace);
   select case
-           -- of these the schema lets only the first happen
+           -- The schema's constraints exclude `owned` and `terminal` for a runnable execution.
            when e.phase <> 'runnable' then 'not_runnable'
            when e.ownership <> 'unowned' then 'owned'
            when e.outcome <> 'none' then 'terminal'

@@ -1,5 +1,5 @@
--- The edges of a flow in the order of their ids, those behind p_after: all of them, those out of one
--- member (p_upstream_id) or those into one (p_downstream_id). None if there is no such flow.
+-- List the edges of a flow after p_after, in id order: all, those out of one member (p_upstream_id)
+-- or those into one member (p_downstream_id). No rows if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,5 +1,5 @@
--- The members of a flow in the order of their ids, those behind p_after: all of them, or those in one of
--- p_states. None if there is no such flow.
+-- List the members of a flow after p_after, in id order: all, or those in one of p_states. No rows
+-- if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

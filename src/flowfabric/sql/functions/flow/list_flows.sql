@@ -1,8 +1,8 @@
--- Flows in the order of their ids, or newest first: those behind p_after, with how far they are.
+-- List flows after p_after with their progress, in id order or newest first.
 --
--- A page may be short, or empty, and still not be the last: a call looks at no more than 10 000 flows
--- and counts no more than about 100 000 members. The last row has no id; its next_after is where the
--- next page begins and null at the end.
+-- A page may be short or empty without being the last: a call reads at most 10 000 flows and counts
+-- at most about 100 000 members. The last row has no id; its next_after is where the next page
+-- starts, and null at the end. It names no flow of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -50,6 +50,7 @@ declare
   v_sizes integer[];
   v_ids   uuid[];
   v_last  uuid;
+  v_seen  integer;
   v_size  bigint := 0;
 begin
   perform ff._check_namespace(p_namespace);
@@ -60,8 +61,8 @@ begin
   end if;
   if p_newest then
     select array_agg(s.flow_id) filter (where s.is_ours),
-           array_agg(s.node_count) filter (where s.is_ours), min(s.flow_id::text)::uuid
-      into v_found, v_sizes, v_last
+           array_agg(s.node_count) filter (where s.is_ours), min(s.flow_id::text)::uuid, count(*)
+      into v_found, v_sizes, v_last, v_seen
     from (
       select f.flow_id, f.node_count, p_namespace is null or f.namespace = p_namespace as is_ours
       from ff.flow f
@@ -70,14 +71,27 @@ begin
       limit case when p_namespace is null then p_limit else 10000 end) s;
   else
     select array_agg(s.flow_id) filter (where s.is_ours),
-           array_agg(s.node_count) filter (where s.is_ours), max(s.flow_id::text)::uuid
-      into v_found, v_sizes, v_last
+           array_agg(s.node_count) filter (where s.is_ours), max(s.flow_id::text)::uuid, count(*)
+      into v_found, v_sizes, v_last, v_seen
     from (
       select f.flow_id, f.node_count, p_namespace is null or f.namespace = p_namespace as is_ours
       from ff.flow f
       where f.partition_key = p_partition_key and f.flow_id > v_after
       order by f.flow_id
       limit case when p_namespace is null then p_limit else 10000 end) s;
+  end if;
+  if p_namespace is not null and v_seen = 10000 then
+    -- The last id may belong to another namespace: the next page starts slightly before it.
+    if (p_newest and ff._blur(v_last, true) < v_after)
+       or (not p_newest and ff._blur(v_last, false) > v_after) then
+      v_last := ff._blur(v_last, p_newest);
+      v_found := array(
+        select u.id from unnest(v_found) with ordinality u(id, n)
+        where case when p_newest then u.id >= v_last else u.id <= v_last end
+        order by u.n);
+    else
+      v_last := coalesce(v_found[cardinality(v_found)], v_last);
+    end if;
   end if;
   v_ids := '{}';
   for v_n in 1 .. coalesce(cardinality(v_found), 0) loop

@@ -1,11 +1,12 @@
--- Let a member that is still blocked by its dependencies be claimed, if none of them is open any more.
--- Nothing needs this: whoever decides the last group does it. It is there to mend by hand.
+-- Make a member eligible that is still blocked by its dependencies although none is open. The
+-- engine does not need this call: deciding the last group does the same. It exists for repairs by
+-- hand.
 --
 -- Moves:    runnable blocked -> runnable eligible (T4, quiet)
 -- Refuses:  WF204 already_terminal · WF217 not_runnable · WF218 not_blocked_by_deps
 --           · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   what was promoted and has not moved since is `promoted` again
+-- Replay:   a member that was promoted and has not moved since is `promoted` again
 -- Rights:   app
 drop function if exists ff.promote_blocked_to_eligible;
 create function ff.promote_blocked_to_eligible(

@@ -1,10 +1,10 @@
--- What the upstreams of executions have for them: a row for each edge into one of them, with the result
--- if the upstream succeeded, in the order in which they were resolved.
+-- Read the results of the upstreams of executions: a row for each edge into one of them, with the
+-- result if the upstream succeeded, in the order of resolution.
 --
--- is_counted says that the edge was satisfied when its group was decided: what comes later is there to
--- be read, but an execution that goes by is_counted sees the same in every attempt. Of an upstream that
--- was replayed it is the result of before, until it has succeeded anew; and for good, if the execution
--- had started by then.
+-- is_counted means that the edge was satisfied when its group was decided. Later results can be
+-- read too, but a handler that uses only counted ones sees the same inputs in every attempt. For an
+-- upstream that was replayed, the row carries the earlier result until the upstream has succeeded
+-- again; if the execution had started by then, it keeps the earlier result for good.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,10 +1,10 @@
--- Close the books of groups whose unneeded upstreams have all ended, or are gone, without their having
--- been told. It never cancels anybody: that is for ff.cancel_siblings.
+-- Close groups whose unneeded upstreams have all ended or are gone. This never cancels anything;
+-- ff.cancel_siblings does.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the executions that groups lead to, skipping what is locked
--- Replay:   nothing left to do the second time
+-- Locks:    the downstreams of the groups, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.reconcile_siblings;
 create function ff.reconcile_siblings(p_partition_key smallint, p_limit integer default 50)

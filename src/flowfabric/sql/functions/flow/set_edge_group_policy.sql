@@ -1,7 +1,7 @@
--- Say how the edges into a member are judged: all_of them (what they are by default), any_of them, or a
--- quorum of k. p_on_satisfied says what becomes of the upstreams that are not needed any more.
+-- Set how a group of edges into a member is judged: all_of (the default), any_of, or a quorum of k.
+-- p_on_satisfied says what happens to upstreams that are no longer needed.
 --
--- It comes before the first edge of the group is staged. k is not compared with the number of edges,
+-- Call it before the first edge of the group is staged. k is not compared with the number of edges,
 -- which is not known yet.
 --
 -- Moves:    nothing
@@ -70,7 +70,7 @@ begin
     return query select 'already_set';
     return;
   end if;
-  perform ff._check_open(v_flow);
+  perform ff._check_graph_open(v_flow);
   if v_group.n > 0 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'policy', 'problem', format(

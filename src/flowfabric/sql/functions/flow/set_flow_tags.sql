@@ -1,9 +1,9 @@
--- Add tags to a flow, or give tags it has another value; the rest of its tags stays.
+-- Add tags to a flow or change the value of existing ones; other tags stay.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the flow, waiting up to 2 s
--- Replay:   tags that are there already change nothing
+-- Replay:   a tag that is set already changes nothing
 -- Rights:   app
 drop function if exists ff.set_flow_tags;
 create function ff.set_flow_tags(

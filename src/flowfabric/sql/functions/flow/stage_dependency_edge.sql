@@ -1,16 +1,17 @@
--- Say that one member of a flow will wait for another. It counts in its group from here on; the
--- downstream is held back when the edge is applied.
+-- Declare that one member of a flow depends on another. The edge counts in its group from here on,
+-- and blocks the downstream once it is applied.
 --
--- p_expected_graph_revision is the graph the caller saw: if it changed since, nothing is done. A circle
--- is refused with its path. A group that is decided takes no more edges: a later wait is a group of its
--- own. The answer's revision is what the next call has to expect.
+-- p_expected_graph_revision is the revision that the caller saw; if the graph has changed since,
+-- nothing happens. A cycle is refused with its path. A decided group takes no more edges: a later
+-- dependency needs a group of its own. The returned revision is the one that the next call must
+-- expect.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF003 invalid_dependency · WF409 self_referencing_edge
 --           · WF305 flow_not_found · WF215 flow_already_terminal · WF412 stale_graph_revision
 --           · WF216 not_in_flow · WF410 cycle_detected · WF411 dependency_exists
 -- Locks:    the flow, then the downstream, waiting up to 2 s for each
--- Replay:   the same edge with the same expectation gets the first answer
+-- Replay:   the same edge with the same expected revision gets the first answer
 -- Rights:   app
 drop function if exists ff.stage_dependency_edge;
 create function ff.stage_dependency_edge(
@@ -48,9 +49,9 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   v_problem := case
-    when ff._is_no_id(p_edge_id) then array['edge_id', 'must be a uuid other than the nil uuid']
-    when ff._is_no_id(p_upstream_id) then array['upstream_id', 'must be the id of an execution']
-    when ff._is_no_id(p_downstream_id) then array['downstream_id', 'must be the id of an execution']
+    when ff._is_nil_id(p_edge_id) then array['edge_id', 'must be a uuid other than the nil uuid']
+    when ff._is_nil_id(p_upstream_id) then array['upstream_id', 'must be the id of an execution']
+    when ff._is_nil_id(p_downstream_id) then array['downstream_id', 'must be the id of an execution']
     when p_expected_graph_revision is null
       then array['expected_graph_revision', 'must be a whole number from 0 on']
     when octet_length(p_data_passing_ref) > 256
@@ -84,7 +85,7 @@ begin
     return query select 'staged', p_edge_id, p_expected_graph_revision + 1;
     return;
   end if;
-  perform ff._check_open(v_flow);
+  perform ff._check_graph_open(v_flow);
   if p_expected_graph_revision <> v_flow.graph_revision then
     perform ff._refuse('WF412', 'stale_graph_revision', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_flow_id),
@@ -103,7 +104,7 @@ begin
         'created_by', v_known.created_by, 'applied_at', v_known.applied_at,
         'resolution', v_known.resolution)));
   end if;
-  v_path := ff._cycle_path(p_partition_key, p_upstream_id, p_downstream_id);
+  v_path := ff._find_cycle(p_partition_key, p_upstream_id, p_downstream_id);
   if v_path is not null then
     perform ff._refuse('WF410', 'cycle_detected', case
       when v_path[1] = 'cycle_check_limit' then jsonb_build_object(

@@ -76,7 +76,7 @@ begin
   end if;
 
   v_flow_id := (p_flow ->> 'flow_id')::uuid;
-  v_known := ff._known_flow(
+  v_known := ff._judge_existing_flow(
     p_partition_key, p_namespace, v_flow_id, p_flow #>> '{nodes,0,execution_id}');
   if v_known.outcome is not null then
     return v_answer || jsonb_build_object('outcome', v_known.outcome, 'detail', v_known.detail);
@@ -142,7 +142,7 @@ begin
     order by d.n limit 1;
     if found then
       -- perhaps they are taken by this very flow, stored since we looked for it
-      v_known := ff._known_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
+      v_known := ff._judge_existing_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
       if v_known.outcome = 'duplicate' then
         return v_answer || jsonb_build_object('outcome', 'duplicate', 'detail', null);
       end if;
@@ -189,7 +189,7 @@ begin
   on conflict do nothing;
   if not found then
     -- it was being stored by somebody else, and is there now
-    v_known := ff._known_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
+    v_known := ff._judge_existing_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
     return v_answer || jsonb_build_object('outcome', v_known.outcome, 'detail', v_known.detail);
   end if;
 

@@ -1,6 +1,6 @@
--- How far a flow is: how many members are in which state, and what they make of it (open, running,
--- blocked, completed, failed, cancelled). Counted now, member by member: there is nothing that could be
--- behind. No row if there is no such flow.
+-- Summarise a flow: the number of members in each state, and the state derived from them (open,
+-- running, blocked, completed, failed, cancelled). Members are counted now, so the answer is never
+-- stale. No row if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)

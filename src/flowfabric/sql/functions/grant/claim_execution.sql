@@ -1,13 +1,13 @@
--- Use up a claim grant: lease its execution with a new attempt.
+-- Consume a claim grant: lease its execution with a new attempt.
 --
--- The claim id is the id of the lease and of the attempt. Whoever brings the key must be a worker of
--- the name that was granted; which of its processes does not matter.
+-- The claim id is the id of the lease and of the attempt. The caller must be a worker of the
+-- granted name; any of its processes will do.
 --
 -- Moves:    runnable -> active (T9)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable · WF208 use_claim_resumed · WF301 not_found
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Replay:   the same p_claim_id gets the same lease while it is current
 -- Rights:   app
 drop function if exists ff.claim_execution;
 create function ff.claim_execution(
@@ -68,7 +68,7 @@ begin
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
   if v_row.ownership = 'leased' and v_row.lease_id = p_claim_id then
-    return query select * from ff._claimed(
+    return query select * from ff._read_claimed(
       p_partition_key, p_namespace, array[p_execution_id], p_claim_id);
     return;
   end if;
@@ -87,11 +87,11 @@ begin
       'expected_attempt_index', p_expected_attempt_index,
       'next_attempt_index', v_row.total_attempt_count));
   end if;
-  perform ff._check_lane(v_row.route_id, v_now);
-  perform ff._check_flow(p_partition_key, v_row.flow_id);
+  perform ff._check_lane_open(v_row.route_id, v_now);
+  perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
-  v_word := ff._use_grant(p_partition_key, p_execution_id, 'claim', p_key, p_worker_id, v_now);
+  v_word := ff._consume_grant(p_partition_key, p_execution_id, 'claim', p_key, p_worker_id, v_now);
   if v_word = 'grant_expired' then
     perform ff._refuse('WF407', 'grant_expired');
   elsif v_word <> 'good' then

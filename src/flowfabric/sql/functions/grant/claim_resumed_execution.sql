@@ -1,12 +1,12 @@
--- Use up a resume grant: lease its execution and go on with the attempt it has.
+-- Consume a resume grant: lease its execution and resume its attempt.
 --
--- Index, id and the time left of the attempt are kept; the lease and its epoch are new.
+-- The attempt keeps its index, id and remaining time; the lease and its epoch are new.
 --
 -- Moves:    runnable -> active (T10)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable · WF209 not_resumed · WF301 not_found
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Replay:   the same p_claim_id gets the same lease while it is current
 -- Rights:   app
 drop function if exists ff.claim_resumed_execution;
 create function ff.claim_resumed_execution(
@@ -67,7 +67,7 @@ begin
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
   if v_row.ownership = 'leased' and v_row.lease_id = p_claim_id then
-    return query select * from ff._claimed(
+    return query select * from ff._read_claimed(
       p_partition_key, p_namespace, array[p_execution_id], p_claim_id);
     return;
   end if;
@@ -85,11 +85,11 @@ begin
     perform ff._refuse('WF207', 'not_leaseable', jsonb_build_object(
       'expected_attempt_index', p_expected_attempt_index, 'attempt_index', v_row.attempt_index));
   end if;
-  perform ff._check_lane(v_row.route_id, v_now);
-  perform ff._check_flow(p_partition_key, v_row.flow_id);
+  perform ff._check_lane_open(v_row.route_id, v_now);
+  perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
-  v_word := ff._use_grant(p_partition_key, p_execution_id, 'resume', p_key, p_worker_id, v_now);
+  v_word := ff._consume_grant(p_partition_key, p_execution_id, 'resume', p_key, p_worker_id, v_now);
   if v_word = 'grant_expired' then
     perform ff._refuse('WF407', 'grant_expired');
   elsif v_word <> 'good' then

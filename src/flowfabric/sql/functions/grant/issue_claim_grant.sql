@@ -1,8 +1,8 @@
--- Promise an execution that waits for a worker to one worker, for a short time.
+-- Grant a waiting execution to one worker, for a short time.
 --
 -- The caller makes the key; only its hash is stored. While the grant lives, direct claims of other
--- workers pass the execution by; nothing about the execution itself changes. The kind says how to
--- use it: claim with claim_execution, resume with claim_resumed_execution. A grant that is over is
+-- workers skip the execution; the execution itself does not change. The kind says how to use the
+-- grant: claim with ff.claim_execution, resume with ff.claim_resumed_execution. An expired grant is
 -- replaced.
 --
 -- Moves:    nothing
@@ -10,7 +10,7 @@
 --           · WF207 not_leaseable (its lane is not worked, or its flow cancelled) · WF301 not_found
 --           · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same key and worker get the same answer as long as the grant lives
+-- Replay:   the same key and worker get the same answer while the grant lives
 -- Rights:   app
 drop function if exists ff.issue_claim_grant;
 create function ff.issue_claim_grant(
@@ -67,8 +67,8 @@ begin
     perform ff._refuse('WF405', 'grant_exists', jsonb_build_object(
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
   end if;
-  perform ff._check_lane(v_row.route_id, v_now);
-  perform ff._check_flow(p_partition_key, v_row.flow_id);
+  perform ff._check_lane_open(v_row.route_id, v_now);
+  perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   v_missing := ff._missing_capabilities(v_row.route_id, p_capabilities);
   if v_missing is not null then
     perform ff._refuse('WF002', 'capability_mismatch', jsonb_build_object(

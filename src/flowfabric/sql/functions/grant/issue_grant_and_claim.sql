@@ -1,13 +1,13 @@
--- Grant an execution to the operator and use the grant up, all in one: nothing is left behind.
+-- Grant an execution to the operator and consume the grant in one call.
 --
--- An interrupted attempt goes on, anything else starts a new one. Capabilities and the state of the
--- lane do not matter: whoever calls this knows what it is doing. That its flow is cancelled does.
+-- An interrupted attempt is resumed; otherwise a new one starts. Capabilities and the state of the
+-- lane are not checked. A cancelled flow still refuses.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF207 not_leaseable · WF301 not_found
 --           · WF404 lease_conflict · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Replay:   the same p_claim_id gets the same lease while it is current
 -- Rights:   app
 drop function if exists ff.issue_grant_and_claim;
 create function ff.issue_grant_and_claim(
@@ -60,7 +60,7 @@ declare
   v_grant ff.grant;
 begin
   perform ff._check_namespace(p_namespace);
-  if ff._is_no_id(p_execution_id) then
+  if ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'execution_id', 'problem', 'must be the id of an execution'));
   end if;
@@ -69,7 +69,7 @@ begin
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
   if v_row.ownership = 'leased' and v_row.lease_id = p_claim_id then
-    return query select * from ff._claimed(
+    return query select * from ff._read_claimed(
       p_partition_key, p_namespace, array[p_execution_id], p_claim_id);
     return;
   end if;
@@ -81,10 +81,10 @@ begin
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'phase', v_row.phase, 'eligibility', v_row.eligibility, 'ownership', v_row.ownership));
   end if;
-  perform ff._check_flow(p_partition_key, v_row.flow_id);
+  perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
-  -- One that is over goes; a live one is somebody else's.
+  -- An expired grant is deleted; a live one belongs to another worker and refuses the call.
   delete from ff.grant g
   where g.partition_key = p_partition_key and g.execution_id = p_execution_id
   returning g.* into v_grant;

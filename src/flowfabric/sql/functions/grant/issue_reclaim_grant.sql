@@ -1,16 +1,17 @@
--- Promise an execution whose lease was lost to one worker, for a short time.
+-- Grant an execution whose lease was lost to one worker, for a short time.
 --
--- A lease that ran out unnoticed is marked so first. Who is granted need not wait for the growing
--- pause between reclaims; the limit of reclaims counts, and ends the execution here. What is refused
--- for the execution's state comes back as the outcome, so that these two are kept.
+-- A lease that expired unnoticed is marked first. The granted worker skips the growing pause
+-- between reclaims. The limit of reclaims applies, and ends the execution here. Refusals because of
+-- the execution's state are returned as the outcome, not raised, so that these two changes are
+-- kept.
 --
--- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed
---           (T22 over the limit of reclaims); those this concerns: runnable blocked -> eligible
---           (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+-- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed (T22
+--           over the limit of reclaims); propagation: runnable blocked -> eligible (T4), unfinished
+--           -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · not_reclaimable · reclaim_cap_exceeded
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same key and worker get the same answer as long as the grant lives
+-- Replay:   the same key and worker get the same answer while the grant lives
 -- Rights:   app
 drop function if exists ff.issue_reclaim_grant;
 create function ff.issue_reclaim_grant(
@@ -70,7 +71,7 @@ begin
     perform ff._refuse('WF405', 'grant_exists', jsonb_build_object(
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
   end if;
-  perform ff._check_lane(v_row.route_id, v_now);
+  perform ff._check_lane_open(v_row.route_id, v_now);
   v_missing := ff._missing_capabilities(v_row.route_id, p_capabilities);
   if v_missing is not null then
     return query select 'not_reclaimable', null::text, null::timestamptz, jsonb_build_object(

@@ -1,12 +1,12 @@
--- Delete grants that are over, and tell the workers that their executions can be claimed again.
+-- Delete expired grants, and hint the workers that their executions can be claimed.
 --
--- Nothing depends on it: a grant that is over hides nothing. due_in is the time to the next one, so
--- that a caller knows how long it may sleep.
+-- Correctness does not depend on this: an expired grant hides nothing. due_in is the time until the
+-- next grant expires, which is how long a caller may sleep.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    grants in the order they end, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    grants in order of expiry, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.reap_grants;
 create function ff.reap_grants(p_partition_key smallint, p_limit integer default 500)

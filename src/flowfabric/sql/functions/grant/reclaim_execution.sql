@@ -1,18 +1,18 @@
--- Use up a reclaim grant: take the execution over from a holder that lost its lease.
+-- Consume a reclaim grant: take the execution over from a holder that lost its lease.
 --
--- The old attempt ends as interrupted_reclaimed and moves to the history; a new one starts, with the
--- claim id as its id and its lease's. What is refused for the state of execution or grant comes back
--- as the outcome, so that what was noticed on the way (T19, T22) is kept; else it is `reclaimed`.
+-- The old attempt ends as interrupted_reclaimed and moves to the history. A new one starts, with
+-- the claim id as its id and as its lease id. Refusals because of the execution's or the grant's
+-- state are returned as the outcome, not raised, so that what was noticed on the way (T19, T22) is
+-- kept; otherwise the outcome is `reclaimed`.
 --
--- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19),
---           active -> terminal failed (T22 over the limit of reclaims); those this concerns:
---           runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23) or skipped
---           (T5)
+-- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19), active
+--           -> terminal failed (T22 over the limit of reclaims); propagation: runnable blocked ->
+--           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input (also a grant of another worker) · WF207 not_leaseable (its
 --           lane is paused or disabled) · WF301 not_found
 --           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease as long as it is current
+-- Replay:   the same p_claim_id gets the same lease while it is current
 -- Rights:   app
 drop function if exists ff.reclaim_execution;
 create function ff.reclaim_execution(
@@ -75,17 +75,18 @@ begin
   v_now := greatest(v_now, v_row.transitioned_at);
   if v_row.ownership = 'leased' and v_row.lease_id = p_claim_id then
     return query select c.*, 'reclaimed', null::jsonb
-    from ff._claimed(
+    from ff._read_claimed(
       p_partition_key, p_namespace, array[p_execution_id], p_claim_id) c;
     return;
   end if;
 
   v_word := ff._judge_reclaim(p_partition_key, v_row, v_now);
   if v_word is null then
-    perform ff._check_lane(v_row.route_id, v_now);
+    perform ff._check_lane_open(v_row.route_id, v_now);
     perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
       v_row.lease_id, v_row.last_lease_id, v_row.attempt_id]);
-    v_word := ff._use_grant(p_partition_key, p_execution_id, 'reclaim', p_key, p_worker_id, v_now);
+    v_word := ff._consume_grant(
+      p_partition_key, p_execution_id, 'reclaim', p_key, p_worker_id, v_now);
     if v_word = 'other_worker' then
       perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
         'field', 'worker_id', 'problem', 'the grant is for another worker'));

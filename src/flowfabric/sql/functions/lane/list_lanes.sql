@@ -1,6 +1,6 @@
--- Lanes with their state and how much waits in each, in the order of their bytes.
+-- List lanes with their state and the number of waiting executions, sorted by byte order.
 --
--- What waits is exact up to 10 000; 10 001 stands for more. With p_lane only that lane.
+-- The number is exact up to 10 000; 10 001 means more. With p_lane only that lane is listed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

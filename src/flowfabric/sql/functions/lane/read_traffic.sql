@@ -1,11 +1,12 @@
--- How busy the lanes are: what waits, is delayed and runs in each, and how much came and went.
+-- Read how busy the lanes are: waiting, delayed and running executions, and the rates of arrival
+-- and completion.
 --
--- Meant to be asked every second: it looks at a bounded number of rows, however many there are.
--- What waits is counted up to a share of ten times p_limit for each route, at least 100; what is
--- delayed or runs among the p_limit timers that are due next. The flags say where a count stopped.
--- Rates come from the newest p_limit events, as far back as p_window; `seconds` is how far that was.
--- waiting_since is the longest wait among the first of each priority. `workers` runs as many
--- executions of the lane as `running` says, by place.
+-- Cheap enough to call every second: it reads a bounded number of rows. Waiting executions are
+-- counted per route up to a share of ten times p_limit, at least 100. Delayed and running ones are
+-- counted among the p_limit timers that are due next. Flags say where a count stopped. Rates come
+-- from the newest p_limit events within p_window; `seconds` is how far back they reached.
+-- waiting_since is the longest wait among the first executions of each priority. `workers` lists
+-- the instances that run the lane's executions; `running` has their counts, in the same order.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

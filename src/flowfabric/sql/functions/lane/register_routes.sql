@@ -1,12 +1,12 @@
--- Register the routes that submits will name, and their lanes.
+-- Register routes and their lanes, so that submits can name them.
 --
 -- A route is a distinct (namespace, lane, task, capabilities). Its id is a 63-bit hash of them, so
--- every caller computes the same one and a repeat changes nothing. Capabilities come as text joined
--- by commas; a requirement that cannot be read is refused, because an empty one means "anyone".
+-- every caller computes the same id and a repeat changes nothing. Capabilities are text joined by
+-- commas; a malformed list is refused, because an empty one means "any worker".
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
--- Locks:    none held: insert or nothing
+-- Locks:    none held: inserts with `on conflict do nothing`
 -- Replay:   the same item gives the same id
 -- Rights:   app
 drop function if exists ff.register_routes;
@@ -32,7 +32,7 @@ declare
   v_id      bigint;
   v_known   record;
 begin
-  -- An item without a namespace is answered below.
+  -- An item without a namespace is refused below.
   perform ff._check_namespace(u.namespace)
   from (select distinct x.namespace from unnest(p_namespaces) x(namespace)) u
   where u.namespace is not null;

@@ -1,14 +1,13 @@
--- Change the state of a lane, how long it keeps what has ended, or both.
+-- Change the state of a lane, its retention, or both.
 --
--- active: submits and claims go on. paused: submits only, until somebody resumes it or, with
--- p_resumes_at, until then. draining: claims only. disabled: neither. The state is looked up by
--- every submit and claim, so it also holds for what waits in the lane already. A null state or
--- retention stays as it is; p_clear_retention goes back to the default. What is kept for how long is
--- for an operator to say.
+-- active: submits and claims. paused: submits only, until it is resumed or until p_resumes_at.
+-- draining: claims only. disabled: neither. Every submit and claim reads the state, so it also
+-- applies to executions that wait already. A null state or retention stays as it is;
+-- p_clear_retention restores the default. Only an operator may change the retention.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF303 lane_not_found
--- Locks:    the lane's row, up to 2 s
+-- Locks:    the row of the lane, waiting up to 2 s
 -- Replay:   `unchanged`, and the lane as it is
 -- Rights:   app
 drop function if exists ff.set_lane;
@@ -50,7 +49,7 @@ begin
   if p_retention is not null or p_clear_retention then
     perform ff._check_operator('the retention of a lane');
   end if;
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_namespace is null then
     v_field := 'namespace'; v_problem := 'must be given: a lane belongs to one';
   elsif p_lane is null then
@@ -70,7 +69,7 @@ begin
   end if;
   if v_field is null then
     v_now := ff.now();
-    -- A repeat may come after the pause that it asks for is over.
+    -- A repeat may arrive after the pause it asks for is over.
     if p_resumes_at <= v_now and not exists (
          select from ff.lane l
          where l.namespace = p_namespace and l.lane = p_lane and l.state = 'paused' and l.resumes_at = p_resumes_at) then
@@ -86,7 +85,7 @@ begin
     state = coalesce(p_state::ff.lane_state, l.state),
     resumes_at = case when p_state is null then l.resumes_at else p_resumes_at end,
     retention = case when p_clear_retention then null else coalesce(p_retention, l.retention) end,
-    -- a change of the retention alone leaves the reason of the state
+    -- A change of the retention alone keeps the reason of the state.
     reason = case when p_state is null then coalesce(p_reason, l.reason) else p_reason end,
     changed_by = p_actor,
     changed_at = greatest(v_now, l.changed_at)

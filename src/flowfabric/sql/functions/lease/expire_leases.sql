@@ -1,12 +1,13 @@
--- Mark the leases that ran out, so that the next claim can take their executions over.
+-- Mark expired leases, so that the next claim can reclaim their executions.
 --
--- A renewal moves only the expiry, not due_at; a row met too early gets its due_at moved on.
--- due_in is the time to the next due row, so that a caller knows how long it may sleep.
+-- A renewal changes only the expiry, not due_at. If a row is read before its expiry, its due_at is
+-- moved forward. due_in is the time until the next row is due, which is how long a caller may
+-- sleep.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in due order, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    executions in due order, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.expire_leases;
 create function ff.expire_leases(p_partition_key smallint, p_limit integer default 500)
@@ -35,7 +36,7 @@ begin
     select e.execution_id, e.lease_expires_at <= greatest(v_now, e.transitioned_at) as is_expired
     from ff.execution e
     where e.partition_key = p_partition_key and e.due_at <= v_now
-      -- what is due for its deadline alone is left to expire_executions
+      -- Rows that are due only for a deadline are left to ff.expire_executions.
       and case when e.ownership = 'leased'
                 and (e.lease_expires_at <= greatest(v_now, e.transitioned_at)
                      or least(e.lease_expires_at, e.deadline_at, e.attempt_deadline_at) > v_now)

@@ -1,12 +1,13 @@
--- Mark the leases of one worker instance as run out, now: whoever calls knows that it is dead.
+-- Mark the leases of one worker instance as expired now. The caller knows that the instance is
+-- dead.
 --
--- Leases are found among the timers, soonest first; no index leads from a worker to its leases, so
--- this may walk them all. A worker that lives after all is told so by its next call.
+-- Leases are found among the timers, soonest first. No index leads from a worker to its leases, so
+-- this may scan all timers. If the instance is alive after all, its next call is refused.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in due order, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    executions in due order, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   operator
 drop function if exists ff.expire_worker_leases;
 create function ff.expire_worker_leases(

@@ -1,7 +1,7 @@
--- The leases that have run out by a moment, whether or not somebody has marked them already.
+-- List the leases that expired before an instant, marked or not.
 --
--- In the order of (lease_expires_at, execution_id), strictly behind the pair that is given, so that
--- leases which end at the same instant are neither lost nor repeated between two pages.
+-- The order is (lease_expires_at, execution_id), strictly after the given pair, so that leases with
+-- the same expiry are neither lost nor repeated between two pages.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -42,7 +42,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now   constant timestamptz := ff.now();
-  v_as_of constant timestamptz := coalesce(p_as_of, v_now);
+  -- no lease is that long, and a moment near the end of time cannot be added to
+  v_as_of constant timestamptz := least(coalesce(p_as_of, v_now), v_now + interval '100 years');
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
@@ -54,7 +55,7 @@ begin
   select c.execution_id, c.namespace, c.lease_id, c.epoch, c.worker_id, c.worker_instance_id,
          c.lease_expires_at, c.attempt_index, c.ownership <> 'leased'
   from (
-    -- due_at never lies behind the expiry; a wait before a reclaim is 4 minutes at most.
+    -- due_at is never after the expiry; the pause before a reclaim is at most 4 minutes.
     select e.execution_id, e.namespace, e.lease_id, e.epoch, e.worker_id, e.worker_instance_id,
            e.lease_expires_at, e.attempt_index, e.ownership
     from ff.execution e

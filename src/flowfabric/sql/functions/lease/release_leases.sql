@@ -1,10 +1,10 @@
--- Give leases back unfinished: a worker that shuts down hands its executions to the next one.
+-- Release leases unfinished: a worker that shuts down hands its executions to the next one.
 --
--- The attempt is interrupted and goes on with the next claim; it costs neither a retry nor a
--- reclaim. Returns a row for every lease that was not released; no row means all of them were.
+-- The attempt is interrupted and resumes with the next claim; this costs neither a retry nor a
+-- reclaim. Returns a row for every lease that was not released; no row means that all were.
 --
--- Moves:    active -> runnable eligible, attempt interrupted (T15); a lease found expired is marked
---           so (T19); what is late is settled as in ff.expire_executions (T24, T23, T5, T4)
+-- Moves:    active -> runnable eligible, attempt interrupted (T15); an expired lease is marked
+--           (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait

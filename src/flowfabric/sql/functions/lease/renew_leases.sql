@@ -1,15 +1,16 @@
--- Extend the leases of a worker process, all in one call.
+-- Renew the leases of a worker process, all in one call.
 --
--- Returns a row for every lease that was not renewed; no row means all of them were. A renewal is
--- not a transition: no event, and nothing indexed changes. due_at stays behind as a lower bound;
--- whoever meets it too early moves it on. Only a lease that is cut short moves it.
+-- Returns a row for every lease that was not renewed; no row means that all were. A renewal is not
+-- a transition: it writes no event and changes no indexed column. due_at stays behind as a lower
+-- bound; the reconciler that reads the row too early moves it forward. Only a renewal that shortens
+-- the lease changes due_at.
 --
--- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+-- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, never waiting: a busy lease goes into the next beat
--- Replay:   idempotent by nature
+-- Locks:    executions in id order, never waiting; a busy lease is renewed by the next beat
+-- Replay:   idempotent
 -- Rights:   app
 drop function if exists ff.renew_leases;
 create function ff.renew_leases(

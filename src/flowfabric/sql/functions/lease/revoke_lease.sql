@@ -1,7 +1,8 @@
--- Take the lease of a running execution away; the next claim reclaims it.
+-- Revoke the lease of a running execution; the next claim reclaims it.
 --
--- It may be aimed at one lease or one worker instance (empty: any): if another holds the execution
--- by now, nothing happens and the answer says why. The holder's process is told at once by a hint.
+-- The call may name one lease or one worker instance (empty: any). If another one holds the
+-- execution by now, nothing happens and the answer says why. The holder's process gets a hint at
+-- once.
 --
 -- Moves:    active leased -> active lease_revoked (T20)
 -- Refuses:  WF001 invalid_input · WF301 not_found
@@ -39,7 +40,7 @@ declare
   v_word text;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
@@ -96,7 +97,7 @@ begin
   from revoked r;
 
   perform ff._hint_ready(p_partition_key, array[v_row.route_id]);
-  perform ff._hint_lost(p_partition_key, array[p_execution_id]);
+  perform ff._hint_lease_lost(p_partition_key, array[p_execution_id]);
   return query
   select 'revoked', 'active', v_row.version + 1,
          jsonb_build_object('lease_id', v_row.lease_id, 'epoch', v_row.epoch + 1,

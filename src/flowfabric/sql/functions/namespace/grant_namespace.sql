@@ -1,11 +1,11 @@
--- Bind a login to one namespace: from now on it can name no other.
+-- Bind a login to one namespace: from now on it can use no other.
 --
--- The login is a role of this server that connects (session_user); roles that it is a member of do not
--- matter. An operator cannot be bound: it works across namespaces.
+-- The login is the role that connects (session_user); the roles that it is a member of do not
+-- matter. An operator cannot be bound.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the login's row
+-- Locks:    the row of the login
 -- Replay:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.grant_namespace;
@@ -24,7 +24,7 @@ declare
   v_role    oid;
 begin
   perform ff._check_operator('grant_namespace');
-  perform ff._check_words(p_actor, null);
+  perform ff._check_actor_and_reason(p_actor, null);
   select r.oid into v_role from pg_roles r where r.rolname = p_login;
   if v_role is null then
     v_field := 'login'; v_problem := 'there is no such role: create it first';

@@ -1,4 +1,4 @@
--- The logins that are bound to a namespace.
+-- List the logins that are bound to a namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,8 +1,8 @@
--- Let a login name any namespace again.
+-- Unbind a login, so that it can use any namespace again.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
--- Locks:    the login's row
+-- Locks:    the row of the login
 -- Replay:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.revoke_namespace;

@@ -1,17 +1,19 @@
--- Say which schedules an app has: all of them, by a worker of that app.
+-- Declare all schedules of an app. Workers of that app call this.
 --
--- The newest version of an app decides; an older one changes nothing. Of one version, the last that
--- started decides: a worker that says again later what it said, with the generation it was told,
--- changes nothing after another said something else. A schedule that is not named any more is
--- orphaned and does not fire; named again, it goes on from p_next_ats. So does a schedule whose rule
--- changed. One that an operator paused stays paused. p_anchor_ats are where the times of p_everys
--- are counted from: for a new rule, or if p_are_anchored for any. Arrays may be null where no
--- schedule has the value. The answer names what this call has orphaned.
+-- The newest version of an app decides which schedules exist; an older one changes nothing. Within
+-- one version the worker that started last decides: a worker that repeats its declaration later,
+-- with the generation it was given, changes nothing after another worker has declared something
+-- else. A schedule that is no longer declared is orphaned and does not fire; declared again, it
+-- continues from p_next_ats. So does a schedule whose rule changed. A paused schedule stays paused.
+--
+-- p_anchor_ats are the instants from which the intervals in p_everys are counted: for a new rule,
+-- or for any if p_are_anchored. An array may be null if no schedule has the value. Returns the
+-- schedules that this call orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the row of the app, up to 2 s, then those of its schedules
--- Replay:   the same answer, but nothing is orphaned again
+-- Locks:    the row of the app, waiting up to 2 s, then those of its schedules
+-- Replay:   the same answer, but nothing is orphaned twice
 -- Rights:   app
 drop function if exists ff.declare_schedules;
 create function ff.declare_schedules(
@@ -92,7 +94,7 @@ begin
           when u.name is null or u.name = '' or octet_length(u.name) > 240
             or u.name ~ E'[\x01-\x20\x7f]'
             then array['name', 'must be 1 to 240 bytes without whitespace or control characters']
-          when ff._is_no_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
+          when ff._is_nil_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
           when not exists (select from ff.route r
                            where r.route_id = u.route_id and r.namespace = p_namespace
                            offset 0)
@@ -137,7 +139,7 @@ begin
     limit 1;
   end if;
   if v_field is null then
-    -- an id names one schedule: none of another name, here or anywhere, may have it
+    -- A schedule id is unique across apps and namespaces.
     select 'schedule_id', 'is that of another schedule: make a new one', u.name
       into v_field, v_problem, v_which
     from unnest(p_names, p_schedule_ids) u(name, id)
@@ -170,7 +172,7 @@ begin
     return;
   end if;
 
-  -- What has a rule other than the one stored; no call but this one changes rules.
+  -- Schedules whose rule differs from the stored one. Only this function changes rules.
   v_new := array(
     select u.name
     from unnest(p_names, p_crons, p_everys, p_time_zones, p_anchor_ats, p_are_anchored)

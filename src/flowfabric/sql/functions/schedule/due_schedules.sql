@@ -1,7 +1,8 @@
--- The schedules of an app that are due, first due first, and how long until the next one is.
+-- List the due schedules of an app, first due first, and the time until the next one.
 --
--- Only those named in p_names, unless it is null. The last row has no name: it tells the time that
--- was judged by, and how long it is until the first that is not yet due, null if there is none.
+-- Only schedules in p_names, unless it is null. The last row has no name: it carries the time used
+-- for the comparison, and the time until the first schedule that is not yet due (null if there is
+-- none).
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,13 +1,13 @@
--- Submit the executions of a schedule that is due, and set its next time.
+-- Submit the executions of a due schedule, and set its next time.
 --
--- p_fire_ats are the times that the caller found due by the rule, ascending, none if all that were
--- missed are left out; p_execution_ids belong to them. p_rule_no and p_expected_next_at say what the
--- caller had read: if either has moved since, the answer is already_fired (or inactive, or gone) and
--- nothing happens. An execution that is there already stands for its time.
+-- p_fire_ats are the times that the caller computed from the rule, ascending; empty if all missed
+-- times are skipped. p_execution_ids are their executions. p_rule_no and p_expected_next_at are
+-- what the caller read: if either has changed, the answer is already_fired (or inactive, or gone)
+-- and nothing happens. An execution that exists already counts as submitted.
 --
 -- Moves:    nothing -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
--- Locks:    the row of the schedule, up to 2 s
+-- Locks:    the row of the schedule, waiting up to 2 s
 -- Replay:   the same p_call_id gets the first answer
 -- Rights:   app
 drop function if exists ff.fire_schedule;
@@ -31,7 +31,7 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  -- read before the lock: what is not due yet at this time is refused, so earlier is stricter
+  -- Read before the lock: a schedule that is not due is refused, so an earlier time is stricter.
   v_now      constant timestamptz := ff.now();
   v_size     constant integer := cardinality(p_fire_ats);
   v_field    text;
@@ -39,14 +39,14 @@ declare
   v_schedule ff.schedule;
 begin
   perform ff._check_namespace(p_namespace);
-  if ff._is_no_id(p_call_id) then
+  if ff._is_nil_id(p_call_id) then
     v_field := 'call_id'; v_problem := 'must be a uuid other than the nil uuid';
   elsif v_size is null or v_size > 1000 or array_ndims(p_fire_ats) > 1
      or array_lower(p_fire_ats, 1) <> 1 or array_position(p_fire_ats, null) is not null then
     v_field := 'fire_ats'; v_problem := 'must be a list of at most 1000 times';
   elsif cardinality(p_execution_ids) is distinct from v_size or array_ndims(p_execution_ids) > 1
      or array_lower(p_execution_ids, 1) <> 1
-     or exists (select from unnest(p_execution_ids) u(id) where ff._is_no_id(u.id)) then
+     or exists (select from unnest(p_execution_ids) u(id) where ff._is_nil_id(u.id)) then
     v_field := 'execution_ids';
     v_problem := 'must be one for each time, and not the nil uuid';
   elsif p_expected_next_at is null or p_expected_next_at > v_now then

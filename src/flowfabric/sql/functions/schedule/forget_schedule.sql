@@ -1,11 +1,11 @@
--- Remove an orphaned schedule. What it submitted stays.
+-- Delete an orphaned schedule. Its executions stay.
 --
--- One that a worker declares cannot be removed: it would be back with the next worker.
+-- A declared schedule cannot be deleted: the next worker would declare it again.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the row of the schedule, up to 2 s
--- Replay:   the same answer: it is not there
+-- Locks:    the row of the schedule, waiting up to 2 s
+-- Replay:   the same answer: the schedule does not exist
 -- Rights:   app
 drop function if exists ff.forget_schedule;
 create function ff.forget_schedule(p_namespace text, p_app text, p_name text)

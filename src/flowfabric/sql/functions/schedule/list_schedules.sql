@@ -1,4 +1,4 @@
--- Schedules, all or those of one app or of one name, with the route they submit to.
+-- List schedules with their routes: all, those of one app, or one by name.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,6 +1,6 @@
 -- Submit an execution of a schedule now, whatever its rule says; its next time stays.
 --
--- Also of one that is paused. What no worker declares any more is not run.
+-- A paused schedule can be run, an orphaned one cannot.
 --
 -- Moves:    nothing -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF302 unknown_route
@@ -27,8 +27,8 @@ declare
   v_schedule ff.schedule;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, null);
-  if ff._is_no_id(p_execution_id) then
+  perform ff._check_actor_and_reason(p_actor, null);
+  if ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'execution_id', 'problem', 'must be a uuid other than the nil uuid'));
   end if;

@@ -1,12 +1,12 @@
--- Pause a schedule, or let it go on.
+-- Pause or resume a schedule.
 --
--- Times that pass while it is paused do not fire later: a schedule that goes on does so at p_next_at,
--- computed by the rule with the number p_rule_no; if the rule is another by now, the answer is
--- rule_changed and nothing happened. An orphaned one stays orphaned either way.
+-- Times that pass during the pause do not fire later. A resumed schedule continues at p_next_at,
+-- computed from the rule with the number p_rule_no; if the rule has changed, the answer is
+-- rule_changed and nothing happens. An orphaned schedule stays orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF304 schedule_not_found
--- Locks:    the row of the schedule, up to 2 s
+-- Locks:    the row of the schedule, waiting up to 2 s
 -- Replay:   `unchanged`, and the schedule as it is
 -- Rights:   app
 drop function if exists ff.set_schedule;
@@ -35,7 +35,7 @@ declare
   v_schedule ff.schedule;
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_is_paused is null then
     v_field := 'is_paused'; v_problem := 'must be true or false';
   elsif not p_is_paused and p_rule_no is null then

@@ -1,5 +1,5 @@
--- The journals of some executions: the steps their runs have recorded, each in the order they were
--- started. One without steps, or that is not there, has no row.
+-- List the recorded steps of executions, each in the order in which they were started. An execution
+-- without steps, or that does not exist, has no row.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,12 +1,12 @@
--- Write down what handlers have done, so that a later run of them does not do it again.
+-- Record completed steps of handlers, so that a later run does not repeat them.
 --
--- A step is known by its name and by how many steps of that name came before it. The first writer
--- wins: whoever comes later is given what it wrote. Several steps of one execution may be in one
--- call. A `failure` is a step that failed and whose handler went on; its value tells of it. The value
--- of kind `now` is the time of the database at which it was recorded; that of kind `sleep` is the
--- time until which to sleep. Returns a row for every item.
+-- A step is identified by its name and its occurrence, the number of earlier steps of that name.
+-- The first writer wins; a later one gets the stored value. A call may hold several steps of one
+-- execution. A `failure` is a step that failed while its handler continued; its value describes the
+-- failure. The value of kind `now` is the database's time of recording; that of kind `sleep` is the
+-- end of the sleep. Returns a row for every item.
 --
--- Moves:    nothing; a lease found expired is marked so (T19); what is late is settled as in
+-- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid (field, problem)
@@ -69,7 +69,7 @@ begin
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
     cardinality(p_follows)], p_wait);
 
-  -- One verdict an execution: of its first item. An item of it with another fence comes back alone.
+  -- One verdict per execution, from its first item. Items with another fence are `busy`.
   v_fences := array(
     select min(u.n)::integer from unnest(p_execution_ids) with ordinality u(id, n)
     group by u.id order by 1);
@@ -157,7 +157,7 @@ begin
     on conflict do nothing
     returning execution_id, name, occurrence, recorded_at, until_at
   )
-  -- What is not stored here was there before, or is that of an earlier item of this call.
+  -- A step that was not inserted existed before, or is that of an earlier item of this call.
   select j.n,
          case when j.words is not null then 'invalid'
               when j.word <> 'held' then j.word

@@ -1,12 +1,12 @@
--- Say that workers are alive: one call for all of a process.
+-- Record that workers are alive, all workers of a process in one call.
 --
--- Returns those that are not registered, or not any more: they have to register again. A beat is
--- not written down as an event.
+-- Returns the workers that are not registered: they must register again. A heartbeat writes no
+-- event.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the workers' rows in order of their names, skipping those that are locked
--- Replay:   idempotent by nature
+-- Locks:    the workers' rows in order of their names, skipping locked ones
+-- Replay:   idempotent
 -- Rights:   app
 drop function if exists ff.heartbeat_workers;
 create function ff.heartbeat_workers(p_namespaces text[], p_worker_instance_ids text[])

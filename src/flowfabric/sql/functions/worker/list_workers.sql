@@ -1,6 +1,6 @@
--- The workers that are alive, in order of namespace and instance, behind a position.
+-- List live workers after a position, in order of namespace and instance.
 --
--- A null namespace lists all. The position is the last worker seen, not included.
+-- A null namespace lists all. The position is the last worker seen, excluded.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

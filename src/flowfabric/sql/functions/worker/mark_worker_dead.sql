@@ -1,11 +1,11 @@
--- Take a worker out of the registry, because it stops or because somebody knows that it is gone.
+-- Remove a worker from the registry, because it stops or is known to be gone.
 --
--- Its leases run out by themselves; expire_worker_leases does it at once.
+-- Its leases expire on their own; ff.expire_worker_leases expires them at once.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the worker's own row, up to 2 s
--- Replay:   `not_registered` the second time: it is gone either way, and there is one event
+-- Locks:    the worker's own row, waiting up to 2 s
+-- Replay:   `not_registered`; there is one event
 -- Rights:   app
 drop function if exists ff.mark_worker_dead;
 create function ff.mark_worker_dead(
@@ -37,7 +37,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'reason', 'problem', 'must be given'));
   end if;
-  perform ff._check_words(p_actor, p_reason);
+  perform ff._check_actor_and_reason(p_actor, p_reason);
   v_now := ff.now();
   with marked as (
     delete from ff.worker w

@@ -1,14 +1,15 @@
--- Write down that a worker is there: what it works on, and for how long it counts without a beat.
+-- Register a worker: its lanes, tasks and capabilities, and how long it counts as alive without a
+-- heartbeat.
 --
--- An instance is one worker of one process. Its name belongs to whoever registered it first, for
--- as long as that worker lives; the row of a dead one is swept on the way. An empty namespace is a
--- worker for all of them; null lanes or tasks mean any. What is blocked for want of a worker that can
--- run it is let go, 500 in each partition; unblock_executions does the rest.
+-- An instance is one worker of one process. Its name belongs to the first worker that registers it
+-- while that worker lives; the row of a dead worker is replaced. An empty namespace means all
+-- namespaces; null lanes or tasks mean any. Executions that were blocked because no capable worker
+-- was alive become eligible, 500 in each partition; ff.unblock_executions does the rest.
 --
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
--- Locks:    the worker's own row, up to 2 s; executions, skipping those that are locked
--- Replay:   the row is written again, and the answer is `refreshed`; one event
+-- Locks:    the worker's own row, waiting up to 2 s; executions, skipping locked ones
+-- Replay:   the row is written again and the answer is `refreshed`; there is one event
 -- Rights:   app
 drop function if exists ff.register_worker;
 create function ff.register_worker(
@@ -46,7 +47,7 @@ begin
   insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
   select p_namespace, p_worker_instance_id, s.worker_id, 'ttl_swept', v_now from swept s;
 
-  -- Whoever comes second waits here for the first, and then sees whose row it is.
+  -- A concurrent registration of the same instance waits here, then sees the owner of the row.
   insert into ff.worker as w (
     namespace, worker_instance_id, worker_id, lanes, tasks, capabilities, liveness_ttl,
     registered_at, heartbeat_at)
@@ -65,7 +66,7 @@ begin
         liveness_ttl = excluded.liveness_ttl,
         heartbeat_at = greatest(w.heartbeat_at, excluded.heartbeat_at)
     where w.worker_id = excluded.worker_id
-  -- only a row that was never updated has no xmax
+  -- xmax is 0 only for a new row.
   returning w.xmax = 0, w.heartbeat_at + w.liveness_ttl into v_is_new, expires_at;
   if not found then
     select w.worker_id into v_owner
@@ -79,7 +80,8 @@ begin
     insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
     values (p_namespace, p_worker_instance_id, p_worker_id, 'registered', v_now);
   end if;
-  perform ff._unblock_routed(p.partition_key::smallint, 500, v_now, p_namespace, p_worker_instance_id)
+  perform ff._unblock_covered_routes(
+    p.partition_key::smallint, 500, v_now, p_namespace, p_worker_instance_id)
   from ff.meta m
   cross join lateral generate_series(0, m.value::integer - 1) p(partition_key)
   where m.name = 'partitions';

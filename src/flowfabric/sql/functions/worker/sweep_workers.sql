@@ -1,11 +1,11 @@
--- Remove the workers that fell silent, and what was written down about workers 30 days ago.
+-- Delete workers without a recent heartbeat, and worker events older than 30 days.
 --
--- due_in is the time until the next worker will have been silent for too long.
+-- due_in is the time until the next worker is overdue.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the rows it removes, skipping those that are locked
--- Replay:   nothing left to do the second time
+-- Locks:    the rows it deletes, skipping locked ones
+-- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.sweep_workers;
 create function ff.sweep_workers(p_limit integer default 500)
@@ -43,7 +43,7 @@ begin
   )
   select count(*) into v_swept from swept;
 
-  -- The oldest come first; they are numbered in the order of writing.
+  -- Oldest first: ids rise with time.
   with old as materialized (
     select v.worker_event_id
     from (

@@ -1,0 +1,14 @@
+-- Refuse to answer from a standby: it lags, and its snapshots differ from the primary's.
+drop function if exists ff._check_primary;
+create function ff._check_primary()
+returns void
+language plpgsql
+stable
+as $$
+begin
+  if pg_is_in_recovery() then
+    perform ff._refuse('WF203', 'read_only_server', jsonb_build_object(
+      'hint', 'connect to the primary: a standby cannot tell which events are still to come'));
+  end if;
+end;
+$$;

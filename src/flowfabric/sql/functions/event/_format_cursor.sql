@@ -1,0 +1,47 @@
+-- Format a cursor as text: what was delivered, and what identifies this history of events.
+--
+-- ff1 : partition : system : timeline : last xid : unfinished below it : anchor id : time : execution
+--     : trimmed so far : checksum
+--
+-- The anchor's execution is stored as a hash, because it may belong to another namespace.
+-- Unfinished transactions are stored as distances from the last xid, so that hundreds of them stay
+-- short. A cut or changed text would be another position; the checksum detects it.
+drop function if exists ff._format_cursor;
+create function ff._format_cursor(
+  p_partition_key smallint,
+  p_last_xid      xid8,
+  p_snapshot      pg_snapshot,
+  p_anchor_id     bigint,
+  p_anchor_at     timestamptz,
+  p_anchor_of     text,
+  p_trimmed       text
+)
+returns text
+language plpgsql
+as $$
+declare
+  v_last bigint := coalesce(p_last_xid::text::bigint, 0);
+  v_body text;
+begin
+  v_body := concat_ws(':',
+    'ff1', p_partition_key,
+    (select to_hex(s.system_identifier) from pg_control_system() s),
+    left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+    v_last,
+    coalesce((
+      select string_agg(to_hex(v_last - x.xid), ',' order by x.xid desc)
+      from (
+        select r.xid::text::bigint as xid from pg_snapshot_xip(p_snapshot) r(xid)
+        union
+        -- Our own transaction is not in the snapshot's list and may still write.
+        select pg_current_xact_id_if_assigned()::text::bigint
+      ) x
+      where x.xid < v_last
+    ), ''),
+    coalesce(p_anchor_id, 0),
+    coalesce((extract(epoch from p_anchor_at) * 1000000)::bigint, 0),
+    coalesce(p_anchor_of, ''),
+    coalesce(p_trimmed, ''));
+  return v_body || ':' || left(encode(sha256(convert_to(v_body, 'UTF8')), 'hex'), 8);
+end;
+$$;

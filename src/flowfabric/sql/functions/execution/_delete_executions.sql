@@ -1,0 +1,151 @@
+-- Delete ended executions with all their rows. The caller holds the row locks.
+--
+-- Events stay for p_event_floor: if the execution ended longer ago, they go with it; otherwise
+-- ff.event_trim records that they go later. Keys stay until they expire. The edges of a flow member
+-- go in both directions, with the results kept for it, and the flow goes with its last member.
+drop function if exists ff._delete_executions;
+create function ff._delete_executions(
+  p_partition_key smallint,
+  p_execution_ids uuid[],
+  p_event_floor   interval,
+  p_now           timestamptz
+)
+returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_xid   xid8;
+  v_flows uuid[];
+begin
+  with item as materialized (
+    select p_partition_key as pk, u.execution_id
+    from unnest(p_execution_ids) u(execution_id)
+    offset 0
+  ),
+  executions as (
+    delete from ff.execution e
+    using item i
+    where e.partition_key = i.pk and e.execution_id = i.execution_id
+    returning e.execution_id, e.terminal_at, e.flow_id
+  ),
+  bodies as (
+    delete from ff.execution_body b
+    using item i
+    where b.partition_key = i.pk and b.execution_id = i.execution_id
+  ),
+  attempts as (
+    delete from ff.attempt a
+    using item i
+    where a.partition_key = i.pk and a.execution_id = i.execution_id
+  ),
+  steps as (
+    delete from ff.step s
+    using item i
+    where s.partition_key = i.pk and s.execution_id = i.execution_id
+  ),
+  waits as (
+    delete from ff.run_wait w
+    using item i
+    where w.partition_key = i.pk and w.waiter_id = i.execution_id
+  ),
+  grants as (
+    delete from ff.grant g
+    using item i
+    where g.partition_key = i.pk and g.execution_id = i.execution_id
+  ),
+  member as materialized (
+    select p_partition_key as pk, x.flow_id, x.execution_id
+    from executions x
+    where x.flow_id is not null
+    offset 0
+  ),
+  edges_in as (
+    delete from ff.edge g
+    using member m
+    where g.partition_key = m.pk and g.downstream_id = m.execution_id
+  ),
+  edges_out as (
+    delete from ff.edge g
+    using member m
+    where g.partition_key = m.pk and g.upstream_id = m.execution_id
+  ),
+  results as (
+    delete from ff.kept_result k
+    using member m
+    where k.partition_key = m.pk and k.execution_id = m.execution_id
+  ),
+  groups as (
+    delete from ff.edge_group y
+    using member m
+    where y.partition_key = m.pk and y.downstream_id = m.execution_id
+  ),
+  backlog as (
+    delete from ff.cancel_backlog_member b
+    using member m
+    where b.partition_key = m.pk and b.flow_id = m.flow_id and b.execution_id = m.execution_id
+  ),
+  kept as (
+    insert into ff.event_trim (partition_key, due_at, execution_id)
+    select p_partition_key, x.terminal_at + p_event_floor, x.execution_id
+    from executions x
+    where x.terminal_at + p_event_floor > p_now
+    on conflict do nothing
+  ),
+  old as materialized (
+    select p_partition_key as pk, x.execution_id
+    from executions x
+    where x.terminal_at + p_event_floor <= p_now
+    offset 0
+  ),
+  events as (
+    delete from ff.event v
+    using old o
+    where v.partition_key = o.pk and v.execution_id = o.execution_id
+      -- The cancel event of a flow goes with the flow, even if an execution had the same id.
+      and case when v.kind <> 'flow_cancel_requested' then true else not exists (
+            select from ff.flow f
+            where f.partition_key = v.partition_key and f.flow_id = v.execution_id
+            offset 0) end
+    returning v.xid
+  )
+  select (select max(v.xid) from events v),
+         (select array_agg(distinct m.flow_id) from member m)
+    into v_xid, v_flows;
+  perform ff._raise_trim_mark(p_partition_key, v_xid);
+  if v_flows is null then
+    return;
+  end if;
+
+  with item as materialized (
+    select p_partition_key as pk, u.id
+    from unnest(v_flows) u(id)
+    where not exists (
+      select from ff.execution m
+      where m.partition_key = p_partition_key and m.flow_id = u.id)
+    offset 0
+  ),
+  flows as (
+    delete from ff.flow f
+    using item i
+    where f.partition_key = i.pk and f.flow_id = i.id
+    returning f.flow_id, f.cancelled_at
+  ),
+  -- The cancel event of the flow stays for the floor, too.
+  kept as (
+    insert into ff.event_trim (partition_key, due_at, execution_id)
+    select p_partition_key, greatest(f.cancelled_at + p_event_floor, p_now), f.flow_id
+    from flows f
+    where f.cancelled_at is not null
+    on conflict do nothing
+  )
+  delete from ff.cancel_backlog b
+  using item i
+  where b.partition_key = i.pk and b.flow_id = i.id;
+end;
+$$;

@@ -1,0 +1,56 @@
+-- Delete the steps of an execution: all of them, or one step and every step started after it. The
+-- caller holds the row lock. Returns the detail for the event.
+drop function if exists ff._delete_steps;
+create function ff._delete_steps(
+  p_partition_key   smallint,
+  p_execution_id    uuid,
+  p_from_step       text,
+  p_from_occurrence integer,
+  p_fresh           boolean
+)
+returns jsonb
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_position integer := 0;
+  v_dropped  integer;
+begin
+  if not p_fresh and p_from_step is null then
+    return '{}';
+  end if;
+  if p_from_step is not null then
+    select s.position into v_position
+    from ff.step s
+    where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+      and s.name = p_from_step and s.occurrence = p_from_occurrence;
+    if not found then
+      perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+        'field', 'from_step',
+        'problem', format(
+          'there is no step %s#%s; %s', p_from_step, p_from_occurrence, coalesce((
+            select 'recorded are ' || string_agg(format('%s#%s', s.name, s.occurrence), ', '
+                                                order by s.position, s.name, s.occurrence)
+            from (
+              select x.name, x.occurrence, x.position from ff.step x
+              where x.partition_key = p_partition_key and x.execution_id = p_execution_id
+              order by x.position, x.name, x.occurrence
+              limit 50) s), 'none is recorded'))));
+    end if;
+  end if;
+  with dropped as (
+    delete from ff.step s
+    where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+      and s.position >= v_position
+    returning s.name
+  )
+  select count(*) into v_dropped from dropped;
+  return jsonb_strip_nulls(jsonb_build_object(
+    'from_step', p_from_step,
+    'from_occurrence', case when p_from_step is not null then p_from_occurrence end,
+    'fresh', case when p_fresh then true end,
+    'dropped_steps', v_dropped));
+end;
+$$;

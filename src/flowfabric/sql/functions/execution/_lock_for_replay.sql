@@ -1,0 +1,45 @@
+-- Lock an execution that is to be replayed, waiting up to 2 s for each row. For an ended member of
+-- a flow, lock the flow first, so that it cannot be cancelled meanwhile, then every member that the
+-- replay may reach, in id order.
+--
+-- Those members are found without locks. If _reopen_edges later finds a member that is not locked,
+-- the caller must repeat the transaction.
+drop function if exists ff._lock_for_replay;
+create function ff._lock_for_replay(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_id  uuid
+)
+returns ff.execution
+language plpgsql
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  v_flow_id uuid;
+  v_row     ff.execution;
+begin
+  select e.flow_id into v_flow_id
+  from ff.execution e
+  where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+    and case when e.phase <> 'terminal' then false
+             when p_namespace is null then true
+             else e.namespace = p_namespace end;
+  if v_flow_id is not null then
+    perform 1 from ff.flow f
+    where f.partition_key = p_partition_key and f.flow_id = v_flow_id
+    for share;
+    perform ff._lock_executions(
+      p_partition_key, p_namespace, ff._read_reopened_members(p_partition_key, p_execution_id));
+  end if;
+  v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
+  if v_row.phase = 'terminal' and v_row.flow_id is distinct from v_flow_id then
+    raise exception using errcode = '40001',
+      message = 'the execution has ended or joined a flow meanwhile';
+  end if;
+  return v_row;
+end;
+$$;

@@ -1,0 +1,67 @@
+-- Lock the parents of children that are bound to them, in id order and without waiting.
+--
+-- A locked parent may be ending, so its children are busy. A parent that has ended or is gone takes
+-- no children. The other parents are marked as awaited. Returns the items to refuse: busy,
+-- parent_ended.
+drop function if exists ff._lock_parents;
+create function ff._lock_parents(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_skip          integer[],
+  p_execution_ids uuid[],
+  p_parent_ids    uuid[],
+  p_with_parents  boolean[]
+)
+returns ff.verdict[]
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_locked uuid[];
+  v_open   uuid[];
+begin
+  select array_agg(l.execution_id), array_agg(l.execution_id) filter (where l.phase <> 'terminal')
+    into v_locked, v_open
+  from (
+    select distinct u.parent_id
+    from unnest(p_parent_ids, p_with_parents) with ordinality u(parent_id, with_parent, n)
+    where u.with_parent and u.n <> all (p_skip)
+    order by u.parent_id
+  ) a
+  cross join lateral (
+    select e.execution_id, e.phase from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = a.parent_id
+      and case when e.namespace = p_namespace then true else false end
+    for no key update skip locked
+  ) l;
+
+  update ff.execution e set is_awaited = true
+  from (select p_partition_key as pk, u.id from unnest(v_open) u(id) offset 0) i
+  where e.partition_key = i.pk and e.execution_id = i.id
+    and case when e.is_awaited then false else true end;
+
+  return coalesce((
+    select array_agg(row(
+             u.n, u.id,
+             case when x.execution_id is null or u.parent_id = any (v_locked) then 'parent_ended'
+                  else 'busy' end,
+             null, null,
+             case when x.execution_id is null or u.parent_id = any (v_locked)
+               then jsonb_build_object(
+                 'parent_id', format('{fp:%s}:%s', p_partition_key, u.parent_id)) end)::ff.verdict)
+    from unnest(p_execution_ids, p_parent_ids, p_with_parents)
+      with ordinality u(id, parent_id, with_parent, n)
+    left join lateral (
+      select e.execution_id from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.parent_id
+        and case when e.namespace = p_namespace then true else false end
+      offset 0) x on true
+    where u.with_parent and u.n <> all (p_skip) and u.parent_id <> all (coalesce(v_open, '{}'))
+  ), '{}');
+end;
+$$;

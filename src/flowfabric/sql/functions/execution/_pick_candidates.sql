@@ -1,0 +1,93 @@
+-- Run one round of a claim: lock the next window of candidates after a position, in claim order.
+--
+-- Locks as many rows as needed and skips rows that others hold. A row is locked in vain if another
+-- transaction took it and committed since it was read, or if its flow is cancelled. Executions over
+-- the limit of reclaims or of crashes alone, or past their deadline, are returned as capped, not
+-- picked. The returned position is that of the last row tried.
+drop function if exists ff._pick_candidates;
+create function ff._pick_candidates(
+  p_partition_key smallint,
+  p_routes        bigint[],
+  p_turns         smallint[],
+  p_reclaiming    boolean,
+  p_from_rank     smallint,
+  p_from_turn     smallint,
+  p_from_at       timestamptz,
+  p_from_id       uuid,
+  p_window        integer,
+  p_need          integer,
+  p_worker_id     text,
+  p_now           timestamptz
+)
+returns table (
+  picked       uuid[],
+  capped       uuid[],
+  has_past     boolean,
+  vain         integer,
+  seen         integer,
+  is_cut       boolean,
+  rank         smallint,
+  turn         smallint,
+  order_at     timestamptz,
+  execution_id uuid
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+  with candidate as materialized (
+    select p_partition_key as pk, c.rank, c.turn, c.order_at, c.execution_id
+    from ff._read_candidates(
+      p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
+      p_from_id, p_window, p_worker_id, p_now) c
+  ),
+  taken as materialized (
+    select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.order_at
+    from candidate c
+    cross join lateral (
+      select e.execution_id,
+             ((e.phase = 'runnable' and e.eligibility = 'eligible_now')
+               or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+                   and e.reclaim_at is null))
+             -- A scalar subquery, so that the planner cannot read all flows.
+             and case when e.flow_id is null then true else coalesce((
+                   select f.cancel_policy = 'flow_only' from ff.flow f
+                   where f.partition_key = c.pk and f.flow_id = e.flow_id), true) end as is_open,
+             e.phase = 'active' and (e.reclaim_count - e.company_count >= e.max_reclaims
+                                     or e.lone_crash_count >= 3)
+             or coalesce(e.deadline_at <= p_now, false) as is_over,
+             e.total_attempt_count > 0 as has_past
+      from ff.execution e
+      where e.partition_key = c.pk and e.execution_id = c.execution_id
+      for no key update skip locked
+    ) l
+    limit p_need
+  )
+  select coalesce(t.picked, '{}'), coalesce(t.capped, '{}'), coalesce(t.has_past, false),
+         t.vain, z.seen, t.tried = p_need, y.rank, y.turn, y.order_at, y.execution_id
+  from (select array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
+               array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
+               bool_or(x.has_past) as has_past,
+               count(*)::integer as tried,
+               (count(*) filter (where not x.is_open))::integer as vain
+        from taken x) t
+  cross join (select count(*)::integer as seen from candidate) z
+  -- The last row tried: the last one locked if these were enough, else the last of the window.
+  left join lateral (
+    select w.rank, w.turn, w.order_at, w.execution_id
+    from (select x.rank, x.turn, x.order_at, x.execution_id from taken x
+          where t.tried = p_need
+          union all
+          select c.rank, c.turn, c.order_at, c.execution_id from candidate c
+          where t.tried < p_need) w
+    order by w.rank desc, w.turn desc, w.order_at desc, w.execution_id desc
+    limit 1) y on true;
+end;
+$$;

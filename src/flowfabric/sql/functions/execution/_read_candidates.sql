@@ -1,0 +1,131 @@
+-- Read the next executions after a position that a claim could take, in claim order, without locks.
+--
+-- A route's turn comes between priority and age: routes of the first lane have the lower turn. The
+-- position is the last row seen, excluded. With p_worker_id, executions granted to another worker
+-- are skipped; null means that there are no grants at all.
+drop function if exists ff._read_candidates;
+create function ff._read_candidates(
+  p_partition_key smallint,
+  p_routes        bigint[],
+  p_turns         smallint[],
+  p_reclaiming    boolean,
+  p_from_rank     smallint,
+  p_from_turn     smallint,
+  p_from_at       timestamptz,
+  p_from_id       uuid,
+  p_window        integer,
+  p_worker_id     text,
+  p_now           timestamptz
+)
+returns table (rank smallint, turn smallint, order_at timestamptz, execution_id uuid)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  -- Twice a route's fair share of the window, so that most routes need no second read.
+  v_share constant integer := case cardinality(p_routes)
+    when 1 then p_window
+    else 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1 end;
+begin
+  return query
+  with route as materialized (
+    select p_partition_key as pk, u.route_id, u.turn, p_from_rank as from_rank,
+           case when u.turn = p_from_turn then p_from_at
+                when u.turn > p_from_turn then '-infinity'::timestamptz
+                else 'infinity'::timestamptz end as from_at,
+           p_from_id as from_id
+    from unnest(p_routes, p_turns) u(route_id, turn)
+    offset 0
+  ),
+  head as materialized (
+    select r.pk, r.route_id, r.turn, h.rank, h.order_at, h.execution_id, h.nth
+    from route r
+    cross join lateral (
+      select e.rank, e.order_at, e.execution_id, row_number() over () as nth
+      from (
+        select x.rank, x.order_at, x.execution_id
+        from ff.execution x
+        where x.partition_key = r.pk and x.route_id = r.route_id
+          and x.phase = 'runnable' and x.eligibility = 'eligible_now'
+          and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
+          and case when p_worker_id is null then true else not exists (
+                select from ff.grant g
+                where g.partition_key = x.partition_key and g.execution_id = x.execution_id
+                  and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                        then true else false end
+                offset 0) end
+        order by x.rank, x.order_at, x.execution_id
+        limit v_share
+      ) e
+    ) h
+  ),
+  -- The end of the window, if the heads fill it: nothing after this position is in it.
+  bound as materialized (
+    select h.rank, h.turn, h.order_at, h.execution_id
+    from head h
+    order by h.rank, h.turn, h.order_at, h.execution_id
+    offset p_window - 1 limit 1
+  )
+  select c.rank, c.turn, c.order_at, c.execution_id
+  from (
+    select h.rank, h.turn, h.order_at, h.execution_id from head h
+    union all
+    -- A route whose heads all come before the end may have more rows in the window.
+    select m.rank, h.turn, m.order_at, m.execution_id
+    from head h
+    left join bound b on true
+    cross join lateral (
+      select e.rank, e.order_at, e.execution_id
+      from ff.execution e
+      where e.partition_key = h.pk and e.route_id = h.route_id
+        and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+        and (e.rank, e.order_at, e.execution_id) > (h.rank, h.order_at, h.execution_id)
+        and (e.rank, e.order_at, e.execution_id) <= (
+              coalesce(b.rank, 9001::smallint),
+              case when b.turn is null or h.turn < b.turn then 'infinity'::timestamptz
+                   when h.turn > b.turn then '-infinity'::timestamptz
+                   else b.order_at end,
+              coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+        and case when p_worker_id is null then true else not exists (
+              select from ff.grant g
+              where g.partition_key = e.partition_key and g.execution_id = e.execution_id
+                and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                      then true else false end
+              offset 0) end
+      order by e.rank, e.order_at, e.execution_id
+      limit p_window
+    ) m
+    where h.nth = v_share and cardinality(p_routes) > 1
+      and (b.rank is null or (h.rank, h.turn, h.order_at, h.execution_id)
+                             < (b.rank, b.turn, b.order_at, b.execution_id))
+    union all
+    select m.rank, r.turn, m.order_at, m.execution_id
+    from route r
+    cross join lateral (
+      select e.rank, e.order_at, e.execution_id
+      from ff.execution e
+      where e.partition_key = r.pk and e.route_id = r.route_id
+        and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+        and e.reclaim_at is null and e.line_id is null
+        and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        and case when p_worker_id is null then true else not exists (
+              select from ff.grant g
+              where g.partition_key = e.partition_key and g.execution_id = e.execution_id
+                and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                      then true else false end
+              offset 0) end
+      order by e.rank, e.order_at, e.execution_id
+      limit p_window
+    ) m
+    where p_reclaiming
+  ) c
+  order by c.rank, c.turn, c.order_at, c.execution_id
+  limit p_window;
+end;
+$$;

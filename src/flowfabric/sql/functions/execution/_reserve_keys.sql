@@ -1,0 +1,112 @@
+-- Take the idempotency keys of a batch of submits, in key order.
+--
+-- The unique index is the guarantee; the advisory lock only tells at once that another transaction
+-- is busy with the key, so that a batch never waits for one item. Only who is to remember the key
+-- takes it: those who find it taken are told so without, however many ask at once. A key may be
+-- taken over when its window is past or, in scope `unfinished`, when the execution it names has
+-- ended. Returns the items that may not go on: duplicate (with the first id), key_reused, busy.
+drop function if exists ff._reserve_keys;
+create function ff._reserve_keys(
+  p_partition_key    smallint,
+  p_namespace        text,
+  p_skip             integer[],
+  p_execution_ids    uuid[],
+  p_keys             text[],
+  p_key_fingerprints bytea[],
+  p_key_scopes       text[],
+  p_key_windows      interval[]
+)
+returns ff.verdict[]
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+  v_refused ff.verdict[];
+  v_taken   integer[];
+  v_item    record;
+  v_first   record;
+  v_now     timestamptz := ff.now();
+begin
+  select coalesce(array_agg(row(
+           u.n, k.execution_id,
+           case when k.fingerprint = u.fingerprint then 'duplicate' else 'key_reused' end,
+           null, null,
+           case when k.fingerprint <> u.fingerprint
+             then jsonb_build_object('field', 'key', 'key', u.key) end)::ff.verdict), '{}'),
+         coalesce(array_agg(u.n::integer), '{}')
+    into v_refused, v_taken
+  from unnest(p_keys, p_key_fingerprints) with ordinality u(key, fingerprint, n)
+  cross join lateral (
+    select k.execution_id, k.fingerprint
+    from ff.idempotency_key k
+    where k.partition_key = p_partition_key and k.namespace = p_namespace and k.key = u.key
+      and case k.scope
+            when 'window' then k.expires_at > v_now
+            else coalesce((
+              select e.phase <> 'terminal' from ff.execution e
+              where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
+              false) end
+    offset 0) k
+  where u.key is not null and u.n <> all (p_skip);
+
+  for v_item in
+    select u.id, u.key, u.fingerprint, coalesce(u.scope, 'window')::ff.key_scope as scope,
+           coalesce(u.wnd, interval '1 day') as wnd, u.n::integer as n,
+           -- a window of nothing means: do not remember the key
+           coalesce(u.wnd > interval '0', true) or coalesce(u.scope = 'unfinished', false) as is_kept
+    from unnest(p_execution_ids, p_keys, p_key_fingerprints, p_key_scopes, p_key_windows)
+      with ordinality u(id, key, fingerprint, scope, wnd, n)
+    where u.key is not null and u.n <> all (p_skip) and u.n <> all (v_taken)
+    order by u.key collate "C", u.n
+  loop
+    if v_item.is_kept and not pg_try_advisory_xact_lock(hashtextextended(
+             concat_ws(E'\x01', 'ff.idempotency_key', p_partition_key, p_namespace, v_item.key), 0))
+    then
+      v_refused := v_refused
+        || row(v_item.n, v_item.id, 'busy', null, null, null)::ff.verdict;
+      continue;
+    end if;
+    v_now := ff.now();
+    select k.execution_id, k.fingerprint,
+           case k.scope
+             when 'window' then k.expires_at > v_now
+             -- an earlier item of this call has its key, but not its row yet
+             else coalesce((
+               select e.phase <> 'terminal' from ff.execution e
+               where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
+               k.execution_id = any (p_execution_ids)) end as is_live
+      into v_first
+    from ff.idempotency_key k
+    where k.partition_key = p_partition_key and k.namespace = p_namespace and k.key = v_item.key
+      -- who does not remember it is told only what an earlier item of this call took
+      and (v_item.is_kept or k.execution_id = any (p_execution_ids))
+    for update;
+    if found and v_first.is_live then
+      v_refused := v_refused || case
+        when v_first.fingerprint = v_item.fingerprint then
+          row(v_item.n, v_first.execution_id, 'duplicate', null, null, null)::ff.verdict
+        else row(v_item.n, v_first.execution_id, 'key_reused', null, null,
+                 jsonb_build_object('field', 'key', 'key', v_item.key))::ff.verdict end;
+      continue;
+    end if;
+    -- An id that is taken will not be created, and the execution that has it, perhaps another
+    -- tenant's, did not ask for this key.
+    if v_item.is_kept
+       and not exists (
+         select from ff.execution e
+         where e.partition_key = p_partition_key and e.execution_id = v_item.id) then
+      insert into ff.idempotency_key as k (
+        partition_key, namespace, key, execution_id, scope, fingerprint, expires_at)
+      values (p_partition_key, p_namespace, v_item.key, v_item.id, v_item.scope,
+              v_item.fingerprint, v_now + v_item.wnd)
+      on conflict (partition_key, namespace, key) do update
+        set execution_id = excluded.execution_id,
+            scope = excluded.scope,
+            fingerprint = excluded.fingerprint,
+            expires_at = excluded.expires_at;
+    end if;
+  end loop;
+  return v_refused;
+end;
+$$;

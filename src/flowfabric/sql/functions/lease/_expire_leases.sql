@@ -1,0 +1,78 @@
+-- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
+--
+-- A crash counts against started executions: the first crash against everything the worker held,
+-- later ones against what it reported as started, and against everything held by a worker that does
+-- not report starts. From the third crash in a row on, a row waits before it may be reclaimed,
+-- longer each time. The wait is shortened by up to a half, depending on id and epoch, so that rows
+-- that crashed together do not return together. The third crash alone is the last: the row does not
+-- wait, and ends.
+drop function if exists ff._expire_leases;
+create function ff._expire_leases(
+  p_partition_key smallint,
+  p_execution_ids uuid[],
+  p_now           timestamptz
+)
+returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_xid constant xid8 := pg_current_xact_id();
+begin
+  with item as materialized (
+    select p_partition_key as partition_key, u.execution_id
+    from unnest(p_execution_ids) u(execution_id)
+    offset 0
+  ),
+  marked as (
+    update ff.execution e set
+      ownership = 'lease_expired_reclaimable',
+      blocking_reason = 'waiting_for_worker',
+      attempt_state = 'attempt_interrupted',
+      cause = 'expire_lease',
+      version = e.version + 1,
+      attempt_paused_at = greatest(p_now, e.transitioned_at),
+      attempt_pause_cause = 'lease_expired',
+      crash_count = w.crash_count,
+      lone_crash_count = w.lone_crash_count,
+      reclaim_at = w.reclaim_at,
+      due_at = least(w.reclaim_at, e.deadline_at),
+      transitioned_at = greatest(p_now, e.transitioned_at),
+      mutated_at = greatest(p_now, e.transitioned_at)
+    from item i
+    cross join lateral (
+      select b.crash_count, b.lone_crash_count,
+             case when b.crash_count >= 3 and b.lone_crash_count < 3
+               then p_now + least(interval '1 second' * power(2, least(b.crash_count - 3, 8)),
+                                  interval '4 minutes')
+                 * (1 - ((get_byte(b.id, 14) * 256 + get_byte(b.id, 15) + b.epoch * 40503) % 65536)
+                        / 131072.0)
+             end as reclaim_at
+      from (
+        select uuid_send(x.execution_id) as id, x.epoch,
+               case when x.lease_start = 'waiting' and x.crash_count > 0 then x.crash_count
+                    else x.crash_count + 1 end as crash_count,
+               x.lone_crash_count + (x.lease_start = 'alone')::integer as lone_crash_count
+        from ff.execution x
+        where x.partition_key = i.partition_key and x.execution_id = i.execution_id
+        offset 0
+      ) b
+    ) w
+    where e.partition_key = i.partition_key and e.execution_id = i.execution_id
+    returning e.execution_id, e.version, e.attempt_index, e.lease_id, e.epoch, e.route_id,
+              e.worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+  )
+  insert into ff.event (
+    partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+    worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+  select p_partition_key, v_xid, m.execution_id, m.version, 'lease_expired', m.attempt_index,
+         m.lease_id, m.epoch, m.worker_instance_id, m.route_id, m.flow_id, m.namespace,
+         m.instance_tag, m.transitioned_at
+  from marked m;
+end;
+$$;

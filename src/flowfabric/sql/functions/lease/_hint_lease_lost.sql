@@ -1,0 +1,28 @@
+-- Hint the holders of leases that have just been taken away, so that they stop at once. The caller
+-- has ended the leases. A hint names the worker instance and nothing else, because any role that
+-- can connect can listen.
+drop function if exists ff._hint_lease_lost;
+create function ff._hint_lease_lost(p_partition_key smallint, p_execution_ids uuid[])
+returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+begin
+  if p_execution_ids is not null then
+    perform pg_notify('ff_lost', w.worker_instance_id)
+    from (
+      select distinct e.last_worker_instance_id as worker_instance_id
+      from unnest(p_execution_ids) u(execution_id)
+      cross join lateral (
+        select x.last_worker_instance_id from ff.execution x
+        where x.partition_key = p_partition_key and x.execution_id = u.execution_id
+        offset 0) e) w
+    where w.worker_instance_id is not null;
+  end if;
+end;
+$$;

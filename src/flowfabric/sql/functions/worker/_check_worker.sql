@@ -1,0 +1,47 @@
+-- Refuse a worker with an invalid description.
+drop function if exists ff._check_worker;
+create function ff._check_worker(
+  p_namespace          text,
+  p_worker_id          text,
+  p_worker_instance_id text,
+  p_lanes              text[],
+  p_tasks              text[],
+  p_capabilities       text[],
+  p_liveness_ttl       interval
+)
+returns void
+language plpgsql
+immutable
+as $$
+declare
+  v_field   text;
+  v_problem text;
+begin
+  -- The names follow the rules of a claim.
+  perform ff._check_claim(p_worker_id, p_worker_instance_id,
+                          'ffffffff-ffff-ffff-ffff-ffffffffffff', p_capabilities, 1,
+                          interval '1 second');
+  if p_namespace is null or octet_length(p_namespace) > 256 or p_namespace ~ E'[\x01-\x20\x7f]' then
+    v_field := 'namespace';
+    v_problem := 'must be at most 256 bytes without whitespace or control characters; '
+                 || 'an empty one means all';
+  elsif cardinality(p_lanes) > 1000 or exists (
+      select from unnest(p_lanes) u(lane) where u.lane is null or u.lane !~ '^[ -~]{1,64}$') then
+    v_field := 'lanes';
+    v_problem := 'must be at most 1000 names of 1 to 64 printable ASCII characters, or null for all';
+  elsif cardinality(p_tasks) > 10000 or exists (
+      select from unnest(p_tasks) u(task)
+      where u.task is null or u.task !~ E'^[^\x01-\x20\x7f]+$' or octet_length(u.task) > 256) then
+    v_field := 'tasks';
+    v_problem := 'must be at most 10000 names of 1 to 256 bytes without whitespace or control '
+                 || 'characters, or null for any';
+  elsif p_liveness_ttl is null
+     or p_liveness_ttl not between interval '1 second' and interval '7 days' then
+    v_field := 'liveness_ttl'; v_problem := 'must be between one second and seven days';
+  else
+    return;
+  end if;
+  perform ff._refuse('WF001', 'invalid_input',
+                     jsonb_build_object('field', v_field, 'problem', v_problem));
+end;
+$$;

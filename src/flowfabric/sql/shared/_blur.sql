@@ -1,0 +1,13 @@
+-- Return an id next to the given one, for the position of a list. It keeps the time of creation and
+-- hides the 64 random bits, so that a position names no execution of another namespace.
+drop function if exists ff._blur;
+create function ff._blur(p_id uuid, p_is_above boolean)
+returns uuid
+language plpgsql
+immutable
+as $$
+begin
+  return left(p_id::text, 19)
+    || case when p_is_above then 'ffff-ffffffffffff' else '0000-000000000000' end;
+end;
+$$;

@@ -1,0 +1,361 @@
+"""The code in the README and the guides runs as it stands, page by page, and does what it says."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import configparser
+import json
+import sys
+import tomllib
+from decimal import Decimal
+from functools import partial
+from types import ModuleType
+
+import pytest
+
+from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of
+from flowfabric import ExecutionFailed, InvalidInput
+from flowfabric.cli.init import TEMPLATE
+from flowfabric.config import Settings
+from flowfabric.testing import Harness
+from support.factories import new_id
+from via.kinds import KINDS
+from worker.apps import working
+
+GUIDE = ROOT / "docs" / "guide"
+# Blocks that no test runs, in all pages together.
+MOST_NOT_RUN = 5
+# Pages with a test below; the code of any other page is run and has to raise nothing.
+TESTED = {
+    "README.md",
+    *(
+        f"docs/guide/{name}.md"
+        for name in (
+            "dependencies",
+            "flows",
+            "quickstart",
+            "retries",
+            "schedules",
+            "steps",
+            "tasks",
+            "testing",
+            "transactional-submit",
+        )
+    ),
+}
+WITH_CODE = [page for page in PAGES if any(blocks(page, "python"))]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in WITH_CODE if name_of(page) not in TESTED], ids=name_of
+)
+async def test_the_code_of_a_page_runs(program, page):
+    await program.run(page)
+
+
+def test_every_tested_page_is_there():
+    assert {name_of(page) for page in WITH_CODE} >= TESTED
+
+
+def test_few_blocks_are_not_run_and_each_says_why():
+    languages = {"console", "ini", "python", "sql", "toml", ""}
+    found = [block for page in PAGES for block in blocks(page)]
+    assert {block.language for block in found} <= languages
+    assert len([block for block in found if block.not_run]) <= MOST_NOT_RUN
+    for page in PAGES:
+        for part in page.read_text().split("<!-- not run")[1:]:
+            head = "<!-- not run" + part.partition("```")[0]
+            assert NOT_RUN.match(head), f"{name_of(page)}: a block follows the reason at once"
+
+
+class Enough(Exception):
+    """What ends a loop that would follow events for ever."""
+
+
+async def test_the_readme(program, db, capsys):
+    told: list[str] = []
+    # What the code calls without showing it.
+    await program.run_text(
+        """
+from dataclasses import dataclass
+from flowfabric import first_of
+
+
+@dataclass
+class User:
+    mail: str
+
+
+async def load_user(user_id: int) -> User:
+    return User("ada@example.org")
+
+
+async def tell_somebody(id, detail):
+    told.append(str(id))
+    raise Enough
+""",
+        "preamble",
+    )
+    program.names.update({"told": told, "Enough": Enough})
+    tour, flow, events = blocks(ROOT / "README.md", "python")
+    await program.run_text(tour.text, "README.md", tour.line)
+    app = program.names["app"]
+    assert set(app.tasks) == {"guide.send_mail", "guide.onboard", "guide.report"}
+    assert list(app.schedules) == ["guide.report"]
+    assert (await program.names["run"].state()) == "completed"
+
+    @app.task
+    async def ask(carrier: str) -> int:
+        await asyncio.sleep(0 if carrier == "swift" else 60)
+        return len(carrier)
+
+    @app.task
+    async def book(price: int) -> str:
+        return f"booked for {price}"
+
+    @app.task
+    async def print_label(text: str) -> str:
+        return f"label: {text}"
+
+    @app.task
+    async def tell_customer() -> None: ...
+
+    @app.task
+    async def fail() -> None:
+        raise ValueError("on purpose")
+
+    program.names.update((task.__name__, task) for task in (ask, book, print_label, tell_customer))
+    capsys.readouterr()
+    await program.run_text(flow.text, "README.md", flow.line)
+    assert ast.literal_eval(capsys.readouterr().out) == {
+        "ask": 5,
+        "book": "booked for 5",
+        "print_label": "label: booked for 5",
+        "tell_customer": None,
+    }
+    program.names["cursor"] = await (await app.client()).events.open()
+    run = await fail.submit()
+    with pytest.raises(Enough):
+        await program.run_text(events.text, "README.md", events.line)
+    assert told == [str(run.id)]
+
+
+async def test_the_quickstart_shows_the_app_that_init_writes(program, capsys):
+    shown, called = blocks(GUIDE / "quickstart.md", "python")
+    written = TEMPLATE.format(module="app", file="app.py")
+
+    def task(text: str) -> str:
+        (found,) = (
+            one for one in ast.walk(ast.parse(text)) if getattr(one, "name", "") == "welcome"
+        )
+        if ast.get_docstring(found):
+            del found.body[0]
+        return ast.unparse(found)
+
+    assert task(shown.text) == task(written)
+    await program.run_text(written, "app.py")
+    await program.run_text(called.text, "quickstart.md", called.line)
+    assert capsys.readouterr().out == "Welcome, Ada! Your account is 1003.\n"
+
+
+def test_the_settings_and_the_unit_can_be_read(tmp_path, monkeypatch):
+    (settings,) = blocks(GUIDE / "quickstart.md", "toml")
+    given = tomllib.loads(settings.text)
+    (tmp_path / "flowfabric.toml").write_text(settings.text)
+    with monkeypatch.context() as inside:
+        inside.chdir(tmp_path)
+        read = Settings.from_environment()
+    assert read.namespace == given["namespace"]
+    assert {name for name in given if not hasattr(read, name)} == set()
+    (unit,) = blocks(GUIDE / "deployment.md", "ini")
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(unit.text)
+    assert "flowfabric worker" in parser["Service"]["ExecStart"]
+
+
+async def test_tasks(program, capsys):
+    program.needs = ("smtp",)
+    await program.run(GUIDE / "tasks.md")
+    names = program.names
+    assert "lines.0.price" in await names["refused"]()
+    async with working(names["app"], needs=["smtp"]):
+        assert await names["submit"]() == Decimal("19.90")
+        run = await names["send_mail"].submit("a@x", "?")
+        assert (await run.result(timeout=10)).startswith("a@x: ? (attempt ")
+        assert await names["watch"](run.id) == "completed"
+    assert "claimed" in capsys.readouterr().out
+    assert await names["stop"](run.id) is False
+    with pytest.raises(TypeError):
+        names["send_mail"]("a@x", "?")
+
+
+async def test_retries(program):
+    await program.run(GUIDE / "retries.md")
+    names = program.names
+    run = await names["charge"].submit(1)
+    async with working(names["app"]):
+        with pytest.raises(ExecutionFailed, match="in attempt 1: CardDeclined"):
+            await run.result(timeout=10)
+        assert await (await names["fetch"].submit("u")).result(timeout=10) == "u"
+
+
+async def test_steps(program):
+    await program.run(GUIDE / "steps.md")
+    await program.run_text(
+        "results = [await (await task.submit(argument)).result(timeout=30)"
+        " for task, argument in ((onboard, 7), (offer, ['cup', 'lamp']), (buy, 3))]",
+        "steps",
+    )
+    assert program.names["results"] == ["label of letter to user 7", 7, "refunded"]
+
+
+async def test_flows(program, db):
+    await program.run(GUIDE / "flows.md")
+    names = program.names
+    app = names["app"]
+    urls = ["a/b", "c"]
+    async with working(app):
+        assert await names["report"](urls) == "4 words"
+        assert await names["two_offers"]() == 500
+        assert await names["first_offer"]() == 500
+        assert await (await names["weekly"].submit(urls)).result(timeout=30) == "4 words"
+        assert await (await names["crawl"].submit(urls)).result(timeout=30) == 300
+    async with app.flow("left") as f:
+        f.add(names["fetch"], "x")
+    assert await names["cancel"](str(f.run.id)) == "cancelled"
+    assert await f.run.state() == "cancelled"
+    kinds = "report", "offers", "race", "report of the week", "left"
+    assert set(await db.fetchval("select array_agg(flow_kind) from ff.flow")) == set(kinds)
+
+
+async def test_schedules(program):
+    await program.run(GUIDE / "schedules.md")
+    app = program.names["app"]
+    assert set(app.schedules) == {
+        "guide.morning_report",
+        "guide.pull_prices",
+        "guide.close_the_books",
+    }
+    async with working(app):
+        assert await (await program.names["close_the_books"].submit()).result(timeout=10) is None
+
+
+async def test_dependencies(program, db, capsys):
+    await db.execute(
+        "create table orders (id bigint primary key, price numeric, billed boolean);"
+        "insert into orders values (7, 19.90, false)"
+    )
+    await program.run(GUIDE / "dependencies.md")
+    names = program.names
+    async with working(names["app"]):
+        assert await names["run"].result(timeout=10) == Decimal("19.90")
+    assert await db.fetchval("select billed from orders") is True
+    assert set(names["seconds"]) == {"guide.bill"}
+    # The hooks are registered by the last block, after the worker of the block before has ended.
+    assert capsys.readouterr().out == "load the models\nsend the metrics\n"
+
+
+async def test_testing(program, ff: Harness, monkeypatch):
+    monkeypatch.delenv("FLOWFABRIC_DATABASE_URL")
+    monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
+    # The app that the page tests.
+    await program.run_text(
+        """
+from dataclasses import dataclass
+from datetime import timedelta
+from flowfabric import App, Context
+
+app = App(name="shop")
+payments: list[int] = []
+
+
+@dataclass
+class Order:
+    total: int
+
+
+order = Order(7)
+
+
+async def pay(total: int) -> None:
+    payments.append(total)
+
+
+@app.task
+async def onboard(ctx: Context, user_id: int) -> str:
+    await ctx.sleep(timedelta(days=1))
+    return "in"
+
+
+@app.task
+async def checkout(ctx: Context, order: Order) -> str:
+    await ctx.step("charge", pay, order.total)
+    return "shipped"
+
+
+@app.task
+async def send_mail(to: str) -> None: ...
+""",
+        "app.py",
+    )
+    names = program.names
+    sys.modules["app"].onboard = names["onboard"]
+    first, crash, submitted = blocks(GUIDE / "testing.md", "python")
+    await program.run_text(first.text, "testing.md", first.line)
+    await names["test_onboarding_takes_a_day"](ff)
+    await program.run_text(crash.text, "testing.md", crash.line)
+    await names["test_a_crash_does_not_charge_twice"](ff)
+    for to in ("ada", "bob", "bob"):
+        await ff.submit(names["send_mail"], f"{to}@example.com")
+    names["ff"] = ff
+    await program.run_text(submitted.text, "testing.md", submitted.line)
+
+
+def test_every_picture_of_the_guide_is_there():
+    text = (GUIDE / "flows.md").read_text(encoding="utf-8")
+    pictures = [part.partition(")")[0] for part in text.split("](pictures/")[1:]]
+    assert len(pictures) >= 5
+    assert [name for name in pictures if not (GUIDE / "pictures" / name).exists()] == []
+
+
+CASES = {
+    "with_asyncpg": "asyncpg_connection",
+    "with_psycopg": "psycopg_connection",
+    "with_async_psycopg": "psycopg_async_connection",
+    "with_session": "sqlalchemy_session",
+    "with_async_session": "sqlalchemy_async_session",
+    "with_django": "django_connection",
+}
+
+
+async def test_transactional_submit(program, db):
+    await db.execute("create table orders (id bigint primary key)")
+    # Django is configured before a program imports its connection.
+    async with KINDS["django_connection"](db.url):
+        await program.run(GUIDE / "transactional-submit.md")
+    names = program.names
+    assert {name for name in names if name.startswith("with_")} == set(CASES)
+    runs = []
+    for number, (function, kind) in enumerate(CASES.items()):
+        async with KINDS[kind](db.url) as caller:
+            given = (number,) if kind == "django_connection" else (caller.via, number)
+            work = partial(names[function], *given)
+            runs.append(await caller.run(lambda _, work=work: work()))
+    async with working(names["app"]):
+        results = await asyncio.gather(*(run.result(timeout=10) for run in runs))
+    assert results == [f"order {number} is confirmed" for number in range(len(CASES))]
+    assert await db.fetchval("select count(*) from orders") == len(CASES)
+    with pytest.raises(InvalidInput, match="via"):
+        await names["confirm"].submit(1, via=3)
+    (call,) = blocks(GUIDE / "transactional-submit.md", "sql")
+    sql, _, comments = call.text.partition("\n")
+    shown = [json.loads(line.removeprefix("-- ")) for line in comments.splitlines()]
+    id = str(new_id())
+    shown[0][0] |= {
+        "execution_id": id,
+        "route_id": await db.fetchval("select max(route_id) from ff.execution"),
+    }
+    answer = json.loads(await db.fetchval(sql, json.dumps(shown[0])))
+    assert answer["items"] == [shown[1]["items"][0] | {"execution_id": id}]
+    assert set(answer) == set(shown[1])

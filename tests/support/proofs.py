@@ -1,0 +1,67 @@
+"""The slow proofs, whole or shortened: `make prove`, and `make prove ARGS=--short` as CI runs it.
+
+    @pytest.mark.slow             --short runs it in a smaller size, which the test asks for:
+    graphs = sized(1500, short=60)
+    @pytest.mark.slow(short=2)    --short runs two of its parametrised cases, other ones each time
+
+The cases are drawn by a number that the head of the output shows; the variable repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import defaultdict
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+SEED = "FLOWFABRIC_PROOF_SEED"
+
+T = TypeVar("T")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--short", action="store_true", help="run each slow proof in a short form")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The processes of one run have to draw the same.
+    os.environ.setdefault(SEED, str(secrets.randbits(32)))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return f"{SEED}={os.environ[SEED]}" if config.getoption("short") else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what --short does not run."""
+    if not config.getoption("short"):
+        return
+    families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("slow")
+        if mark is not None and "short" in mark.kwargs:
+            families[item.nodeid.partition("[")[0], mark.kwargs["short"]].append(item)
+    left_out = {
+        item
+        for (name, number), family in families.items()
+        for item in Random(f"{os.environ[SEED]} {name}").sample(
+            family, len(family) - min(number, len(family))
+        )
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture
+def sized(pytestconfig: pytest.Config) -> Callable[..., T]:
+    """`sized(full, short=...)` is the size that a slow proof has in this run."""
+    is_short: bool = pytestconfig.getoption("short")
+
+    def size(full: T, *, short: T) -> T:
+        return short if is_short else full
+
+    return size

@@ -1,0 +1,99 @@
+-- Makes a used test database as new, or says that it cannot: then it is dropped. Runs after a test on
+-- a connection whose session_replication_role is replica, so that no trigger looks on.
+
+-- What no deleting of rows takes back: statements that change the catalogue.
+create table ff_test.changed_catalogue (tag text);
+
+create function ff_test.note_command()
+returns event_trigger
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into ff_test.changed_catalogue values (tg_tag);
+end;
+$$;
+
+-- Two functions about the tables there are: those with rows have to keep these, the others are
+-- emptied.
+do $do$
+declare
+  v_table   regclass;
+  v_has_any boolean;
+  v_sums    text := '';
+  v_deletes text := '';
+begin
+  for v_table in
+    select c.oid from pg_class c where c.relnamespace = 'ff'::regnamespace and c.relkind = 'r'
+  loop
+    execute format('select exists (select from %s)', v_table) into v_has_any;
+    if v_has_any then
+      v_sums := v_sums || format('(select sum(hashtextextended(t::text, 0)) from %s t),', v_table);
+    else
+      v_deletes := v_deletes || format(
+        'delete from %s; get diagnostics v_rows = row_count; v_sum := v_sum + v_rows;', v_table);
+    end if;
+  end loop;
+
+  -- Beside rows: the statistics of the planner, and settings of the database.
+  execute format($format$
+    create function ff_test.fingerprint() returns numeric[] language sql stable
+    set search_path = pg_catalog, pg_temp
+    as $$
+      select array[%s
+        (select count(*) + sum(s.xmin::text::bigint) from pg_statistic s),
+        (select count(*) from pg_db_role_setting s
+         join pg_database d on d.oid = s.setdatabase and d.datname = current_database())]
+    $$
+    $format$, v_sums);
+
+  execute format($format$
+    create function ff_test.delete_rows() returns bigint language plpgsql
+    set search_path = pg_catalog, pg_temp
+    as $$
+    declare
+      v_rows bigint;
+      v_sum  bigint := 0;
+    begin
+      %s
+      return v_sum;
+    end
+    $$
+    $format$, v_deletes);
+end
+$do$;
+
+-- Returns whether the database is as new. p_ours are the backends of the connections that the next
+-- test will use, all others are ended; p_fingerprint is what ff_test.fingerprint() was at first.
+create function ff_test.reset(p_ours integer[], p_fingerprint numeric[])
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_sequence regclass;
+begin
+  perform pg_terminate_backend(a.pid, 10000)
+  from pg_stat_activity a
+  where a.datname = current_database() and a.pid <> pg_backend_pid() and a.pid <> all (p_ours);
+
+  if exists (select from ff_test.changed_catalogue) then
+    return false;
+  end if;
+  -- Many deleted rows are as many to pass over.
+  if ff_test.delete_rows() > 2000 then
+    return false;
+  end if;
+  for v_sequence in
+    select c.oid from pg_class c where c.relnamespace = 'ff'::regnamespace and c.relkind = 'S'
+  loop
+    perform setval(v_sequence, 1, false);
+  end loop;
+  update ff_test.clock set shift = interval '0', frozen_at = null
+  where shift <> interval '0' or frozen_at is not null;
+  return p_fingerprint = ff_test.fingerprint();
+end;
+$$;
+
+create event trigger note_command on ddl_command_end execute function ff_test.note_command();
