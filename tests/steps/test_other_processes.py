@@ -128,7 +128,7 @@ async def test_of_two_versions_in_two_processes_the_newest_says_which_schedules_
         await start_worker(texts[1])
         await eventually(lambda: listed(client), within=20)
         older = await start_worker(texts[0])
-        await older.logged("are as version 1.10 says")
+        await older.logged("declared by version 1.10")
     else:
         await start_worker(texts[0])
         await eventually(lambda: listed(client), within=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,9 @@ from flowfabric import (
     Retry,
     Run,
     current,
+    gather,
 )
+from flowfabric.handlers import HandlerRun
 from support.factories import Engine
 from worker.apps import working
 from worker.waiting import eventually
@@ -403,3 +406,21 @@ async def test_a_worker_needs_a_task_and_a_sane_concurrency(make_app):
         await app.worker(lanes=["a\n"])
     with pytest.raises(InvalidInput, match="needs"):
         await app.worker(needs=["a b"])
+
+
+async def test_an_execution_that_has_ended_leaves_nothing_to_the_garbage_collector(app):
+    """A cycle for every execution would cost more than the rest of its run."""
+
+    @app.task
+    async def work() -> None: ...
+
+    runs = await work.submit_many([()] * 20)
+    gc.collect()
+    gc.disable()
+    try:
+        async with working(app):
+            await gather(runs)
+        left = [one for one in gc.get_objects() if isinstance(one, HandlerRun)]
+        assert len(left) <= 1, "the last one may be in a local of the event loop"
+    finally:
+        gc.enable()

@@ -134,6 +134,8 @@ class HandlerRun:
     def end(self) -> None:
         """End the run; nothing more can be done with its context."""
         self._worker = None
+        # The task's contextvars refer to this run: without the cycle both are freed at once.
+        del self.task
         if self.durable is not None:
             self.durable.end()
 

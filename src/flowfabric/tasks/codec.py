@@ -117,7 +117,7 @@ class Codec:
         if (unfit := comparison.difference(value, again)) is not None:
             raise unfit
         if comparison.saw_opaque and self._forced(again) != stored:
-            raise EncodingError("would come back as something that is written otherwise")
+            raise EncodingError("would read back as something that is written differently")
 
 
 def codec_for(hint: Any) -> Codec:

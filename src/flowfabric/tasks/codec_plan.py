@@ -57,7 +57,7 @@ class CodecPlan:
         self.is_for_itself = False
         # Whether there are objects, which validation does not copy.
         self.has_objects = False
-        # Enumerations that the check does not reach: their members read back as members.
+        # The enumerations that the check does not reach: their members read back as members.
         self.enums: set[type] = set()
         # The class of the values, if it is a plain one.
         self.scalar = _SCALAR_TYPES.get(schema["type"])
@@ -281,7 +281,7 @@ def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | Non
 
 
 def _are_floats(check: Check, values: Iterable[Any]) -> bool:
-    """Tell whether a check for floats can be skipped, because all values are floats."""
+    """Tell whether all values are floats, so that a check for floats can be skipped."""
     return check is _check_float and set(map(type, values)) <= {float}
 
 
@@ -295,7 +295,7 @@ def _among_items(check: Check, values: Iterable[Any]) -> EncodingError | None:
 
 
 def _check_float(value: Any) -> EncodingError | None:
-    """Check that a value, which is written as a float, equals that float."""
+    """Check a value that is written as a float: it must equal that float."""
     if type(value) is float or value is None:
         return None
     try:
@@ -303,7 +303,7 @@ def _check_float(value: Any) -> EncodingError | None:
             return None
     except (TypeError, ValueError, OverflowError):
         pass
-    return EncodingError(f"is {kind_of(value)} that no float equals: make it one")
+    return EncodingError(f"is {kind_of(value)} that no float equals: convert it")
 
 
 def _check_open(value: Any) -> EncodingError | None:

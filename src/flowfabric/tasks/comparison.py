@@ -23,7 +23,7 @@ class Comparison:
     """Compares values and types at every level. NaN equals NaN.
 
     `is_lenient` accepts an equal value of another type where the hint names a number or text,
-    unless the value is of one of the `enums`, which the hint names as well.
+    unless the value belongs to one of the `enums`, which the hint names as well.
     """
 
     def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:
