@@ -659,8 +659,8 @@ def sample_of(first: str) -> list[Case]:
 
 
 def few_of(cases: list[Case], first: str) -> list[Case]:
-    """One in six, others for each operation."""
-    return cases[list(OPERATIONS).index(first) % 6 :: 6]
+    """One in ten, others for each operation."""
+    return cases[list(OPERATIONS).index(first) % 10 :: 10]
 
 
 def waiting() -> list[str]:

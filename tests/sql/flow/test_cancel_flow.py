@@ -759,10 +759,14 @@ async def test_a_claim_passes_members_of_cancelled_flows_and_takes_what_is_behin
     for lease in leases:
         await flow.engine.release(lease)
     assert (
-        await db.fetchval("select (ff._lock_candidate(0::smallint, $1)).is_open", flow["a"])
+        await db.fetchval(
+            "select (ff._lock_candidate(0::smallint, $1, ff.now())).is_open", flow["a"]
+        )
         is False
     )
-    assert await db.fetchval("select (ff._lock_candidate(0::smallint, $1)).is_open", free["c"])
+    assert await db.fetchval(
+        "select (ff._lock_candidate(0::smallint, $1, ff.now())).is_open", free["c"]
+    )
 
 
 # Races
