@@ -136,7 +136,7 @@ async def test_a_cursor_from_before_a_trim_goes_on_from_its_time(examined, worki
     await working.submit(route=route)
     again = await examined(since=report.cursor)
     assert again.executions == 1
-    assert "going on from" in again.notes[0]
+    assert "continuing from" in again.notes[0]
     assert again.is_sound
 
 

@@ -137,7 +137,7 @@ def test_data_of_a_major_version_that_is_not_installed_is_left_alone(project, no
     with pytest.raises(embedded.MajorUnavailable) as caught:
         embedded.start(project)
     message = str(caught.value)
-    assert "made by PostgreSQL 17" in message
+    assert "PostgreSQL 17 made the data in" in message
     assert "apt-get install postgresql-17" in message
     assert str(version.parent) in message
     assert version.exists()

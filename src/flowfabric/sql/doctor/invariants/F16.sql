@@ -1,8 +1,8 @@
 -- The result that a member was promised exists.
 --
 -- An edge is satisfied by a result that the upstream has, or that was kept when the upstream was
--- replayed. A kept result belongs to an existing execution. A satisfied group has as many edges that
--- were satisfied in time as its policy needs; edges that came later are not given to the member.
+-- replayed. A kept result belongs to an existing execution. A satisfied group has as many edges
+-- that were satisfied in time as its policy needs; the member does not receive later ones.
 --
 -- Holds:   always
 -- Reads:   executions
