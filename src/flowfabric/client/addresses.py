@@ -1,4 +1,4 @@
-"""Where executions and flows are: the arguments that every call about one of them begins with."""
+"""Build the arguments that address an execution, a flow or a lease in a call of the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.db.session import Database
 
 
 class Scoped:
-    """Operations on one database, within one namespace; None is every one."""
+    """Base of the client's nouns: one database, and one namespace or (None) all namespaces."""
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         self._database = database
@@ -20,7 +20,7 @@ class Scoped:
 
 
 class Address(TypedDict):
-    """Arguments that name one execution."""
+    """Arguments that identify one execution."""
 
     partition_key: int
     namespace: str | None
@@ -28,7 +28,7 @@ class Address(TypedDict):
 
 
 class FlowAddress(TypedDict):
-    """Arguments that name one flow."""
+    """Arguments that identify one flow."""
 
     partition_key: int
     namespace: str | None
@@ -36,7 +36,7 @@ class FlowAddress(TypedDict):
 
 
 class LeaseAddress(TypedDict):
-    """Arguments that name one execution and prove the lease on it."""
+    """Arguments that identify one execution, with the fence of its lease."""
 
     partition_key: int
     namespace: str | None
@@ -47,7 +47,7 @@ class LeaseAddress(TypedDict):
 
 
 class LeaseAddresses(TypedDict):
-    """Arguments that name executions of one partition and prove the leases on them."""
+    """Arguments that identify executions of one partition, with the fences of their leases."""
 
     partition_key: int
     namespace: str | None
@@ -90,7 +90,7 @@ def lease_addresses(held: list[Claimed], namespace: str | None) -> LeaseAddresse
 
 
 def place(id: ExecutionId) -> tuple[int, UUID]:
-    """Where an execution is; InvalidInput for whatever is no id."""
+    """Return partition and uuid of an execution; raise InvalidInput unless `id` is an id."""
     if not isinstance(id, ExecutionId):
         raise InvalidInput(
             field="id",
@@ -101,7 +101,7 @@ def place(id: ExecutionId) -> tuple[int, UUID]:
 
 
 def flow_place(id: FlowId) -> tuple[int, UUID]:
-    """Where a flow is; InvalidInput for whatever is no id of one."""
+    """Return partition and uuid of a flow; raise InvalidInput unless `id` is a flow's id."""
     if not isinstance(id, FlowId):
         raise InvalidInput(
             field="id",

@@ -1,8 +1,8 @@
-"""Group commit: turns concurrent single calls into batches, with no delay when there is but one.
+"""Group commit: send concurrent single calls as one batch. A call that comes alone is not delayed.
 
-A flush is a task of its own, so a caller that is cancelled never cancels the statement of others;
-its own item is withdrawn if it has not left yet. While a flush is on its way, the next batch
-gathers behind it.
+Each flush runs as a separate asyncio task. A cancelled caller therefore never cancels the statement
+of other callers; only its item is withdrawn, if it has not been sent yet. The next batch collects
+items while a flush is in flight.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ MAX_QUEUE = 20_000
 
 
 class Busy:
-    """The answer for an item whose row was locked: it is repeated alone."""
+    """The answer for an item whose row was locked. The batcher repeats the item alone."""
 
 
 BUSY = Busy()
 
-# What is busy is asked for again for two seconds: soon, and then ten times a second.
+# A busy item is repeated for two seconds: soon at first, then ten times a second.
 BUSY_PAUSES = (0.005, 0.01, 0.02, 0.05, *[0.1] * 19)
 
 
 def busy_pauses() -> Iterator[float]:
-    """How long to wait each time; no two callers keep step, or the same one might always lose."""
+    """Yield the pauses between repeats, with jitter: otherwise one caller could always lose."""
     return (pause * uniform(0.5, 1.5) for pause in BUSY_PAUSES)
 
 
 class _Callback(Generic[Item, Answer]):
-    """As much of a future as the batcher needs, at a tenth of its price."""
+    """The part of a future's interface that the batcher uses, at a tenth of the cost."""
 
     __slots__ = ("_item", "_settled")
 
@@ -63,7 +63,7 @@ Sink: TypeAlias = "asyncio.Future[Answer] | _Callback[Any, Answer]"
 
 
 class Batcher(Generic[Item, Answer]):
-    """Gathers items and flushes them together; at most one flush at a time."""
+    """Collect items and flush them together; at most one flush runs at a time."""
 
     def __init__(
         self,
@@ -84,14 +84,14 @@ class Batcher(Generic[Item, Answer]):
         self._closed = False
 
     async def put(self, item: Item) -> Answer:
-        """Hand in an item and wait for its own answer."""
+        """Hand in an item and wait for its answer."""
         while len(self._queue) >= self._max_queue and not self._closed:
             self._space.clear()
             await self._space.wait()
         return await self.put_nowait(item)
 
     def put_nowait(self, item: Item) -> asyncio.Future[Answer]:
-        """Hand in an item; the future is its answer. Must be called on the loop's own thread."""
+        """Hand in an item and return a future of its answer. Call it on the loop's thread."""
         if self._closed:
             raise Unavailable("The client is closed.")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -101,8 +101,8 @@ class Batcher(Generic[Item, Answer]):
         return future
 
     def hand_in(self, item: Item, settled: Callable[[Item, Answer | BaseException], None]) -> None:
-        """Hand in an item whose answer nobody waits for: `settled` is called with it, or with a
-        CancelledError if the call was cut short because the event loop ends."""
+        """Hand in an item without waiting. The batcher calls `settled` with the answer, or with a
+        CancelledError if the event loop ends first."""
         if self._closed:
             raise Unavailable("The client is closed.")
         self._queue.append((item, _Callback(item, settled)))
@@ -110,7 +110,7 @@ class Batcher(Generic[Item, Answer]):
             self._start()
 
     async def close(self) -> None:
-        """Send what has been handed in, then refuse more."""
+        """Send all items that were handed in, then refuse new ones."""
         self._closed = True
         self._space.set()
         while self._flusher is not None or self._tasks:
@@ -122,8 +122,8 @@ class Batcher(Generic[Item, Answer]):
         self._flusher.add_done_callback(self._flushed)
 
     def _flushed(self, flusher: asyncio.Task[None]) -> None:
-        """One that was cancelled with all tasks of a loop that ends leaves items behind, or never
-        began: they want an answer as long as somebody waits for it."""
+        """Restart the flush if items are left: a loop that ends cancels its tasks, and the flush
+        may have stopped halfway or never started. Items need an answer while a caller waits."""
         if self._flusher is flusher:
             self._flusher = None
         if self._queue and self._flusher is None:
@@ -147,7 +147,7 @@ class Batcher(Generic[Item, Answer]):
         try:
             answers = await self._flush([item for item, _ in batch])
         except InvalidInput as error:
-            # One item spoils the statement: halve the batch until it stands alone.
+            # One bad item fails the statement: halve the batch until the bad item is alone.
             if len(batch) == 1:
                 _settle(batch[0][1], error)
                 return

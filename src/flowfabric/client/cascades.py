@@ -1,4 +1,4 @@
-"""Wakes: telling those whom an end concerns, where the engine could not do it at once."""
+"""Cascades: propagate ends that the engine could not propagate within the call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from flowfabric.db import functions
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# Whoever was locked is tried again so soon; after that it is left to the reconcilers.
+# Pauses before a locked row is tried again. After the last one the reconcilers take over.
 _PAUSES = (0.005, 0.02, 0.05)
-# How many siblings one call cancels. Nobody waits for a row of it, and in a busy worker every call
-# waits for its turn.
+# How many siblings one call cancels. No caller waits for these rows, and in a busy worker each
+# call waits for its turn.
 _SIBLINGS = 500
 
 
 class Cascades:
-    """Resolves what the calls of this process left pending, beside them."""
+    """Propagate, in the background, the ends that calls of this process left pending."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -28,7 +28,7 @@ class Cascades:
         self._pending: set[int] = set()
 
     def send(self, partition: int) -> None:
-        """Resolve the wakes of a partition soon; nobody waits for it."""
+        """Propagate the pending ends of a partition soon, without waiting."""
         self._pending.add(partition)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -38,23 +38,25 @@ class Cascades:
             await asyncio.wait([self._task])
 
     async def resolve(self, partition: int) -> None:
-        """Resolve the wakes of a partition as far as they can be now, and cancel the siblings that
-        flows do not need any more: either may leave some of the other."""
+        """Resolve the pending wakes of a partition and cancel siblings that flows no longer need.
+
+        Each may create work for the other, so both repeat until none is left or rows stay locked.
+        """
         pauses = iter(_PAUSES)
         try:
             while True:
-                told, due_in = await self.resolve_once(partition)
+                resolved, due_in = await self.resolve_once(partition)
                 cancelled, cancel_in = await self.cancel_siblings_once(partition, _SIBLINGS)
                 if due_in is None and cancel_in is None and cancelled == 0:
                     return
-                if told == cancelled == 0:
+                if resolved == cancelled == 0:
                     pause = next(pauses, None)
                     if pause is None:
                         return
                     await asyncio.sleep(pause)
         except FlowFabricError as error:
-            # The call that left them has done its work; a reconciler does the rest.
-            ENGINE_LOGGER.debug("wakes left to the reconciler: %s", error)
+            # The ends are stored; only their propagation is late. A reconciler finishes it.
+            ENGINE_LOGGER.debug("propagation left to the reconciler: %s", error)
 
     async def resolve_once(self, partition: int, limit: int = 100) -> tuple[int, timedelta | None]:
         return await handle_batch(
@@ -77,5 +79,5 @@ class Cascades:
 
 
 def is_pending(detail: str | None) -> bool:
-    """Whether an answer says that somebody could not be told."""
+    """Return whether an answer says that propagation is still pending."""
     return detail is not None and json.loads(detail).get("wakes_pending") is True

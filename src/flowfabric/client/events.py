@@ -1,4 +1,4 @@
-"""Events: everything that happens, read by cursor, without a gap."""
+"""Events: read the event log by cursor, without gaps."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ READY_CHANNEL = "ff_ready"
 ENDED_CHANNEL = "ff_ended"
 LOST_CHANNEL = "ff_lost"
 
-# Hints are sent for submits and endings only; for the rest, and as the net, a follower polls.
+# The engine sends hints only for submits and ends. A follower polls for all other events.
 POLL_SECONDS = 0.5
 RECONNECT_SECONDS = 1.0
 
 
 class Feed(StrEnum):
-    """A part of the events that belongs together."""
+    """A named selection of event kinds."""
 
     COMPLETION = "completion"
     LEASE = "lease"
@@ -57,7 +57,7 @@ _OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANC
 
 
 def reads_events(statement: Statement, *, unread: str = "") -> Callable[[Any, int], Event]:
-    """What makes events of the rows of a statement, given their partition."""
+    """Build the function that turns a row of a statement and a partition into an event."""
     read = reader(
         Event,
         statement,
@@ -80,10 +80,10 @@ _event = reads_events(functions.READ_EVENTS, unread="next_cursor has_more")
 
 
 class Events(Scoped):
-    """The event log, as one subscriber reads it."""
+    """The event log."""
 
     async def open(self, since: datetime | None = None, *, partition: int = 0) -> str:
-        """A cursor behind all events of now, or before the first one of `since` or later."""
+        """Return a cursor at the end of the log, or before the first event at `since` or later."""
         rows = await self._database.call(
             functions.OPEN_CURSOR, partition_key=partition, since=since
         )
@@ -101,9 +101,9 @@ class Events(Scoped):
         executions: Iterable[ExecutionId] | None = None,
         instance_tags: Iterable[str] | None = None,
     ) -> EventPage:
-        """The next events behind a cursor. Filters hide events, they never hold the cursor back.
+        """Return the next events after a cursor. The cursor also passes events that filters hide.
 
-        A page holds whole transactions, so it may be somewhat longer than `limit`.
+        A page contains whole transactions, so it may be longer than `limit`.
         """
         partition, feed = _partition_of(cursor), _feed(feed)
         rows = await self._database.call(
@@ -127,10 +127,10 @@ class Events(Scoped):
     async def follow(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncIterator[Event]:
-        """Events as they happen, for ever; filters as in `read`. Without a cursor: from now on.
+        """Yield events as they happen, without end; without a cursor, from now on.
 
-        Store `event.cursor` when an event has been dealt with, and follow from it after a restart:
-        nothing is missed, and a part of the last page may come again.
+        Filters are those of `read`. Store `event.cursor` after you have processed an event, and
+        follow from it after a restart: no event is missed, some of the last page may repeat.
         """
         before = await self.open() if cursor is None else cursor
         async with aclosing(self.follow_pages(before, limit=limit, **filters)) as pages:
@@ -144,13 +144,13 @@ class Events(Scoped):
     async def follow_pages(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncGenerator[EventPage, None]:
-        """The same in pages, also those whose events are all hidden by a filter.
+        """Yield pages as `follow` yields events, including pages whose events are all filtered out.
 
-        Lives through lost connections; `CursorExpired` tells that events were lost to a failover,
-        and from when to read again.
+        Lost connections are restored. `CursorExpired` means that a failover lost events; it says
+        from which time to read again.
         """
         cursor = await self.open() if cursor is None else cursor
-        # What can be iterated only once would filter the first page only.
+        # Copy each filter: an iterator would be exhausted after the first page.
         filters = {
             name: list(value) if isinstance(value, Iterator) else value
             for name, value in filters.items()
@@ -165,7 +165,7 @@ class Events(Scoped):
                 try:
                     page = await self.read(cursor, limit=limit, **filters)
                 except Unavailable as error:
-                    ENGINE_LOGGER.warning("events cannot be read now: %s", error)
+                    ENGINE_LOGGER.warning("events not read, trying again: %s", error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                     continue
                 moved, cursor = page.cursor != cursor, page.cursor
@@ -183,7 +183,7 @@ class Events(Scoped):
 
 
 async def _listen(session: Session, hinted: asyncio.Event) -> None:
-    """Ask for hints; whatever is in the way, a follower that polls misses nothing."""
+    """Listen for hints. Without them the follower still polls and misses nothing."""
     for channel in (READY_CHANNEL, ENDED_CHANNEL):
         try:
             await session.listen(channel, lambda _: hinted.set())
@@ -192,9 +192,9 @@ async def _listen(session: Session, hinted: asyncio.Event) -> None:
 
 
 def _partition_of(cursor: str) -> int:
-    """The partition a cursor belongs to; the engine refuses a text that is no cursor."""
+    """Return the partition of a cursor; the engine refuses other malformed text."""
     if not isinstance(cursor, str) or not cursor.isascii() or "\0" in cursor:
-        raise InvalidInput(field="cursor", problem="is not a cursor of ours; open one")
+        raise InvalidInput(field="cursor", problem="is not a cursor; open a new one")
     number = cursor[:16].partition(":")[2].partition(":")[0]
     partition = int(number) if number.isdecimal() else 0
     return partition if partition < 2**15 else 0
@@ -220,5 +220,5 @@ def _kinds(kinds: Iterable[EventKind | str] | None, feed: Feed | None) -> Sequen
 
 def _texts(field: str, values: Iterable[str] | None) -> list[str] | None:
     if isinstance(values, str):
-        raise InvalidInput(field=field, problem="must be several texts, not one")
+        raise InvalidInput(field=field, problem="must be a list of strings, not one string")
     return None if values is None else list(values)

@@ -1,4 +1,4 @@
-"""Executions: submitted, claimed, completed, failed."""
+"""Executions: submit, claim, start, complete and fail them."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# A handler that has done its work waits this long for a database that went away to hear of it.
+# How long a finished handler tries to report its result to an unreachable database.
 SETTLE_PATIENCE_SECONDS = 60.0
 
-# How often a claim that waits looks without a hint.
+# How often a waiting claim polls without a hint.
 _WAIT_POLL_SECONDS = 0.5
 
 Floor = tuple[int, datetime, UUID]
@@ -58,8 +58,8 @@ _claimed = reader(Claimed, functions.CLAIM_EXECUTIONS, given="partition_key leas
 
 
 class Executions(ExecutionReads, ExecutionOperations):
-    """What can be done with executions: submitted, claimed and settled here, read in `reads`,
-    operated on in `operations`."""
+    """Operations on executions. This class submits, claims and settles; `reads` reads; `operations`
+    changes single executions."""
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
@@ -84,7 +84,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         await self._cascades.close()
 
     async def submit(self, submission: Submission) -> Submitted:
-        """Store one execution; concurrent calls share a transaction."""
+        """Store one execution; concurrent calls share one transaction."""
         submission.check()
         if submission.route not in self._lanes.known:
             await self._lanes.register(submission.route)
@@ -96,9 +96,10 @@ class Executions(ExecutionReads, ExecutionOperations):
             return submitted
 
     async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store many executions, 500 in a transaction. What can be seen to be bad raises before
-        anything is stored; what only the engine can refuse (a closed lane, a key used before with
-        other arguments) raises after the rest of its 500 was."""
+        """Store many executions, 500 in a transaction.
+
+        Invalid items raise before anything is stored. Refusals by the engine (a closed lane, a key
+        reused with other arguments) raise after the other items of their 500 are stored."""
         for submission in submissions:
             submission.check()
         for route in {submission.route for submission in submissions}:
@@ -126,12 +127,13 @@ class Executions(ExecutionReads, ExecutionOperations):
         max_wait: timedelta | None = None,
         reports_starts: bool = False,
     ) -> list[Claimed]:
-        """Lease the next executions that this worker can run; none if there are none.
+        """Lease the next executions that this worker can run; return [] if none is ready.
 
-        `max_wait` is how long to wait for some; hints wake it, polling is the net. After
-        `Unavailable`, asking again with the same `claim_id` gives what the lost call leased. With
-        `reports_starts` the caller calls `start()` before it runs what has crashed before;
-        without, a lost lease counts as a crash of all it held.
+        `max_wait` is how long to wait for work: hints end the wait early, polling covers lost
+        hints. After `Unavailable`, repeat the call with the same `claim_id` to get the executions
+        that the lost call leased. With `reports_starts` the caller must call `start()` before it
+        runs an execution that crashed before; without it, a lost lease counts as a crash of every
+        execution under it.
         """
         if max_wait is not None:
             asked: dict[str, Any] = {
@@ -174,7 +176,7 @@ class Executions(ExecutionReads, ExecutionOperations):
 
     async def _claim_within(self, max_wait: timedelta, asked: dict[str, Any]) -> list[Claimed]:
         if not isinstance(max_wait, timedelta) or max_wait < timedelta(0):
-            raise InvalidInput(field="max_wait", problem="must be a timedelta from 0 on")
+            raise InvalidInput(field="max_wait", problem="must be a timedelta, 0 or more")
         deadline = monotonic() + max_wait.total_seconds()
         hinted = asyncio.Event()
         session = self._database.session("claim")
@@ -193,9 +195,10 @@ class Executions(ExecutionReads, ExecutionOperations):
             await session.close()
 
     async def start(self, claimed: Claimed, *, alone: bool = False) -> None:
-        """Say that an execution starts now, alone in its process or beside others, so that a crash
-        is blamed on it. Needed for what has crashed before (`crash_count`), after a claim with
-        `reports_starts`."""
+        """Report that an execution starts now, alone in its process or beside others.
+
+        Required for executions that crashed before (`crash_count`) after a claim with
+        `reports_starts`. A later crash is blamed on the execution."""
         batcher = self._starts.get(claimed.partition_key)
         if batcher is None:
             batcher = Batcher(self._flush_starts, self._start_alone)
@@ -203,7 +206,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         await batcher.put((claimed, alone))
 
     async def complete(self, claimed: Claimed, result: bytes | None = None) -> None:
-        """Settle an execution with its result; refused unless the lease is still good."""
+        """Complete an execution with its result; refused unless the lease is live."""
         await self._complete_batcher(claimed).put((claimed, result))
 
     def hand_in(
@@ -212,8 +215,8 @@ class Executions(ExecutionReads, ExecutionOperations):
         result: bytes | None,
         answered: Callable[[tuple[Claimed, bytes | None], BaseException | None], None],
     ) -> None:
-        """Hand in a result; it leaves with the next flush, and `answered` is told what became of
-        it: a CancelledError if the event loop is ending."""
+        """Hand in a result for the next flush. The batcher calls `answered` with the answer, or
+        with a CancelledError if the event loop ends first."""
         self._complete_batcher(claimed).hand_in((claimed, result), answered)
 
     def _complete_batcher(self, claimed: Claimed) -> Batcher[tuple[Claimed, bytes | None], None]:
@@ -224,7 +227,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         return batcher
 
     async def fail(self, claimed: Claimed, failure: Failure) -> FailAnswer:
-        """Settle an attempt as failed; the stored policy decides whether it is tried again."""
+        """Fail an attempt; the stored policy decides whether the execution is retried."""
         batcher = self._fails.get(claimed.partition_key)
         if batcher is None:
             batcher = Batcher(self._flush_fails, self._fail_alone)
@@ -234,7 +237,7 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def promote_delayed(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Make due executions eligible; returns how many, and how long until the next timer."""
+        """Make due executions eligible; return how many, and the time until the next timer."""
         return await handle_batch(
             self._database, functions.PROMOTE_DELAYED, partition_key=partition, limit=limit
         )
@@ -242,7 +245,7 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Let go what is blocked for want of a capable worker, once there is one."""
+        """Unblock executions that waited for a capable worker, once one is registered."""
         return await handle_batch(
             self._database, functions.UNBLOCK_EXECUTIONS, partition_key=partition, limit=limit
         )
@@ -352,8 +355,8 @@ class Executions(ExecutionReads, ExecutionOperations):
 
 
 class EndedHint:
-    """Tells waiting processes, outside the hot transaction and not too often, that something
-    ended. The last one of a burst is always sent."""
+    """Notify waiting processes of ends: outside the hot transaction and at a limited rate. The
+    last hint of a burst is always sent."""
 
     INTERVAL = 0.01
 
@@ -384,7 +387,7 @@ class EndedHint:
                         functions.HINT, channel=ENDED_CHANNEL, payload=str(partition), patience=0.0
                     )
         except FlowFabricError as error:
-            # Only a hint: whoever waits polls as well.
+            # Hints may be lost: waiters poll as well.
             ENGINE_LOGGER.debug("hint not sent: %s", error)
         finally:
             self._task = None

@@ -1,4 +1,4 @@
-"""FlowFabric: the engine's operations, grouped by noun, over one database."""
+"""FlowFabric: the client, with the engine's operations grouped by noun."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from flowfabric.db.session import Database
 
 
 class FlowFabric:
-    """A client of the engine. It belongs to the event loop it is opened on.
+    """A client of the engine on one database. It belongs to the event loop that opened it.
 
-    `namespace` is the tenant whose executions this client may see and touch; None is every one.
+    `namespace` limits every call to one namespace; None means all namespaces.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FlowFabric:
         return self
 
     async def close(self) -> None:
-        """Send what was handed in, stop waiting, and close every connection."""
+        """Send all items that were handed in, stop all waits, and close every connection."""
         await self.steps.close()
         await self.flows.close()
         await self.executions.close()

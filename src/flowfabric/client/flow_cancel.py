@@ -1,4 +1,4 @@
-"""Ending flows before their time, and letting what failed in them run again."""
+"""Cancel flows, and replay their failed members."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from flowfabric.db import functions
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# From then on a reconciler ends the members, if whoever cancelled the flow has not.
+# After this time a reconciler cancels the remaining members, in case the caller died.
 GRACE = timedelta(seconds=30)
-# How many members one call ends.
+# How many members one call cancels.
 _BATCH = 100
-# How many members are read at once.
+# How many members one query reads.
 _PAGE = 500
-# Whoever is locked is tried again so soon; after that every tenth of a second, if somebody waits.
+# Pauses before a locked member is tried again; then every 0.1 s, if the caller waits.
 _PAUSES = (0.005, 0.02, 0.05)
 _PAUSE = 0.1
-# Whoever is held for so long without a break counts as held for good.
+# A member that stays locked for this long is reported as held.
 _HELD_SECONDS = 2.0
 
 
 class FlowCancelling(Scoped):
-    """What ends flows before their time, and lets what failed in them run again."""
+    """Cancel flows, and replay their failed members."""
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         super().__init__(database, namespace)
@@ -56,7 +56,7 @@ class FlowCancelling(Scoped):
         self._ending: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Let what ends members in the background come to its end."""
+        """Wait for background cancellations to finish."""
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -70,15 +70,18 @@ class FlowCancelling(Scoped):
         wait: timedelta | None = None,
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
-        """Cancel a flow. No member of it starts any more; those it has are ended by the policy:
-        all, those that do not run (`cancel_pending`), or none (`flow_only`). While members live a
-        stricter policy may follow; a flow whose members have all ended stays as it is.
+        """Cancel a flow: no member starts any more.
 
-        With `wait` the call returns when every one of them has ended, else FlowCancelTimeout is
-        raised; without, they are ended behind it. Either way they are, whatever crashes.
+        The policy decides which members are cancelled: all of them, only members that do not run
+        (`cancel_pending`), or none (`flow_only`). A later call may use a stricter policy while
+        members are unfinished. A flow whose members have all ended stays unchanged.
+
+        With `wait` the call returns when all these members have ended, or raises
+        FlowCancelTimeout. Without it they are cancelled in the background. A reconciler finishes
+        the work if this process dies.
         """
         if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):
-            raise InvalidInput(field="wait", problem="must be a timedelta, from nothing on")
+            raise InvalidInput(field="wait", problem="must be a timedelta, 0 or more")
         answer = await self._header(id, policy, reason, actor, grace)
         if answer.open_count == 0:
             return answer
@@ -97,13 +100,13 @@ class FlowCancelling(Scoped):
     async def retry_failed(
         self, id: FlowId, *, reason: str | None = None, actor: str | None = None
     ) -> FlowRetried:
-        """Replay every member that failed or expired; whoever was skipped because of one is
-        replayed with it. In a cancelled flow nothing is replayed."""
+        """Replay every member that failed or expired, and every member skipped because of one. In
+        a cancelled flow nothing is replayed."""
         where = flow_address(id, self._namespace)
         check_words(reason=reason, actor=actor)
         if not await self._database.call(functions.DESCRIBE_FLOW, **where):
             raise FlowNotFound(id=str(id))
-        told = FlowRetried([], {})
+        retried = FlowRetried([], {})
         after: UUID | None = None
         states = [PublicState.FAILED, PublicState.EXPIRED]
         while rows := await self._database.call(
@@ -112,7 +115,7 @@ class FlowCancelling(Scoped):
             for row in rows:
                 member = ExecutionId.of(id.partition_key, row["execution_id"])
                 try:
-                    # If it has moved since it was read, somebody else let it run.
+                    # If the version changed since the read, another caller has replayed the member.
                     await self._database.call(
                         functions.REPLAY_EXECUTION,
                         **address(member, self._namespace),
@@ -126,11 +129,11 @@ class FlowCancelling(Scoped):
                 except FlowAlreadyTerminal:
                     raise
                 except (Refused, RetryExhausted) as error:
-                    told.refused[member] = error
+                    retried.refused[member] = error
                 else:
-                    told.replayed.append(member)
+                    retried.replayed.append(member)
             after = rows[-1]["execution_id"]
-        return told
+        return retried
 
     async def cancel_header(
         self,
@@ -141,14 +144,14 @@ class FlowCancelling(Scoped):
         actor: str | None = None,
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
-        """Cancel a flow and write down whom it has yet to end, for others to do it."""
+        """Cancel a flow and store the backlog of members to cancel; other calls work it off."""
         answer = await self._header(id, policy, reason, actor, grace)
         if answer.open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
             return replace(answer, outcome=FlowCancelOutcome.SCHEDULED)
         return answer
 
     async def cancel_members(self, id: FlowId, *, limit: int = 100) -> MembersCancelled:
-        """End the next members of a cancelled flow."""
+        """Cancel the next members in the backlog of a cancelled flow."""
         row = (
             await self._database.call(
                 functions.CANCEL_MEMBERS,
@@ -166,7 +169,7 @@ class FlowCancelling(Scoped):
         )
 
     async def ack_cancel_member(self, id: FlowId, member: ExecutionId) -> int:
-        """Take a member that has ended off the backlog of its flow; returns how many are left."""
+        """Take an ended member off the backlog of its flow; return how many are left."""
         where = flow_address(id, self._namespace)
         if not isinstance(member, ExecutionId) or member.partition_key != id.partition_key:
             raise InvalidInput(field="member", problem=f"{member!r} is not a member of {id}")
@@ -181,7 +184,7 @@ class FlowCancelling(Scoped):
     async def cancel_backlog(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """End the members of flows whose canceller has not; returns how many, and how long until
+        """Cancel members of flows whose caller did not finish; return how many, and the time until
         the next ones are due."""
         return await handle_batch(
             self._database, functions.CANCEL_BACKLOG, partition_key=partition, limit=limit
@@ -212,7 +215,7 @@ class FlowCancelling(Scoped):
         return _read(id, row)
 
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
-        """End the members until none is left; returns those that somebody holds for good."""
+        """Cancel members until the backlog is empty; return the members that stay locked."""
         started = moved = monotonic()
         pauses = iter(_PAUSES)
         while True:
@@ -227,7 +230,7 @@ class FlowCancelling(Scoped):
             if now - started >= wait.total_seconds():
                 raise FlowCancelTimeout(
                     f"{step.remaining + step.draining} members of {id} have not ended within "
-                    f"{wait.total_seconds():g} s; they go on ending.",
+                    f"{wait.total_seconds():g} s; their cancellation continues.",
                     id=str(id),
                     remaining=step.remaining,
                     draining=step.draining,
@@ -247,8 +250,8 @@ class FlowCancelling(Scoped):
                     return
                 await asyncio.sleep(pause)
         except FlowFabricError as error:
-            # The flow is cancelled; a reconciler does the rest.
-            ENGINE_LOGGER.debug("members of %s left to the reconciler: %s", id, error)
+            # The flow is cancelled; a reconciler cancels its other members.
+            ENGINE_LOGGER.debug("cancellation left to the reconciler: %s: %s", id, error)
 
 
 def _read(id: FlowId, row: Any) -> FlowCancellation:

@@ -1,4 +1,4 @@
-"""Reading flows: one, several, their members, edges and results. A missing one is None or empty."""
+"""Read flows, their members, edges and inputs. Reads of a missing flow return None or nothing."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _INPUTS_AT_ONCE = 1000
 
 
 def _counts(text: str) -> dict[PublicState, int]:
-    told: dict[str, int] = json.loads(text)
-    return {state: told[state] for state in PublicState if state in told}
+    counts: dict[str, int] = json.loads(text)
+    return {state: counts[state] for state in PublicState if state in counts}
 
 
 _info = reader(
@@ -68,7 +68,7 @@ _listed = reader(
     state=FlowState,
     counts=_counts,
 )
-# Edges are listed and described with the same columns.
+# list_edges and describe_edge return the same columns.
 _edge = reader(
     EdgeInfo,
     functions.LIST_EDGES,
@@ -94,21 +94,21 @@ _input = reader(
 
 
 class FlowReads(Scoped):
-    """What can be asked about flows."""
+    """Reads of flows."""
 
     async def describe(self, id: FlowId) -> FlowInfo | None:
-        """One flow with its groups; None if there is no such flow."""
+        """Return one flow with its edge groups; None if the flow does not exist."""
         rows = await self._database.call(
             functions.DESCRIBE_FLOW, **flow_address(id, self._namespace)
         )
         if not rows:
             return None
         row = rows[0]
-        groups = [_group(told, id.partition_key) for told in json.loads(row["edge_groups"])]
+        groups = [_group(group, id.partition_key) for group in json.loads(row["edge_groups"])]
         return _info(row, id, groups)
 
     async def summary(self, id: FlowId) -> FlowSummary | None:
-        """How far a flow is, counted from its members now; None if there is no such flow."""
+        """Count the members of a flow by state, as of now; None if the flow does not exist."""
         rows = await self._database.call(
             functions.SUMMARISE_FLOW, **flow_address(id, self._namespace)
         )
@@ -121,8 +121,8 @@ class FlowReads(Scoped):
         upstream: ExecutionId | None = None,
         downstream: ExecutionId | None = None,
     ) -> list[EdgeInfo]:
-        """The edges of a flow in the order of their ids: all, those out of one member, or those
-        into one. None if there is no such flow."""
+        """List the edges of a flow by id: all, only those out of one member, or only those into one
+        member. Return None if the flow does not exist."""
         found: list[EdgeInfo] = []
         while True:
             rows = await self._database.call(
@@ -138,7 +138,7 @@ class FlowReads(Scoped):
                 return found
 
     async def describe_edge(self, id: FlowId, edge_id: UUID) -> EdgeInfo | None:
-        """One edge; None if there is none with this id in this flow."""
+        """Return one edge; None if the flow has no edge with this id."""
         rows = await self._database.call(
             functions.DESCRIBE_EDGE, **flow_address(id, self._namespace), edge_id=edge_id
         )
@@ -147,8 +147,8 @@ class FlowReads(Scoped):
     async def members(
         self, id: FlowId, *, states: Collection[PublicState | str] | None = None
     ) -> list[FlowMember]:
-        """The members of a flow in the order of their ids: all, or those in some states. None if
-        there is no such flow."""
+        """List the members of a flow by id: all, or only members in the given states. Return None
+        if the flow does not exist."""
         words = None if states is None else [PublicState(state).value for state in states]
         found: list[FlowMember] = []
         while True:
@@ -169,15 +169,17 @@ class FlowReads(Scoped):
                 return found
 
     async def eligibility(self, id: ExecutionId) -> FlowEligibility:
-        """Whether an execution could be claimed as far as its dependencies go."""
+        """Return whether the dependencies of an execution allow a claim."""
         rows = await self._database.call(
             functions.EVALUATE_FLOW_ELIGIBILITY, **address(id, self._namespace)
         )
         return FlowEligibility(rows[0]["eligibility"])
 
     async def inputs(self, ids: Sequence[ExecutionId]) -> list[FlowInput]:
-        """What the upstreams of executions have for them, by execution, in the order in which they
-        ended; those that have not ended come last."""
+        """Return the inputs that the upstream members provide for the given executions.
+
+        They are ordered by execution, then by the time of the upstream's end; unfinished upstream
+        members come last."""
         groups: dict[int, list[UUID]] = {}
         for id in dict.fromkeys(ids):
             partition, uuid = place(id)
@@ -202,12 +204,12 @@ class FlowReads(Scoped):
         return found
 
     async def tags(self, id: FlowId) -> dict[str, str]:
-        """The tags of a flow, by key; none if there is no such flow."""
+        """Return the tags of a flow by key; empty if the flow does not exist."""
         info = await self.describe(id)
         return dict(info.tags) if info else {}
 
     async def tag(self, id: FlowId, key: str) -> str | None:
-        """The value of one tag; None if it, or the flow, is not there."""
+        """Return the value of one tag; None if the tag or the flow does not exist."""
         check_tags({key: ""})
         return (await self.tags(id)).get(key)
 
@@ -219,14 +221,14 @@ class FlowReads(Scoped):
         newest: bool = False,
         partition: int = 0,
     ) -> FlowPage:
-        """Flows in the order of their ids, or newest first; at most 1000 a page.
+        """List flows by id, or newest first; at most 1000 a page.
 
-        A page may be short, or empty, and still carry a cursor; the last page has none.
+        A page may be short or empty and still have a cursor; only the last page has none.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MAX_PAGE:
             raise InvalidInput(field="limit", problem=f"must be a whole number, 0 to {MAX_PAGE}")
         if after is not None and flow_place(after)[0] != partition:
-            raise InvalidInput(field="after", problem=f"is not of partition {partition}")
+            raise InvalidInput(field="after", problem=f"does not belong to partition {partition}")
         if not limit:
             return FlowPage([], None)
         *rows, last = await self._database.call(
@@ -244,8 +246,8 @@ class FlowReads(Scoped):
         )
 
 
-def _group(told: Mapping[str, Any], partition: int) -> GroupInfo:
-    facts = dict(told)
+def _group(group: Mapping[str, Any], partition: int) -> GroupInfo:
+    facts = dict(group)
     after = facts.pop("on_satisfied")
     policy = Policy(
         GroupPolicy(facts.pop("policy")), facts.pop("k"), OnSatisfied(after) if after else None

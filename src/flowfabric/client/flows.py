@@ -1,4 +1,4 @@
-"""Flows: graphs of executions, stored whole or built step by step."""
+"""Flows: submit a whole graph of executions, or build it step by step."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from flowfabric.db.session import Database
 
 
 class Flows(FlowReads, FlowCancelling):
-    """What can be done with flows: stored and built here, read in `flow_reads`, ended in
-    `flow_cancel`."""
+    """Operations on flows. This class submits and builds them; `flow_reads` reads them;
+    `flow_cancel` cancels them."""
 
     def __init__(
         self, database: Database, transactional: Transactional, namespace: str | None
@@ -49,7 +49,7 @@ class Flows(FlowReads, FlowCancelling):
         self._transactional = transactional
 
     async def submit(self, graph: Graph) -> FlowSubmitted:
-        """Store a whole flow: all of it or nothing. The same graph again is a duplicate."""
+        """Store a whole flow, or nothing. Submitting the same graph again is a duplicate."""
         graph.check()
         submissions = [node.submission for node in graph.nodes]
         place = await self._transactional.place(submissions)
@@ -71,7 +71,7 @@ class Flows(FlowReads, FlowCancelling):
         creator: str | None = None,
         namespace: str | None = None,
     ) -> FlowCreated:
-        """Make an empty flow; with the id of one that is there, that one stays as it is."""
+        """Create an empty flow; an existing flow with this id stays unchanged."""
         check_text("flow_kind", flow_kind, MAX_KIND_BYTES)
         check_tags(tags or {})
         if creator is not None:
@@ -89,7 +89,7 @@ class Flows(FlowReads, FlowCancelling):
     async def add_execution(
         self, id: FlowId, execution: ExecutionId, *, name: str | None = None
     ) -> MemberAdded:
-        """Make an execution a member of a flow, whatever state it is in; it can be in one only."""
+        """Add an execution, in any state, to a flow. An execution belongs to one flow at most."""
         if name is not None:
             check_text("name", name, MAX_NAME_BYTES)
         row = (
@@ -116,8 +116,9 @@ class Flows(FlowReads, FlowCancelling):
         data_passing_ref: str | None = None,
         group: int = 0,
     ) -> EdgeStaged:
-        """Say that one member will wait for another; StaleGraphRevision if the graph has changed
-        since the caller read it. Apply it to let it take effect."""
+        """Stage an edge: one member will wait for another. It takes effect when it is applied.
+
+        Raises StaleGraphRevision if the graph changed after the caller read it."""
         row = (
             await self._database.call(
                 functions.STAGE_DEPENDENCY_EDGE,
@@ -143,8 +144,9 @@ class Flows(FlowReads, FlowCancelling):
         *,
         held: Claimed | None = None,
     ) -> DependencyApplied:
-        """Let a staged edge hold its downstream back; an upstream that has ended resolves it at
-        once. The worker of a running downstream shows its lease (`held`)."""
+        """Apply a staged edge: it blocks its downstream member. If the upstream member has ended,
+        the edge is resolved at once. If the downstream runs, its worker passes the lease (`held`).
+        """
         row = (
             await self._database.call(
                 functions.APPLY_DEPENDENCY_TO_CHILD,
@@ -168,8 +170,8 @@ class Flows(FlowReads, FlowCancelling):
     async def set_edge_group_policy(
         self, id: FlowId, downstream: ExecutionId, policy: Policy, *, group: int = 0
     ) -> bool:
-        """Say how the edges into a member are judged, before the first one is staged. Returns
-        whether it is new; False if it was so already."""
+        """Set the policy of an edge group, before its first edge is staged. Return whether it is
+        new; False if the group had this policy."""
         rows = await self._database.call(
             functions.SET_EDGE_GROUP_POLICY,
             **flow_address(id, self._namespace),
@@ -182,7 +184,7 @@ class Flows(FlowReads, FlowCancelling):
         return bool(rows[0]["outcome"] == "set")
 
     async def set_tags(self, id: FlowId, tags: Mapping[str, str]) -> dict[str, str]:
-        """Set several tags, all or none; the others stay. Returns all of them."""
+        """Set several tags, all or none, and keep the others. Return all tags."""
         check_tags(tags)
         if not tags:
             raise InvalidInput(field="tags", problem="must not be empty")
@@ -195,12 +197,12 @@ class Flows(FlowReads, FlowCancelling):
         return found
 
     async def set_tag(self, id: FlowId, key: str, value: str) -> None:
-        """Set one tag; the others stay."""
+        """Set one tag and keep the others."""
         await self.set_tags(id, {key: value})
 
 
 def _inside(id: FlowId, field: str, execution: ExecutionId) -> UUID:
-    """An execution as the engine takes it; one of another partition than its flow is refused."""
+    """Return the uuid of an execution; refuse an execution in another partition than the flow."""
     partition, uuid = place(execution)
     if partition != id.partition_key:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Grants: executions promised to a worker, and claimed by showing the key."""
+"""Grants: reserve executions for a worker, and claim them with the grant's key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_GRANT_TTL = timedelta(seconds=10)
 DEFAULT_LEASE_TTL = timedelta(seconds=30)
 
 
-# The columns of each call, read into one record.
+# One reader for each kind of claim: all build the same record from different columns.
 _READERS = {
     statement: reader(Claimed, statement, given="partition_key lease_id", unread=unread)
     for statement, unread in (
@@ -37,10 +37,10 @@ _READERS = {
 
 
 class Grants(Scoped):
-    """What a scheduler hands out, and what a worker does with it.
+    """Operations on grants. A scheduler issues a grant; a worker uses it once.
 
-    A grant is used once. Asking again with the same `key`, or claiming again with the same
-    `claim_id`, gives the first answer.
+    A repeated issue with the same `key`, or a repeated claim with the same `claim_id`, returns the
+    first answer.
     """
 
     async def issue_claim_grant(
@@ -53,7 +53,7 @@ class Grants(Scoped):
         ttl: timedelta = DEFAULT_GRANT_TTL,
         key: bytes | None = None,
     ) -> Grant:
-        """Promise an execution that waits to a worker; its `kind` says how it is to be claimed."""
+        """Reserve a waiting execution for a worker; the grant's `kind` says which claim to use."""
         return await self._issue(
             functions.ISSUE_CLAIM_GRANT,
             id,
@@ -74,7 +74,7 @@ class Grants(Scoped):
         ttl: timedelta = DEFAULT_GRANT_TTL,
         key: bytes | None = None,
     ) -> Grant:
-        """Promise an execution whose lease was lost to a worker."""
+        """Reserve an execution that lost its lease for a worker."""
         return await self._issue(
             functions.ISSUE_RECLAIM_GRANT,
             id,
@@ -95,7 +95,7 @@ class Grants(Scoped):
         expected_attempt_index: int | None = None,
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Use up a claim grant: a new attempt begins."""
+        """Use a claim grant: start a new attempt."""
         return await self._claim(
             functions.CLAIM_EXECUTION,
             grant,
@@ -116,7 +116,7 @@ class Grants(Scoped):
         expected_attempt_index: int | None = None,
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Use up a resume grant: the interrupted attempt goes on under a new lease."""
+        """Use a resume grant: continue the interrupted attempt under a new lease."""
         return await self._claim(
             functions.CLAIM_RESUMED_EXECUTION,
             grant,
@@ -138,7 +138,7 @@ class Grants(Scoped):
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Use up a reclaim grant: a new attempt takes over from the one that lost its lease."""
+        """Use a reclaim grant: start a new attempt in place of the one that lost its lease."""
         return await self._claim(
             functions.RECLAIM_EXECUTION, grant, worker_id, worker_instance_id, claim_id, lease_ttl
         )
@@ -152,7 +152,7 @@ class Grants(Scoped):
         worker_instance_id: str = "operator",
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Lease one execution that waits, as an operator: whatever it needs, whatever its lane."""
+        """Lease one waiting execution as an operator, whatever its capabilities and lane."""
         _check_worker(worker_id, worker_instance_id)
         _check_span("lease_ttl", lease_ttl)
         claim_id = claim_id or uuid7()
@@ -167,7 +167,7 @@ class Grants(Scoped):
         return _READERS[functions.ISSUE_GRANT_AND_CLAIM](rows[0], id.partition_key, claim_id)
 
     async def reap(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Delete grants that are over; returns how many, and how long until the next one is."""
+        """Delete used and expired grants; return how many, and the time until the next is due."""
         return await handle_batch(
             self._database, functions.REAP_GRANTS, partition_key=partition, limit=limit
         )

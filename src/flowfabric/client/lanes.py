@@ -1,4 +1,4 @@
-"""Lanes and routes: registered once, remembered by every client."""
+"""Lanes and routes: register routes, and read and change lanes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _traffic = reader(LaneTraffic, functions.READ_TRAFFIC)
 
 
 class Lanes(Scoped):
-    """What can be asked and said about lanes."""
+    """Operations on lanes, and the registry of routes."""
 
     def __init__(self, database: Database, namespace: str | None = None) -> None:
         super().__init__(database, namespace)
-        # The ids of the routes this client has registered.
+        # The ids of the routes that this client has registered.
         self.known: dict[Route, int] = {}
         self._registering: dict[Route, asyncio.Future[int]] = {}
 
     async def register(self, route: Route) -> int:
-        """The id of a route, registered if it is new. Callers at once share one registration."""
+        """Return the id of a route; register a new one. Concurrent calls share one request."""
         if (known := self.known.get(route)) is not None:
             return known
         if (pending := self._registering.get(route)) is None:
@@ -38,18 +38,18 @@ class Lanes(Scoped):
         return await asyncio.shield(pending)
 
     def forget(self) -> None:
-        """Ask again for every route: the database does not know them any more."""
+        """Forget every registered route: the database no longer has them."""
         self.known.clear()
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
-        """The lanes behind `after` in the order of their bytes: state, and how many wait.
+        """List the lanes after `after` in byte order, each with its state and depth.
 
-        A client of all namespaces gets all lanes of one name together.
+        A client of all namespaces gets one entry for all lanes of the same name.
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise InvalidInput(field="limit", problem="must be a whole number from 0 on")
+            raise InvalidInput(field="limit", problem="must be a whole number, 0 or more")
         if limit is not None and limit < 0:
-            raise InvalidInput(field="limit", problem=f"is {limit}; must be from 0 on")
+            raise InvalidInput(field="limit", problem=f"is {limit}; must be 0 or more")
         rows = await self._database.call(
             functions.LIST_LANES,
             namespace=self._namespace,
@@ -61,9 +61,9 @@ class Lanes(Scoped):
         return [_info(row) for row in rows]
 
     async def get(self, lane: str) -> LaneInfo:
-        """One lane; LaneNotFound if nothing was ever submitted to it.
+        """Return one lane; raise LaneNotFound if no route was ever registered in it.
 
-        A client of all namespaces is asked to say which, if several have a lane of this name.
+        A client of all namespaces gets InvalidInput if several namespaces have this lane.
         """
         check_lane(lane)
         rows = await self._database.call(
@@ -79,14 +79,14 @@ class Lanes(Scoped):
         if len(rows) > 1:
             names = ", ".join(row["namespace"] for row in rows)
             raise InvalidInput(
-                field="namespace", problem=f"several have a lane {lane}: {names}; say which"
+                field="namespace", problem=f"must be given: the lane {lane} exists in {names}"
             )
         return _info(rows[0])
 
     async def traffic(
         self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000, partition: int = 0
     ) -> Sequence[LaneTraffic]:
-        """How busy the lanes are. Looks at a bounded number of rows; may be asked every second."""
+        """Return counts and rates of the lanes. Reads a bounded number of rows; cheap to poll."""
         rows = await self._database.call(
             functions.READ_TRAFFIC,
             partition_key=partition,
@@ -104,31 +104,31 @@ class Lanes(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> LaneInfo:
-        """Take submissions, but let nothing be claimed until then, or until `resume`."""
+        """Pause a lane until a time or until `resume`: it accepts submits and allows no claims."""
         return await self._set(lane, "paused", resumes_at=until, reason=reason, actor=actor)
 
     async def resume(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Take submissions and let them be claimed: what a lane does by default."""
+        """Make a lane active, the default: it accepts submits and allows claims."""
         return await self._set(lane, "active", reason=reason, actor=actor)
 
     async def drain(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Let what waits be claimed, but refuse submissions."""
+        """Drain a lane: it allows claims and refuses submits."""
         return await self._set(lane, "draining", reason=reason, actor=actor)
 
     async def disable(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Refuse submissions and let nothing be claimed."""
+        """Disable a lane: it refuses submits and allows no claims."""
         return await self._set(lane, "disabled", reason=reason, actor=actor)
 
     async def set_retention(
         self, lane: str, retention: timedelta | None, *, actor: str | None = None
     ) -> LaneInfo:
-        """Keep what ended in this lane so long; None goes back to the default."""
+        """Set how long ended executions of a lane are kept; None restores the default."""
         return await self._set(
             lane, None, retention=retention, clear_retention=retention is None, actor=actor
         )

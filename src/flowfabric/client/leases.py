@@ -1,4 +1,4 @@
-"""Leases: kept alive, given back, and marked when they ran out."""
+"""Leases: renew, release, revoke and expire them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = 1000
 
 
 class Caller(Protocol):
-    """A pool or a session: whatever can call the engine."""
+    """Anything that can call the engine: a pool or a session."""
 
     async def call(
         self, statement: Statement, *, patience: float = ..., **arguments: Any
@@ -32,12 +32,12 @@ class Caller(Protocol):
 
 
 class Leases(Scoped):
-    """What the holder of leases can say about them."""
+    """Operations on leases."""
 
     async def renew(
         self, held: Sequence[Claimed], ttl: timedelta, *, caller: Caller | None = None
     ) -> tuple[list[Claimed], list[Claimed]]:
-        """Extend leases; returns those that are lost and those whose rows were busy."""
+        """Renew leases; return the lost leases, and the leases whose rows were busy."""
         lost: list[Claimed] = []
         busy: list[Claimed] = []
         for group in _by_partition(held):
@@ -49,20 +49,20 @@ class Leases(Scoped):
             )
             for row in rows:
                 claimed, outcome = group[row["item"] - 1], row["outcome"]
-                # A second lease for one execution is judged in the next beat, without the first.
+                # The batch held two leases on one execution: the next heartbeat judges the second.
                 late = outcome in ("busy", "duplicate")
                 (busy if late else lost).append(claimed)
                 if not late:
-                    told = refusal(outcome, row["detail"])
+                    error = refusal(outcome, row["detail"])
                     ENGINE_LOGGER.info(
-                        "lease not renewed: %s, %s", claimed.id, told.facts.get("reason", outcome)
+                        "lease not renewed: %s, %s", claimed.id, error.facts.get("reason", outcome)
                     )
         return lost, busy
 
     async def release(
         self, held: Sequence[Claimed], *, cause: str = "worker_shutdown"
     ) -> dict[Claimed, Exception]:
-        """Give leases back unfinished; returns what could not be given back, and why."""
+        """Release executions unfinished; return the leases that were refused, with the error."""
         refused: dict[Claimed, Exception] = {}
         for group in _by_partition(held):
             rows = await self._database.call(
@@ -89,9 +89,9 @@ class Leases(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Take the lease of a running execution away; another worker goes on with it.
+        """Revoke the lease of an active execution; another worker reclaims it.
 
-        Aimed at one lease or one worker instance, it leaves any other alone and says so.
+        With a lease id or a worker instance, any other lease stays and the answer says so.
         """
         return await apply_once(
             self._database,
@@ -108,7 +108,7 @@ class Leases(Scoped):
         )
 
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Mark leases that ran out; returns how many, and how long until the next timer."""
+        """Mark expired leases; return how many, and the time until the next timer."""
         return await handle_batch(
             self._database, functions.EXPIRE_LEASES, partition_key=partition, limit=limit
         )

@@ -1,4 +1,4 @@
-"""Logins that are bound to one namespace. Only an operator may bind and free them."""
+"""Namespace grants: bind logins to one namespace. Only an operator may change them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _grant = reader(NamespaceGrant, functions.LIST_NAMESPACE_GRANTS)
 
 
 class Namespaces:
-    """Which login may act in which namespace."""
+    """Operations on namespace grants."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def grant(self, login: str, namespace: str, *, actor: str | None = None) -> bool:
-        """Bind a login to one namespace: it can name no other. False if it was so already."""
+        """Bind a login to one namespace; it can use no other. False if it was already bound."""
         check_name("login", login)
         check_name("namespace", namespace)
         rows = await self._database.call(
@@ -27,12 +27,12 @@ class Namespaces:
         return bool(rows[0]["outcome"] == "granted")
 
     async def revoke(self, login: str) -> bool:
-        """Let a login name any namespace again. False if it was not bound."""
+        """Remove the binding of a login: it may use any namespace. False if it had none."""
         check_name("login", login)
         rows = await self._database.call(functions.REVOKE_NAMESPACE, login=login)
         return bool(rows[0]["outcome"] == "revoked")
 
     async def list(self) -> list[NamespaceGrant]:
-        """The logins that are bound, by name."""
+        """List the bound logins by name."""
         rows = await self._database.call(functions.LIST_NAMESPACE_GRANTS)
         return [_grant(row) for row in rows]

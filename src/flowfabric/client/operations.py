@@ -1,4 +1,4 @@
-"""What an operator, or the holder of a lease, does to one execution."""
+"""Operations on one execution, for an operator or for the holder of its lease."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowfabric.db import functions
 from flowfabric.db.functions import Function
 from flowfabric.db.session import Database
 
-# How often an operation is tried on an execution that others move at the same time.
+# How often an operation is tried on an execution that other callers change at the same time.
 _TRIES = 5
 
 _ANSWERS = {
@@ -37,10 +37,10 @@ _ANSWERS = {
 
 
 class ExecutionOperations(Scoped):
-    """What can be done to one execution, whatever state it is in.
+    """Operations on one execution, in any state.
 
-    Every operation may be repeated. Those that could act twice carry the version they were meant
-    for: `if_version`, or the one that is read first.
+    Every operation may be repeated. Operations that could act twice apply to one version of the
+    execution: `if_version`, or the version that is read first.
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
@@ -57,10 +57,10 @@ class ExecutionOperations(Scoped):
         held: Claimed | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """End an execution as cancelled; cancelling it twice is fine.
+        """Cancel an execution. Cancelling it twice is allowed.
 
-        An operator may always. Any other source shows the lease it acts under (`held`). With
-        `if_version` one that has moved on since is let alone.
+        An operator needs no lease; any other source must pass the lease it acts under (`held`).
+        With `if_version`, an execution that has changed since then is left alone.
         """
         check_words(reason=reason, actor=actor)
         rows = await self._database.call(
@@ -89,7 +89,7 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Give a waiting execution another place in the order; clamped to 0 and 9000."""
+        """Change the priority of a waiting execution; the value is clamped to 0 to 9000."""
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise InvalidInput(field="priority", problem="must be a whole number")
         check_words(reason=reason, actor=actor)
@@ -118,16 +118,16 @@ class ExecutionOperations(Scoped):
         fresh: bool = False,
         if_version: int | None = None,
     ) -> Steered:
-        """Run an ended execution again, with a new attempt; its history stays, and so do its steps.
+        """Run an ended execution again with a new attempt. Its history and its steps stay.
 
-        `from_step` forgets that step and all that were started after it, `fresh` all of them. An
-        execution that is held because its steps do not fit goes on then, instead.
+        `from_step` deletes that step and every step started after it; `fresh` deletes all steps.
+        With either, an execution on hold because of its steps is released instead.
         """
         if from_step is not None:
             check_step_name(from_step, field="from_step")
         check_words(reason=reason, actor=actor)
         if isinstance(from_occurrence, bool) or not isinstance(from_occurrence, int):
-            raise InvalidInput(field="from_occurrence", problem="must be a whole number from 0 on")
+            raise InvalidInput(field="from_occurrence", problem="must be a whole number, 0 or more")
         return await apply_once(
             self._database,
             self._namespace,
@@ -156,7 +156,7 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Let it go on now: replayed if it ended, due if it was delayed, unblocked if held."""
+        """Let an execution run now: replay it if it ended, end its delay, or release its hold."""
         check_words(reason=reason, actor=actor)
         return await apply_once(
             self._database,
@@ -178,7 +178,7 @@ class ExecutionOperations(Scoped):
         detail: str | None = None,
         actor: str | None = None,
     ) -> Steered:
-        """Take a waiting execution out of the line, for a budget, a quota, a route or a pause."""
+        """Block a waiting execution for a budget, a quota, a route or a pause."""
         check_words(detail=detail, actor=actor)
         rows = await self._database.call(
             functions.BLOCK_EXECUTION_FOR_ADMISSION,
@@ -198,10 +198,10 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Put a blocked execution back into the line, if it is blocked for the expected reason."""
+        """Unblock an execution if it is blocked for the expected reason."""
         check_words(reason=reason, actor=actor)
         if actor is None:
-            # Quiet: no event and no version to count by. A second one finds nothing to unblock.
+            # Quiet: no event and no new version. A second call finds nothing to unblock.
             rows = await self._database.call(
                 functions.UNBLOCK_EXECUTION,
                 **address(id, self._namespace),
@@ -225,7 +225,7 @@ class ExecutionOperations(Scoped):
         )
 
     async def promote_blocked_to_eligible(self, id: ExecutionId) -> Steered:
-        """Let a member of a flow be claimed that is blocked though no dependency of it is open."""
+        """Unblock a flow member that is blocked although it has no open dependency."""
         rows = await self._database.call(
             functions.PROMOTE_BLOCKED_TO_ELIGIBLE, **address(id, self._namespace)
         )
@@ -234,7 +234,7 @@ class ExecutionOperations(Scoped):
     async def report_progress(
         self, held: Claimed, percent: int | None = None, message: str | None = None
     ) -> None:
-        """Say how far a running execution is; what is not given stays."""
+        """Report the progress of a running execution; omitted values stay unchanged."""
         if percent is not None and (isinstance(percent, bool) or not isinstance(percent, int)):
             raise InvalidInput(field="percent", problem="must be a whole number from 0 to 100")
         if percent is not None and not 0 <= percent <= 100:
@@ -250,7 +250,7 @@ class ExecutionOperations(Scoped):
         *,
         until: datetime | None = None,
     ) -> datetime | None:
-        """Put a running execution off; the same attempt goes on then. Returns until when."""
+        """Delay a running execution; the same attempt continues then. Return until when."""
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
         row = await self._fenced(
@@ -260,14 +260,14 @@ class ExecutionOperations(Scoped):
         return found
 
     async def wait_children(self, held: Claimed) -> None:
-        """Let a running execution wait for what it depends on; the same attempt goes on then."""
+        """Let a running execution wait for its dependencies; the same attempt continues then."""
         await self._fenced(functions.WAIT_CHILDREN, held, done="waiting")
 
     async def wait_for_runs(
         self, held: Claimed, targets: Sequence[ExecutionId], k: int | None = None
     ) -> int:
-        """Let a running execution wait until `k` of the others have ended, or all; the same attempt
-        goes on then. Returns how many have yet to end."""
+        """Let a running execution wait until `k` of the targets have ended (default: all). The same
+        attempt continues then. Return how many have not ended."""
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InvalidInput(field="k", problem="must be a whole number from 1 on")
         uuids = []
@@ -283,12 +283,12 @@ class ExecutionOperations(Scoped):
         return found
 
     async def hold(self, held: Claimed, reason: str, *, step: str | None = None) -> None:
-        """Stop a running execution until an operator has looked; `retry` lets it go on."""
+        """Put a running execution on hold until an operator decides; `retry` releases it."""
         await self._fenced(functions.HOLD_EXECUTION, held, done="held", reason=reason, step=step)
 
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
-        """End what is past its deadline and time out attempts; returns how many, and how long
-        until the next timer."""
+        """Expire executions past their deadline and time out attempts; return how many, and the
+        time until the next timer."""
         return await handle_batch(
             self._database, functions.EXPIRE_EXECUTIONS, partition_key=partition, limit=limit
         )
@@ -296,21 +296,21 @@ class ExecutionOperations(Scoped):
     async def resolve_wakes(
         self, *, partition: int = 0, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        """Tell those whom an end concerns and who could not be told; returns how many, and how soon
-        there is more to do."""
+        """Finish propagation that a busy or dead process left behind; return how many ends, and the
+        time until more is due."""
         return await self._cascades.resolve_once(partition, limit)
 
     async def cancel_siblings(
         self, *, partition: int = 0, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        """Cancel members of flows that their group does not need any more and that could not be
-        cancelled at once; returns how many were dealt with, and how soon there is more to do."""
+        """Cancel siblings that their edge group no longer needs; return how many were handled, and
+        the time until more are due."""
         return await self._cascades.cancel_siblings_once(partition, limit)
 
     async def reconcile_siblings(
         self, *, partition: int = 0, limit: int = 50
     ) -> tuple[int, timedelta | None]:
-        """Forget siblings to cancel where all of them have ended; returns of how many groups."""
+        """Clear the pending mark of edge groups whose siblings have all ended; return how many."""
         return await handle_batch(
             self._database, functions.RECONCILE_SIBLINGS, partition_key=partition, limit=limit
         )
@@ -337,12 +337,12 @@ async def apply_once(
     wrote: Mapping[str, object],
     **arguments: Any,
 ) -> Steered:
-    """Do an operation once, however often it is sent: it is meant for one version of the execution,
-    the caller's or the present one.
+    """Apply an operation once, however often it is sent, to one version of the execution.
 
-    Without a version of the caller's, an execution that somebody else moved meanwhile is tried
-    again as it is now, unless the event that moved it is the one this operation writes (one of
-    `kinds`, with this `actor` and what it `wrote`): then it is ours, and its answer was lost.
+    The version is the caller's `if_version`, or the current one. Without `if_version`, an execution
+    that changed meanwhile is read and tried again. The exception: the event that changed it is the
+    event of this operation (one of `kinds`, with this `actor` and the details `wrote`). Then an
+    earlier send succeeded and its answer was lost.
     """
     where = address(id, namespace)
 
@@ -364,13 +364,13 @@ async def apply_once(
         if rows and _is_ours(rows[0], kinds, actor, wrote):
             return answer
     raise RetryExhausted(
-        f"{id} was moved by others {_TRIES} times in a row; nothing was changed, try again later.",
+        f"{id} changed {_TRIES} times meanwhile; this call changed nothing, try again later.",
         operation=operation.name,
     )
 
 
 def read_answer(id: ExecutionId, row: Any) -> Steered:
-    """The answer of an operation on one execution; a refusal is raised."""
+    """Return the answer of an operation on one execution; raise a refusal."""
     if row["outcome"] not in _ANSWERS:
         raise refusal(row["outcome"], row["detail"], id=str(id))
     return Steered(

@@ -1,4 +1,4 @@
-"""Turns the outcome words that the engine returns for an item into answers and errors."""
+"""Turn the outcomes that the engine returns for items into answers and errors."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ Answer = TypeVar("Answer")
 async def handle_batch(
     database: Database, statement: Function, **arguments: Any
 ) -> tuple[int, timedelta | None]:
-    """Let a reconciler do one batch; how many it handled, and how soon the next one is due."""
+    """Run one batch of a reconciler; return how many it handled, and when the next is due."""
     row = (await database.call(statement, **arguments))[0]
     return row["handled"], row["due_in"]
 
 
 def refusal(outcome: str, detail: str | None, **facts: Any) -> FlowFabricError:
-    """The error that an outcome word stands for."""
-    told: dict[str, Any] = json.loads(detail) if detail else {}
-    return FlowFabricError.from_engine(outcome, {**facts, **told})
+    """Return the error for an outcome."""
+    details: dict[str, Any] = json.loads(detail) if detail else {}
+    return FlowFabricError.from_engine(outcome, {**facts, **details})
 
 
 def answers(
     size: int, plain: Answer, rows: Iterable[Any], *, same: str
 ) -> list[Answer | Exception | Busy]:
-    """One answer per item: `plain`, unless a row (item, outcome, detail) says something else.
+    """Return one answer per item: `plain`, unless a row (item, outcome, detail) says otherwise.
 
-    `same` is the word for a repeat that got its first answer again.
+    `same` is the outcome of a repeat, which gets the first answer.
     """
     found: list[Answer | Exception | Busy] = [plain] * size
     for row in rows:
         if row["outcome"] in ("busy", "duplicate"):
-            # A second item for one execution in one batch: alone, it is told what the first was.
+            # The batch held two items for one execution: sent alone, the second gets its answer.
             found[row["item"] - 1] = BUSY
         elif row["outcome"] != same:
             found[row["item"] - 1] = refusal(row["outcome"], row["detail"])

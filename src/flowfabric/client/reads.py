@@ -1,6 +1,6 @@
-"""Reading executions: one, several, their attempts and events. A missing one is None or empty.
+"""Read executions, their attempts, events and tags. A missing execution yields None or nothing.
 
-Tags are set here as well; what sets them raises ExecutionNotFound for a missing one.
+Tags are also set here; setting tags of a missing execution raises ExecutionNotFound.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from flowfabric.db.records import optional, reader
 
 MAX_PAGE = 1000
 MAX_LEASES = 10_000
-# A count is exact up to here.
+# A count is exact up to this number.
 COUNT_LIMIT = 10_000
 _TAGGED_AT_ONCE = 1000
 _MAX_PARTITION = 32_767
@@ -121,7 +121,7 @@ _summary = reader(
 
 
 class _Filter(TypedDict):
-    """The arguments of LIST_EXECUTIONS and COUNT_EXECUTIONS but for the page."""
+    """The filter arguments that LIST_EXECUTIONS and COUNT_EXECUTIONS share."""
 
     partition_key: int
     namespace: str | None
@@ -136,10 +136,10 @@ class _Filter(TypedDict):
 
 
 class ExecutionReads(Scoped):
-    """What can be asked about executions."""
+    """Reads of executions."""
 
     async def read_results(self, partition: int, ids: Sequence[UUID]) -> list[Ending]:
-        """How those of the asked executions ended that have."""
+        """Return the endings of the given executions; unfinished ones are omitted."""
         rows = await self._database.call(
             functions.READ_RESULTS,
             partition_key=partition,
@@ -149,7 +149,7 @@ class ExecutionReads(Scoped):
         return [_ending(row) for row in rows]
 
     async def result(self, id: ExecutionId) -> bytes | None:
-        """The bytes a completed execution returned; None while there are none."""
+        """Return the result of a completed execution as bytes; None without one."""
         partition, uuid = place(id)
         for ending in await self.read_results(partition, [uuid]):
             if ending.public_state is PublicState.COMPLETED:
@@ -157,32 +157,32 @@ class ExecutionReads(Scoped):
         return None
 
     async def state(self, id: ExecutionId) -> PublicState | None:
-        """The execution's state in one word; None if there is no such execution."""
+        """Return the public state of an execution; None if the execution does not exist."""
         row = await self._head(id)
         return PublicState(row["public_state"]) if row else None
 
     async def namespace(self, id: ExecutionId) -> str | None:
-        """The namespace an execution belongs to; None if there is no such execution."""
+        """Return the namespace of an execution; None if the execution does not exist."""
         row = await self._head(id)
         return str(row["namespace"]) if row else None
 
     async def flow_id(self, id: ExecutionId) -> FlowId | None:
-        """The flow an execution is a member of; None if it is of none, or not there."""
+        """Return the flow of a member; None without a flow or without such an execution."""
         row = await self._head(id)
         return _flow(id, row["flow_id"]) if row else None
 
     async def attempt_index(self, id: ExecutionId) -> int | None:
-        """The index of the latest attempt, 0 before the first; None without such an execution."""
+        """Return the index of the latest attempt, 0 before the first; None if not found."""
         row = await self._head(id)
         return int(row["attempt_index"]) if row else None
 
     async def attempt_count(self, id: ExecutionId) -> int | None:
-        """How many attempts there have been; None if there is no such execution."""
+        """Return the number of attempts so far; None if the execution does not exist."""
         row = await self._head(id)
         return int(row["total_attempt_count"]) if row else None
 
     async def info(self, id: ExecutionId) -> StateInfo | None:
-        """The execution's whole state, without what it carries; None if there is none."""
+        """Return the whole state without payload and result; None if not found."""
         rows = await self._database.call(
             functions.READ_EXECUTION_INFO, **address(id, self._namespace)
         )
@@ -191,12 +191,12 @@ class ExecutionReads(Scoped):
         return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
 
     async def context(self, id: ExecutionId) -> ExecutionContext | None:
-        """What a worker needs to run an execution; None if there is no such execution."""
+        """Return what a worker needs to run an execution; None if it does not exist."""
         rows = await self._database.call(functions.READ_CONTEXT, **address(id, self._namespace))
         return _context(rows[0]) if rows else None
 
     async def describe(self, id: ExecutionId) -> ExecutionInfo | None:
-        """Everything about an execution; None if there is no such execution."""
+        """Return everything about an execution; None if the execution does not exist."""
         rows = await self._database.call(
             functions.DESCRIBE_EXECUTION, **address(id, self._namespace)
         )
@@ -207,7 +207,7 @@ class ExecutionReads(Scoped):
         return _info(row, id, _flow(id, row["flow_id"]), parent)
 
     async def progress(self, id: ExecutionId) -> Progress | None:
-        """How far the handler said it is; None if there is no such execution."""
+        """Return the progress that the handler reported; None if the execution does not exist."""
         rows = await self._database.call(functions.READ_PROGRESS, **address(id, self._namespace))
         for row in rows:
             return Progress(
@@ -218,19 +218,19 @@ class ExecutionReads(Scoped):
         return None
 
     async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
-        """The attempts of an execution, first to latest."""
+        """List the attempts of an execution, first to latest."""
         rows = await self._database.call(functions.LIST_ATTEMPTS, **address(id, self._namespace))
         return [_attempt(row) for row in rows]
 
     async def events(self, id: ExecutionId) -> list[Event]:
-        """What happened to an execution, in order."""
+        """List the events of an execution in order."""
         rows = await self._database.call(
             functions.LIST_EVENTS, **address(id, self._namespace), version=None
         )
         return [_event(row, id.partition_key) for row in rows]
 
     async def why(self, id: ExecutionId) -> Why:
-        """Why an execution is not running, or that it is; ExecutionNotFound if it is not there."""
+        """Explain why an execution does not run, or that it does; raise ExecutionNotFound."""
         rows = await self._database.call(
             functions.EXPLAIN_EXECUTION, **address(id, self._namespace)
         )
@@ -247,27 +247,27 @@ class ExecutionReads(Scoped):
         return replace(first, others=tuple(others))
 
     async def server_time(self) -> datetime:
-        """What time it is by the clock that all timers go by."""
+        """Return the time of the database clock, which all timers use."""
         rows = await self._database.call(functions.SERVER_TIME)
         now: datetime = rows[0]["server_time"]
         return now
 
     async def tags(self, id: ExecutionId) -> dict[str, str]:
-        """The tags of an execution, by key; none if there is no such execution."""
+        """Return the tags of an execution by key; empty if the execution does not exist."""
         context = await self.context(id)
         return dict(context.tags) if context else {}
 
     async def tag(self, id: ExecutionId, key: str) -> str | None:
-        """The value of one tag; None if it, or the execution, is not there."""
+        """Return the value of one tag; None if the tag or the execution does not exist."""
         check_tags({key: ""})
         return (await self.tags(id)).get(key)
 
     async def set_tag(self, id: ExecutionId, key: str, value: str) -> None:
-        """Set one tag; the others stay."""
+        """Set one tag and keep the others."""
         await self.set_tags(id, {key: value})
 
     async def set_tags(self, id: ExecutionId, tags: Mapping[str, str]) -> int:
-        """Set several tags, all or none, and say how many; the others stay."""
+        """Set several tags, all or none, and keep the others. Return how many were set."""
         refused = await self.set_tags_of([id], tags)
         for error in refused.values():
             raise error
@@ -276,7 +276,7 @@ class ExecutionReads(Scoped):
     async def set_tags_of(
         self, ids: Sequence[ExecutionId], tags: Mapping[str, str]
     ) -> dict[ExecutionId, Exception]:
-        """Set tags on many executions; returns what could not be tagged, and why."""
+        """Set tags on many executions; return the executions that were refused, with the error."""
         check_tags(tags)
         if not tags:
             raise InvalidInput(field="tags", problem="must not be empty")
@@ -293,10 +293,10 @@ class ExecutionReads(Scoped):
     async def list_ids(
         self, *, partition: int = 0, after: ExecutionId | None = None, limit: int = MAX_PAGE
     ) -> IdPage:
-        """The ids of a partition, ascending, behind `after`; at most 1000 a page."""
+        """List the ids of a partition after `after`, ascending; at most 1000 a page."""
         _check_partition(partition)
         if after is not None and after.partition_key != partition:
-            raise InvalidInput(field="after", problem=f"is not of partition {partition}")
+            raise InvalidInput(field="after", problem=f"does not belong to partition {partition}")
         limit = _page_size(limit, MAX_PAGE)
         if not limit:
             return IdPage([], None)
@@ -321,9 +321,9 @@ class ExecutionReads(Scoped):
         limit: int = MAX_PAGE,
         partition: int = 0,
     ) -> list[ExpiredLease]:
-        """The leases that have run out by `as_of`, now by default, first to run out first.
+        """List the leases that expired by `as_of` (default: now), earliest expiry first.
 
-        `after` is the `cursor` of the last lease of the page before; at most 10 000 a page.
+        `after` is the `cursor` of the last lease of the previous page; at most 10 000 a page.
         """
         _check_partition(partition)
         limit = _page_size(limit, MAX_LEASES)
@@ -349,10 +349,10 @@ class ExecutionReads(Scoped):
         limit: int = 100,
         partition: int = 0,
     ) -> ExecutionPage:
-        """Executions that match, newest first; at most 1000 a page.
+        """List the executions that match, newest first; at most 1000 a page.
 
-        A page costs the same however many executions there are. It may therefore be short, or
-        empty, and still carry a cursor; the last page has none.
+        A page costs the same however many executions exist. It may therefore be short or empty
+        and still have a cursor; only the last page has none.
         """
         asked = self._asked(filter, partition)
         limit = _page_size(limit, MAX_PAGE)
@@ -367,7 +367,7 @@ class ExecutionReads(Scoped):
     async def count(
         self, filter: ExecutionFilter | None = None, *, partition: int = 0
     ) -> ExecutionCount:
-        """How many executions match: exact up to 10 000, then "more than that"."""
+        """Count the executions that match: exact up to 10 000, then "more than that"."""
         asked = self._asked(filter, partition)
         counted, cursor = 0, None
         while counted <= COUNT_LIMIT:
@@ -436,7 +436,7 @@ def _check_partition(partition: int) -> None:
 
 
 def _page_size(limit: int, most: int) -> int:
-    """The size of a page: what is asked for, up to a cap."""
+    """Return the requested page size, capped at `most`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidInput(field="limit", problem="must be a whole number, 0 or more")
     return min(limit, most)

@@ -1,4 +1,4 @@
-"""Waiting for executions to end: however many wait in a process, they share one query a tick."""
+"""Wait for executions to end. All waits of a process share one query per tick."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.db.session import Database, Session
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# Without a hint a waiter asks this often, and after hints no faster than the second figure.
+# How often a waiter polls without hints; the second figure limits the rate with hints.
 POLL_SECONDS = 0.5
 LEAST_SECONDS = 0.01
 BATCH = 1000
-# A client in which nobody has waited for this long gives its listening connection back.
+# A client closes its listening connection when no caller has waited for this long.
 LINGER_SECONDS = 5.0
 
 
 class Results:
-    """Everybody in this process who waits for an execution to end."""
+    """All waits of this process for executions to end."""
 
     def __init__(self, database: Database, executions: Executions) -> None:
         self._database = database
@@ -36,16 +36,16 @@ class Results:
         self._listening: Session | None = None
 
     def share(self, session: Session) -> None:
-        """Listen on a connection the process has anyway, instead of opening one."""
+        """Listen on a session that the process has open, instead of opening another one."""
         self._shared = session
-        self._hinted.set()  # whoever waits already moves over
+        self._hinted.set()  # the current waits move to this session
 
     def unshare(self) -> None:
         self._shared = None
         self._hinted.set()
 
     async def wait(self, id: ExecutionId) -> Ending:
-        """Wait until an execution has ended."""
+        """Wait until an execution has ended and return its ending."""
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         group = self._waiting.setdefault(id.partition_key, {})
         waiters = group.setdefault(id.uuid, set())
@@ -100,7 +100,7 @@ class Results:
                         partition, ids[start : start + BATCH]
                     )
                 except Exception as error:
-                    # Whatever it is, nobody is left waiting for a loop that has ended.
+                    # Answer every waiter, whatever the error: this loop may not run again.
                     self._fail(error, ids[start : start + BATCH], group)
                     continue
                 for ending in endings:

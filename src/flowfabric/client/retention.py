@@ -1,4 +1,4 @@
-"""Retention: what ended long ago is deleted."""
+"""Retention: delete executions, events and keys whose time is over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENT_FLOOR = timedelta(hours=24)
 
 
 class Retention:
-    """Each call deletes one batch; it returns how many, and how soon another one is worth it."""
+    """Trims. Each call deletes one batch; it returns how many, and when the next call is due."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -25,8 +25,8 @@ class Retention:
     async def trim_executions(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete executions that ended longer ago than their policy or their lane says, else 30
-        days. Their events stay 24 hours after their end."""
+        """Delete executions that ended longer ago than the retention of their policy or lane
+        (default: 30 days). Their events stay for 24 hours after the end."""
         return await handle_batch(
             self._database, functions.TRIM_EXECUTIONS, partition_key=partition, limit=limit
         )
@@ -42,9 +42,9 @@ class Retention:
         lane: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> tuple[int, timedelta | None]:
-        """Delete executions that ended longer ago than their policy, their lane or `retention`
-        says: all of them, or those of a namespace, in a lane, with all of these tags. Their events
-        stay `event_floor` after their end."""
+        """Delete executions that ended longer ago than the retention of their policy or lane
+        (default: `retention`). Filter by namespace, lane and tags (all must match). Their events
+        stay for `event_floor` after the end."""
         if lane is not None:
             check_lane(lane)
         if tags is not None:
@@ -67,7 +67,7 @@ class Retention:
             row = rows[0]
             handled += row["handled"]
             after = row["next_after"]
-            # Without a filter the engine knows where to go on.
+            # Without a filter the engine remembers the position.
             if after is None:
                 return handled, row["due_in"]
             if handled >= limit:
@@ -76,7 +76,7 @@ class Retention:
     async def trim_events(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete the events that were kept when their executions were deleted."""
+        """Delete events that outlived their trimmed executions and are now due."""
         return await handle_batch(
             self._database, functions.TRIM_EVENTS, partition_key=partition, limit=limit
         )
@@ -84,7 +84,7 @@ class Retention:
     async def trim_keys(
         self, *, partition: int = 0, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete idempotency keys that are over."""
+        """Delete expired idempotency keys."""
         return await handle_batch(
             self._database, functions.TRIM_KEYS, partition_key=partition, limit=limit
         )

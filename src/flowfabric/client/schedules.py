@@ -1,4 +1,4 @@
-"""Schedules: declared and fired by workers, looked at and steered by operators."""
+"""Schedules: workers declare and fire them; operators list, pause, resume and run them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ MAX_NEXT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One schedule as an app declares it; an anchor in the rule is one that the app fixed. What it
-    submits is the submission, each time under an id of its own."""
+    """One schedule as an app declares it. Each firing stores the submission under a new id. An
+    anchor in the rule is fixed by the app."""
 
     name: str
     submission: Submission
@@ -45,11 +45,11 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What became of a declaration.
+    """The answer to a declaration.
 
-    `outcome` is `declared`, `older` (a newer version of the app has spoken) or `superseded`
-    (another worker of this version has said something else since). `orphaned` are the schedules
-    that are there no more by it.
+    `outcome` is `declared`, `older` (a newer version of the app has declared its schedules) or
+    `superseded` (another worker of this version has declared different schedules since).
+    `orphaned` lists the schedules that this declaration no longer contains.
     """
 
     outcome: str
@@ -60,9 +60,9 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """How many executions a call submitted, and when the schedule is due next, None if never.
+    """How many executions a call submitted, and when the schedule is due next (None: never).
 
-    `outcome` is `fired`, or `already_fired`, `inactive` or `gone`: then none were.
+    `outcome` is `fired`; `already_fired`, `inactive` and `gone` mean that nothing was submitted.
     """
 
     outcome: str
@@ -84,7 +84,7 @@ _fired = reader(Fired, functions.FIRE_SCHEDULE, given="count", unread="fired")
 
 
 class Schedules:
-    """What can be asked and said about schedules."""
+    """Operations on schedules."""
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         self._database = database
@@ -96,7 +96,7 @@ class Schedules:
     async def get(
         self, name: str, *, app: str | None = None, namespace: str | None = None
     ) -> ScheduleInfo:
-        """One schedule; ScheduleNotFound, or InvalidInput if several apps have one of that name."""
+        """Return one schedule; raise ScheduleNotFound, or InvalidInput if the name is ambiguous."""
         check_name("name", name)
         if app is not None:
             check_name("app", app)
@@ -116,7 +116,7 @@ class Schedules:
             where = sorted({one.app for one in found})
             if len(where) > 1:
                 raise InvalidInput(
-                    field="app", problem=f"must be given: {name} is of {', '.join(where)}"
+                    field="app", problem=f"must be given: {name} is in the apps {', '.join(where)}"
                 )
             spaces = ", ".join(sorted(one.namespace for one in found))
             raise InvalidInput(field="namespace", problem=f"must be given: {name} is in {spaces}")
@@ -131,7 +131,7 @@ class Schedules:
         reason: str | None = None,
         actor: str | None = None,
     ) -> ScheduleInfo:
-        """Let it not fire until `resume`. Times that pass meanwhile are gone."""
+        """Pause a schedule until `resume`. Times that pass meanwhile do not fire."""
         check_words(reason=reason, actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
         await self._set(found, True, None, reason, actor)
@@ -146,7 +146,7 @@ class Schedules:
         reason: str | None = None,
         actor: str | None = None,
     ) -> ScheduleInfo:
-        """Let it fire again, from its next time on."""
+        """Resume a schedule: it fires again from its next time on."""
         check_words(reason=reason, actor=actor)
         for _ in range(_TRIES):
             found = await self.get(name, app=app, namespace=namespace)
@@ -163,7 +163,7 @@ class Schedules:
         namespace: str | None = None,
         actor: str | None = None,
     ) -> ExecutionId:
-        """Submit it now, beside its times; ScheduleOrphaned if no worker declares it any more."""
+        """Submit the task of a schedule now; raise ScheduleOrphaned if no worker declares it."""
         check_words(actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
         id = mint_for_schedule(found.schedule_id)
@@ -186,7 +186,7 @@ class Schedules:
         app: str | None = None,
         namespace: str | None = None,
     ) -> list[datetime]:
-        """The next times by its rule, whether it is active or not."""
+        """Compute the next times of a schedule's rule, also while it is paused."""
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NEXT:
             raise InvalidInput(field="count", problem=f"must be 1 to {MAX_NEXT}")
         found = await self.get(name, app=app, namespace=namespace)
@@ -197,7 +197,7 @@ class Schedules:
     async def forget(
         self, name: str, *, app: str | None = None, namespace: str | None = None
     ) -> None:
-        """Remove an orphaned schedule; what it submitted stays."""
+        """Delete an orphaned schedule; executions that it submitted stay."""
         found = await self.get(name, app=app, namespace=namespace)
         await self._database.call(
             functions.FORGET_SCHEDULE, namespace=found.namespace, app=found.app, name=found.name
@@ -214,8 +214,10 @@ class Schedules:
         namespace: str | None = None,
         generation: int | None = None,
     ) -> Declared:
-        """Say which schedules an app has. `generation` is that of an earlier answer, to say the
-        same again without undoing what others have said since."""
+        """Declare the schedules of an app.
+
+        `generation` is the one of an earlier answer: with it, a repeated declaration does not undo
+        what other workers have declared since."""
         space = self._own(namespace)
         check_name("app", app)
         for one in declarations:
@@ -253,7 +255,7 @@ class Schedules:
     async def due(
         self, app: str, names: Sequence[str] | None = None, *, namespace: str | None = None
     ) -> tuple[list[DueSchedule], datetime, timedelta | None]:
-        """What is due, the time that was judged by, and how long until the next is due."""
+        """List due schedules; also return the time used, and the time until the next is due."""
         *rows, last = await self._database.call(
             functions.DUE_SCHEDULES,
             namespace=self._own(namespace),
@@ -272,8 +274,9 @@ class Schedules:
         namespace: str | None = None,
         call_id: UUID | None = None,
     ) -> Fired:
-        """Submit what a due schedule's misfire rule asks for, and set its next time; nothing if
-        somebody else was first."""
+        """Submit the executions that a due schedule's misfire rule asks for, and set its next time.
+
+        Submits nothing if another worker fired it first."""
         todo = plan(due.rule, due.misfire, due.next_at, now)
         return await self._fire(self._own(namespace), app, due, todo, call_id or uuid7())
 
@@ -303,7 +306,7 @@ class Schedules:
         declarations: Sequence[Declaration],
         now: datetime,
     ) -> list[datetime | None]:
-        """Where each `every` is counted from: what the app says, else what is stored, else now."""
+        """Return the anchor of each `every` rule: the app's, else the stored one, else now."""
         if all(one.rule.every is None or one.rule.anchor is not None for one in declarations):
             return [one.rule.anchor for one in declarations]
         stored = {
@@ -355,16 +358,16 @@ class Schedules:
         return now
 
     def _own(self, namespace: str | None) -> str:
-        """The namespace that is meant; a worker's schedules are of one."""
+        """Return the namespace to use; a worker's schedules belong to one namespace."""
         if namespace is not None and self._namespace not in (None, namespace):
-            raise InvalidInput(field="namespace", problem="is not the one of this client")
+            raise InvalidInput(field="namespace", problem="is not the namespace of this client")
         space = self._namespace if namespace is None else namespace
         if space is None:
             raise InvalidInput(field="namespace", problem="must be given")
         return space
 
     async def list(self, *, app: str | None = None) -> list[ScheduleInfo]:
-        """All schedules, or those of one app, by name."""
+        """List all schedules by name, or the schedules of one app."""
         if app is not None:
             check_name("app", app)
         return await self._read(app, None)

@@ -1,4 +1,4 @@
-"""Steps: recorded under a lease, read by the next run."""
+"""Steps: record them under a lease, and read journals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 
-# Named here, because `Steps.list` takes the name of the type inside the class.
+# Defined here because inside the class `list` is the method `Steps.list`.
 Item: TypeAlias = tuple[Claimed, Step]
 Items: TypeAlias = list[Item]
 Holders: TypeAlias = list[Claimed]
@@ -26,7 +26,7 @@ Records: TypeAlias = list[StepRecord]
 Answers: TypeAlias = list[StepRecord | Exception | Busy]
 Journals: TypeAlias = list[list[StepRecord] | Exception | Busy]
 
-# Journals are read together, but not so many that one answer becomes very large.
+# How many journals one query reads: more would make a single answer too large.
 MAX_JOURNALS = 50
 
 
@@ -34,7 +34,7 @@ _record = reader(StepRecord, functions.LIST_STEPS, unread="execution_id", kind=S
 
 
 class Steps(Scoped):
-    """What the holder of a lease has done so far."""
+    """Operations on steps."""
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         super().__init__(database, namespace)
@@ -48,8 +48,8 @@ class Steps(Scoped):
             await journals.close()
 
     async def record(self, held: Claimed, step: Step) -> StepRecord:
-        """Write one step down; concurrent calls share a transaction. If it was there already, what
-        was recorded first is the answer."""
+        """Record one step; concurrent calls share one transaction. If the step was recorded before,
+        return the first record."""
         step.check()
         batcher = self._records.get(held.partition_key)
         if batcher is None:
@@ -57,7 +57,7 @@ class Steps(Scoped):
         return await batcher.put((held, step))
 
     async def journal(self, held: Claimed) -> Records:
-        """What earlier runs of an execution recorded; concurrent calls share a query."""
+        """Return the steps that earlier runs recorded; concurrent calls share one query."""
         batcher = self._journals.get(held.partition_key)
         if batcher is None:
             batcher = self._journals[held.partition_key] = Batcher(
@@ -66,7 +66,7 @@ class Steps(Scoped):
         return await batcher.put(held)
 
     async def list(self, id: ExecutionId) -> Records:
-        """The journal of an execution, in the order its steps were started."""
+        """Return the journal of an execution, in the order in which its steps started."""
         partition, execution_id = place(id)
         rows = await self._database.call(
             functions.LIST_STEPS,
@@ -90,7 +90,7 @@ class Steps(Scoped):
         return [found[held.execution_id] for held in batch]
 
     async def _journal_alone(self, held: Claimed) -> Records:
-        # Never asked for: a read is not busy.
+        # Unreachable in practice: a read is never busy.
         return await self.list(held.id)
 
     async def _flush(self, batch: Items, wait: bool = False) -> Answers:

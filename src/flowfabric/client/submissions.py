@@ -1,8 +1,8 @@
-"""Submissions on their way to the engine: how they are written down, and what is tried again.
+"""Submissions: encode them for the engine, decode the answers, and plan the repeats.
 
-There is one way to write a submission (`arguments`, `item`, `options`), and one plan for each kind
-of call (`submit_plan`, `flow_plan`). A plan only says what to do next; `carry_out` does it on a
-connection of ours, `app.via` on one of the caller's, in either world.
+Each function has one encoder (`arguments`, `json_arguments`, `flow_arguments`), and each kind of
+call has one plan (`submit_plan`, `flow_plan`). A plan only yields the next action: `carry_out`
+performs it on our connection, `app.via` on the caller's, with or without an event loop.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from flowfabric.db.functions import Function
 T = TypeVar("T")
 Answer: TypeAlias = Submitted | Exception | Busy
 
-# No route has a negative id: an item that lost its route is told so by the engine.
+# No route has a negative id, so the engine answers `unknown_route` for the item.
 NO_ROUTE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The ids of routes in the database that submissions are meant for, and which one that is; None
-    is the one we are connected to."""
+    """The target database of submissions, with the ids of their routes there. None means the
+    database of our connection."""
 
     routes: Mapping[Route, int]
     database: str | None = None
 
 
-# Writing
+# Encode
 
 
 def _milliseconds(duration: timedelta) -> float:
@@ -53,18 +53,18 @@ def _rfc3339(moment: datetime) -> str:
     try:
         return moment.astimezone(UTC).isoformat()
     except OverflowError:
-        return moment.isoformat()  # at the very end of the calendar: the engine refuses it
+        return moment.isoformat()  # at the end of the calendar; the engine refuses it
 
 
-# The fields that most submissions have travel by themselves; all others are options.
+# Most submissions have these fields, so each is an argument. All other fields are options.
 _OWN = ("id", "route", "payload", "payload_encoding", "priority", "delay")
 _RARE = [field for field in fields(Submission) if field.name not in _OWN]
 _rare_values = attrgetter(*(field.name for field in _RARE))
 _DEFAULTS = tuple(
-    {} if field.default is MISSING else field.default  # tags are none by default
+    {} if field.default is MISSING else field.default  # tags: empty by default
     for field in _RARE
 )
-# What the engine calls a field, and how its value is written, where that is not as it is.
+# Option names and value encodings that differ from the field's own.
 _NAMES = {"deadline": "deadline_ms", "key_window": "key_window_ms"}
 _WRITERS: dict[str, Callable[[Any], Any]] = {
     "delayed_until": _rfc3339,
@@ -85,18 +85,18 @@ def _options_of(values: Sequence[Any]) -> dict[str, Any]:
             try:
                 written = value if write is None else write(value)
             except (TypeError, ValueError, AttributeError) as error:
-                raise InvalidInput(field=field.name, problem=f"is of no use: {error}") from error
+                raise InvalidInput(field=field.name, problem=f"cannot be sent: {error}") from error
             found[_NAMES.get(field.name, field.name)] = written
     return found
 
 
 def options(submissions: Sequence[Submission]) -> list[str | None]:
-    """The options of each submission as JSON; None where it has none."""
+    """Encode the options of each submission as JSON; None for a submission without options."""
     written: list[str | None] = []
     last: Any = _DEFAULTS
     text: str | None = None
     for values in map(_rare_values, submissions):
-        # Those of one task are mostly the same.
+        # Neighbours mostly belong to one task and have the same options: encode them once.
         if values != last:
             last, found = values, _options_of(values)
             text = _json(found) if found else None
@@ -138,7 +138,7 @@ class FlowArguments(TypedDict):
 
 
 def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
-    """Write submissions of one partition and one namespace as arrays."""
+    """Encode submissions of one partition and one namespace as arrays."""
     first = batch[0]
     routes = [item.route for item in batch]
     if routes.count(first.route) == len(routes):
@@ -158,7 +158,7 @@ def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
 
 
 def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
-    """Write submissions of one partition and one namespace as JSON, for any driver."""
+    """Encode submissions of one partition and one namespace as JSON, for any driver."""
     return JsonArguments(
         partition_key=batch[0].id.partition_key,
         namespace=batch[0].route.namespace,
@@ -168,7 +168,7 @@ def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
 
 
 def flow_arguments(place: Place, graph: Graph) -> FlowArguments:
-    """Write a graph, which is put in order."""
+    """Encode a graph with its nodes sorted: upstream before downstream."""
     graph = graph.in_order()
     flow: dict[str, Any] = {
         "flow_id": str(graph.id.uuid),
@@ -206,17 +206,17 @@ def _item(submission: Submission, place: Place) -> dict[str, Any]:
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
-    told: dict[str, Any] = {"from": edge.upstream, "to": edge.downstream}
+    written: dict[str, Any] = {"from": edge.upstream, "to": edge.downstream}
     if edge.group:
-        told["group"] = edge.group
+        written["group"] = edge.group
     if edge.ref is not None:
-        told["ref"] = edge.ref
-    return told
+        written["ref"] = edge.ref
+    return written
 
 
 def _group(group: Group) -> dict[str, Any]:
-    told = group.policy.to_json()
-    return {"node": group.node, "group": group.group, "policy": told.pop("kind"), **told}
+    policy = group.policy.to_json()
+    return {"node": group.node, "group": group.group, "policy": policy.pop("kind"), **policy}
 
 
 def _json(value: Any) -> str:
@@ -227,18 +227,18 @@ def _json(value: Any) -> str:
 
 
 def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
-    """The array for one argument: null when no item needs it, one value when all share it."""
+    """Return the array for one argument: None if no item needs it, one value if all share it."""
     first = values[0]
     if values.count(first) < len(values):
         return values
     return None if first == nothing else [first]
 
 
-# Reading
+# Decode
 
 
 def read_rows(rows: Sequence[Any], batch: Sequence[Submission]) -> list[Answer]:
-    """One answer for each submission of a call of SUBMIT_EXECUTIONS."""
+    """Return one answer per submission from the rows of SUBMIT_EXECUTIONS."""
     found: list[Answer] = [Submitted(item.id) for item in batch]
     for row in rows:
         index = row["item"] - 1
@@ -249,27 +249,27 @@ def read_rows(rows: Sequence[Any], batch: Sequence[Submission]) -> list[Answer]:
 
 
 def read_json(text: str, batch: Sequence[Submission]) -> list[Answer]:
-    """One answer for each submission of a call of SUBMIT_JSON."""
+    """Return one answer per submission from the answer of SUBMIT_JSON."""
     return [
         Submitted(item.id)
-        if told["outcome"] == "created"
+        if row["outcome"] == "created"
         else _answer(
             item,
-            told["outcome"],
-            told["execution_id"] and UUID(told["execution_id"]),
-            told["detail"] or {},
+            row["outcome"],
+            row["execution_id"] and UUID(row["execution_id"]),
+            row["detail"] or {},
         )
-        for item, told in zip(batch, json.loads(text)["items"], strict=True)
+        for item, row in zip(batch, json.loads(text)["items"], strict=True)
     ]
 
 
 def read_flow(text: str, graph: Graph) -> FlowSubmitted | FlowFabricError:
-    """What became of a whole flow: the answer, or the error to raise."""
-    told = json.loads(text)
-    outcome = told["outcome"]
+    """Return the answer of SUBMIT_FLOW, or the error to raise."""
+    row = json.loads(text)
+    outcome = row["outcome"]
     if outcome in ("created", "duplicate"):
         return FlowSubmitted(graph.id, is_duplicate=outcome == "duplicate")
-    return _error(outcome, told["detail"] or {})
+    return _error(outcome, row["detail"] or {})
 
 
 def _answer(item: Submission, outcome: str, id: UUID, detail: dict[str, Any]) -> Answer:
@@ -287,19 +287,19 @@ def _error(outcome: str, detail: dict[str, Any]) -> FlowFabricError:
     return FlowFabricError.from_engine(outcome, detail)
 
 
-# Sending. What to do next is decided here once, and done by those who know how to wait.
+# Plan. A plan decides the next action once, for callers that wait on a loop and in a thread.
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Find the place again: the database was made anew under a client that remembers its routes."""
+    """Look the place up again: the database no longer knows the routes that the client cached."""
 
     submissions: Sequence[Submission]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Call the engine; the answer is what `read_…` takes."""
+    """Call the engine. The plan expects the raw answer, which a `read_…` function decodes."""
 
     function: Function
     arguments: Mapping[str, Any]
@@ -317,7 +317,7 @@ Plan: TypeAlias = Generator[Find | Ask | Pause, Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A function that takes submissions, with the way to write and to read them."""
+    """A function that stores submissions, with its encoder and decoder."""
 
     function: Function
     write: Callable[[Place, Sequence[Submission]], Mapping[str, Any]]
@@ -331,10 +331,10 @@ JSON = Form(functions.SUBMIT_JSON, json_arguments, read_json)
 def submit_plan(
     form: Form, batch: Sequence[Submission], place: Place, *, waits: bool = True
 ) -> Plan[list[Answer]]:
-    """Store submissions of one partition and one namespace; one answer for each.
+    """Plan to store submissions of one partition and one namespace; return one answer for each.
 
-    Routes that the database does not know are registered and asked for once more. With `waits` what
-    is busy is asked for again until it is not; RetryExhausted is its answer after two seconds.
+    Unknown routes are registered and their items sent once more. With `waits`, busy items are sent
+    again for two seconds; then their answer is RetryExhausted.
     """
     found: list[Answer] = [BUSY] * len(batch)
     left = list(range(len(batch)))
@@ -342,8 +342,8 @@ def submit_plan(
     has_looked = False
     while True:
         asked = [batch[index] for index in left]
-        told = yield Ask(form.function, form.write(place, asked))
-        for index, answer in zip(left, form.read(told, asked), strict=True):
+        reply = yield Ask(form.function, form.write(place, asked))
+        for index, answer in zip(left, form.read(reply, asked), strict=True):
             found[index] = answer
         unknown = [index for index in left if isinstance(found[index], UnknownRoute)]
         if unknown and not has_looked:
@@ -364,7 +364,7 @@ def submit_plan(
 def submit_all_plan(
     form: Form, submissions: Sequence[Submission], place: Place
 ) -> Plan[list[Submitted]]:
-    """Store any submissions, 500 in a call. An error raises when the rest of its call is stored."""
+    """Plan to store any submissions, 500 a call. Errors raise after their call stored the rest."""
     found: dict[int, Submitted] = {}
     for chunk in _chunks(submissions):
         batch = [submissions[index] for index in chunk]
@@ -378,11 +378,11 @@ def submit_all_plan(
 
 
 def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
-    """Store a whole flow, all of it or nothing."""
+    """Plan to store a whole flow, or nothing."""
     has_looked = False
     while True:
-        told = yield Ask(functions.SUBMIT_FLOW, flow_arguments(place, graph))
-        answer = read_flow(told, graph)
+        reply = yield Ask(functions.SUBMIT_FLOW, flow_arguments(place, graph))
+        answer = read_flow(reply, graph)
         if isinstance(answer, FlowSubmitted):
             return answer
         if has_looked or not isinstance(answer, UnknownRoute):
@@ -392,8 +392,8 @@ def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
 
 
 def group_of(submission: Submission) -> tuple[int, str, bool]:
-    """What the submissions of one call have in common. Those with keys may be busy: they travel
-    apart."""
+    """Return what the submissions of one call must share. Submissions with keys may be busy, so
+    they travel separately."""
     return submission.id.partition_key, submission.route.namespace, submission.key is not None
 
 
@@ -423,7 +423,7 @@ async def carry_out(
     ask: Callable[[Ask], Awaitable[Any]],
     find: Callable[[Sequence[Submission]], Awaitable[Place]],
 ) -> T:
-    """Do what a plan says, on an event loop."""
+    """Perform the actions of a plan on an event loop."""
     answer: Any = None
     try:
         while True:
@@ -443,7 +443,7 @@ async def carry_out(
 def carry_out_sync(
     plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Sequence[Submission]], Place]
 ) -> T:
-    """Do what a plan says, in a thread that may wait."""
+    """Perform the actions of a plan in a thread that may block."""
     answer: Any = None
     try:
         while True:

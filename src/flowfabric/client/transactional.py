@@ -1,5 +1,5 @@
-"""Submits that join a transaction of the caller's, on a connection of the caller's: what has to be
-known of our database before. `submissions` says what is sent, and `app.via` sends it."""
+"""Transactional submits join the caller's transaction on the caller's connection. This module finds
+their target database and routes; `submissions` encodes them and `app.via` sends them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowfabric.db.session import Database
 
 
 class Transactional:
-    """The place that submissions on another connection are meant for."""
+    """Find the place for submissions on a caller's connection."""
 
     def __init__(self, database: Database, lanes: Lanes) -> None:
         self._database = database
@@ -22,8 +22,8 @@ class Transactional:
         self._identity: str | None = None
 
     async def place(self, submissions: Sequence[Submission], *, anew: bool = False) -> Place:
-        """Register the routes of submissions, on a connection of ours: a caller's transaction that
-        is rolled back must not take them with it. `anew` asks again for all that was known."""
+        """Register the routes of submissions on our connection, so that a rollback of the caller's
+        transaction does not undo it. `anew` registers all known routes again."""
         if anew:
             self._lanes.forget()
             self._identity = None

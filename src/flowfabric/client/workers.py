@@ -1,4 +1,4 @@
-"""Workers: who is there, for how long, and what became of them."""
+"""Workers: register, renew, list and remove them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 
 BATCH = 1000
-# The namespace of a worker that works for all of them.
+# The namespace of a worker that serves all namespaces.
 EVERY_NAMESPACE = ""
 
 
@@ -23,7 +23,7 @@ _info = reader(WorkerInfo, functions.LIST_WORKERS)
 
 
 class Workers(Scoped):
-    """The registry of workers. It informs; nothing is claimed or refused because of it."""
+    """The registry of workers. It is for information: no claim depends on it."""
 
     async def register(
         self,
@@ -37,7 +37,7 @@ class Workers(Scoped):
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> str:
-        """Write down that a worker is there: `registered`, or `refreshed` if it was known."""
+        """Register a worker: `registered`, or `refreshed` if it was registered before."""
         check_text("worker_instance_id", worker_instance_id, 256)
         rows = await (caller or self._database).call(
             functions.REGISTER_WORKER,
@@ -59,7 +59,7 @@ class Workers(Scoped):
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> list[str]:
-        """Say that workers are alive; returns those that have to register again."""
+        """Report that workers are alive; return the workers that must register again."""
         missing: list[str] = []
         for start in range(0, len(worker_instance_ids), BATCH):
             names = list(worker_instance_ids[start : start + BATCH])
@@ -84,10 +84,10 @@ class Workers(Scoped):
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> bool:
-        """Take a worker out of the registry; False if it was not in it.
+        """Remove a worker from the registry; return False if it was not registered.
 
-        Its leases run out by themselves, or at once with `expire_leases`: then also those of a
-        worker that is not registered any more.
+        Its leases expire in time, or at once with `expire_leases`; that works for a worker that is
+        no longer registered, too.
         """
         rows = await (caller or self._database).call(
             functions.MARK_WORKER_DEAD,
@@ -119,9 +119,9 @@ class Workers(Scoped):
         limit: int = 1000,
         with_dead: bool = False,
     ) -> list[WorkerInfo]:
-        """Workers that are alive, in order of namespace and instance; go on behind `after`.
+        """List live workers by namespace and instance, starting after `after`.
 
-        A client of one namespace sees the workers of that namespace only.
+        A client of one namespace gets only the workers of that namespace.
         """
         rows = await self._database.call(
             functions.LIST_WORKERS,
@@ -134,13 +134,13 @@ class Workers(Scoped):
         return [_info(row) for row in rows]
 
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Remove workers that fell silent; returns how many, and how long until the next may."""
+        """Remove silent workers; return how many, and the time until the next may be due."""
         return await handle_batch(self._database, functions.SWEEP_WORKERS, limit=limit)
 
     def _of(self, namespace: str | None) -> str | None:
-        """The namespace that is meant; another tenant's is not for us."""
+        """Return the namespace to use; refuse another namespace than the client's."""
         if namespace is not None and self._namespace not in (None, namespace):
-            raise InvalidInput(field="namespace", problem="is not the one of this client")
+            raise InvalidInput(field="namespace", problem="is not the namespace of this client")
         return self._namespace if namespace is None else namespace
 
     @property

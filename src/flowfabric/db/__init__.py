@@ -1,3 +1,3 @@
-"""The seam to Postgres: the only package that knows the driver."""
+"""Access to Postgres. Only this package imports the driver."""
 
 from __future__ import annotations

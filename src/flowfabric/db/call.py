@@ -1,5 +1,5 @@
-"""The one way to call the engine: times and counts every operation, turns the engine's refusals
-and the driver's errors into ours, and repeats what may be repeated."""
+"""Call the engine: time and count every operation, translate errors of the engine and the driver,
+and repeat calls after conflicts and lost connections."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = list[asyncpg.Record]
 
-# Serialisation failure, deadlock: the transaction did nothing and may simply run again.
+# Serialisation failure and deadlock: the transaction changed nothing and may run again.
 _CONFLICTS = {"40001", "40P01"}
-# The function library was re-created between the look-up of a function and its call.
+# A migration replaced the library between the look-up of a function and its call.
 _REPLACED = "cache lookup failed for function"
 _LOCK_TIMEOUT = "55P03"
 _CONFLICT_PAUSES = (0.005, 0.010)
 
-# The server is going away, coming back, or full; so is a connection that broke. Whether the call
-# took effect is unknown, and every call of the engine may be repeated (decision 0010).
+# The server shuts down, starts, or has no free connection. Whether the call took effect is unknown;
+# every call of the engine may be repeated (decision 0010).
 _SERVER_GONE = {"57P01", "57P02", "57P03", "57P05", "53300"}
 _RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 
 _SCHEMA_ERRORS = {"42883", "42P01", "42703", "3F000"}
 
-# How long a caller waits by default for a database that went away.
+# How long a call waits by default for an unreachable database.
 PATIENCE_SECONDS = 10.0
-# A connection that says nothing for this long is dead: a call of the engine takes milliseconds and
-# waits for a lock 2 s at most. The kernel would take a quarter of an hour to notice.
+# A connection without an answer for this long counts as dead: a call takes milliseconds and waits
+# for a lock for 2 s at most. The kernel would need 15 minutes to notice.
 ANSWER_SECONDS = 10.0
 
 
 async def invoke(connection: Connection, statement: Statement, args: Sequence[Any]) -> Rows:
-    """Run one statement on one connection; every error is one of ours or `_Gone`."""
+    """Run one statement on one connection; raise only errors that `translated` returns."""
     try:
         return await connection.fetch(statement.text, *args, timeout=ANSWER_SECONDS)
     except TimeoutError as error:
         connection.terminate()
         raise _Gone(f"no answer within {ANSWER_SECONDS:g} s") from error
     except asyncpg.InternalClientError as error:
-        # The server has said good-bye; the driver has read that, but not yet closed.
+        # The driver has read the server's shutdown message but has not closed the connection yet.
         connection.terminate()
         raise _Gone(str(error)) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
@@ -70,7 +70,7 @@ async def retrying(
     *,
     patience: float = PATIENCE_SECONDS,
 ) -> Rows:
-    """Repeat `attempt` through conflicts and lost connections, within its limits."""
+    """Run `attempt`; repeat it after conflicts, and within `patience` after lost connections."""
     started = perf_counter()
     failure: str | None = None
     rows: Rows = []
@@ -103,15 +103,15 @@ async def retrying(
 
 
 class _Conflict(Exception):
-    """The transaction was rolled back through no fault of its own."""
+    """The server rolled the transaction back because of a concurrent one."""
 
 
 class _Gone(Exception):
-    """The connection is gone; whether the call took effect is unknown."""
+    """The connection is lost; whether the call took effect is unknown."""
 
 
 def translated(error: Exception, operation: str) -> Exception:
-    """Our word for an error of the driver or the server."""
+    """Return our error for an error of the driver or the server."""
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         if state.startswith("WF"):
@@ -124,7 +124,7 @@ def translated(error: Exception, operation: str) -> Exception:
             return _Gone(str(error))
         if state in _SCHEMA_ERRORS:
             return SchemaMismatch(
-                f"The database lacks what {operation} needs ({error}). Run: flowfabric db migrate"
+                f"The schema does not support {operation} ({error}). Run: flowfabric db migrate"
             )
         if state == "42501":
             return SchemaMismatch(
@@ -140,12 +140,12 @@ def translated(error: Exception, operation: str) -> Exception:
 
 
 def lost(error: BaseException) -> bool:
-    """Whether an error means that the connection is to be thrown away."""
+    """Return whether an error means that the connection must be discarded."""
     return isinstance(error, _Gone)
 
 
 def gone(error: Exception) -> Exception:
-    """What a failure to connect amounts to: to be tried again."""
+    """Return our error for a failure to connect; most may be repeated."""
     if isinstance(
         error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError
     ):

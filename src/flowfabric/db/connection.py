@@ -1,5 +1,5 @@
-"""Opens the one connection that an administrative command needs, and says in our own words when
-the database cannot be reached."""
+"""Open the connection of an administrative command, and translate errors of an unreachable
+database."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
-# The server is going, but the connection is not closed yet. The last: the driver has read the
-# good-bye between two statements, and takes no other.
+# The server shuts down, but the connection is not closed yet. InternalClientError: the driver read
+# the shutdown message between two statements and accepts no further one.
 _GOOD_BYES = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -31,13 +31,13 @@ _GOOD_BYES = (
 async def open_connection(
     url: str, *, timeout: float = CONNECT_TIMEOUT_SECONDS, statement_cache_size: int = 100
 ) -> AsyncIterator[Connection]:
-    """One connection for the length of the block; `Unavailable` if it cannot be had or is lost."""
+    """Open one connection for the block; raise `Unavailable` if it cannot be opened or is lost."""
     try:
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
             url, timeout=timeout, statement_cache_size=statement_cache_size
         )
     except ValueError as error:
-        # The URL itself is wrong: trying again will not help. It may hold a password: not shown.
+        # The URL is malformed, so a repeat would not help. It may hold a password: do not show it.
         raise InvalidInput(field="database_url", problem=str(error)) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise Unavailable(f"Cannot reach the database at {place(url)}: {_reason(error)}") from error
@@ -61,7 +61,7 @@ async def open_connection(
 
 
 def place(url: str) -> str:
-    """Where a URL points to, without the user and the password."""
+    """Return host and database of a URL, without user and password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["localhost"])[0]
     return f"{host}{parts.path}"

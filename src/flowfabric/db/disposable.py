@@ -1,4 +1,4 @@
-"""Databases that live as long as a test: clones of a template whose clock can be moved."""
+"""Create databases for tests: clones of a template with a settable clock."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ order by x.created_at, x.execution_id
 
 
 def url_of(url: str, database: str) -> str:
-    """The URL of another database of the same server."""
+    """Return the URL of another database on the same server."""
     return urlsplit(url)._replace(path=f"/{database}").geturl()
 
 
 def clock() -> str:
-    """The statements that give a migrated database a clock that can be moved."""
+    """Return the statements that give a migrated database a settable clock."""
     return (files("flowfabric") / "sql" / "testing" / "clock.sql").read_text(encoding="utf-8")
 
 
 async def create_template(
     administration: Connection, url: str, name: str, extras: Iterable[str] = ()
 ) -> None:
-    """Make the database that others are clones of. `extras` are further statements for it."""
+    """Create the template database, then run the statements `extras` in it."""
     await administration.execute(f"create database {name}")
     async with open_connection(url_of(url, name)) as connection:
         await migrate(connection)
@@ -48,17 +48,17 @@ async def create_template(
 
 
 async def clone(administration: Connection, template: str, name: str) -> None:
-    # Copying the files beats writing them through the log, as is the default.
+    # Copying the files is faster than the default, which writes them through the WAL.
     await administration.execute(f"create database {name} template {template} strategy file_copy")
 
 
 async def drop(administration: Connection, name: str) -> None:
-    """Remove a database, whoever is connected to it."""
+    """Drop a database and close all connections to it."""
     await administration.execute(f"drop database if exists {name} with (force)")
 
 
 async def skip(connection: Connection, span: timedelta, living: Sequence[str] = ()) -> datetime:
-    """Let time pass by the clock of the database; the workers that live keep their leases."""
+    """Move the clock of the database forward; the workers in `living` keep their leases."""
     now: datetime = await connection.fetchval(
         "select ff_test.skip($1, $2::text[])", span, list(living)
     )
@@ -66,5 +66,5 @@ async def skip(connection: Connection, span: timedelta, living: Sequence[str] = 
 
 
 async def submitted(connection: Connection) -> list[dict[str, Any]]:
-    """Every execution with what it was submitted with, oldest first."""
+    """List every execution with the fields of its submission, oldest first."""
     return [dict(row) for row in await connection.fetch(_SUBMITTED)]

@@ -1,8 +1,8 @@
-"""The engine's surface, as the client calls it: every public function.
+"""List every public function of the engine, as the client calls it.
 
-A contract test compares this list with the catalogue of a migrated database, so that neither can
-change without the other. Calls name their arguments and columns, so that the library may grow an
-optional argument or a column while older processes go on calling it.
+A contract test compares this list with the catalogue of a migrated database, so neither can change
+without the other. Calls name their arguments and columns: the library may add an optional argument
+or a column while older processes still call it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Statement:
     text: str
 
     def bind(self, given: Mapping[str, Any]) -> list[Any]:
-        """Put named arguments into the order of the text; TypeError unless they are exactly ours.
+        """Put named arguments into the order of the text; raise TypeError unless all match.
 
-        Nothing has a default: who adds an argument to a function is told every call of it.
+        No argument has a default: an argument added to a function must be added to every call.
         """
         if len(given) == len(self.arguments):
             try:
@@ -43,7 +43,7 @@ class Function(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Read(Statement):
-    """Some columns of a function that reads, under a name of its own for telemetry."""
+    """Some columns of a reading function, under a separate name for telemetry."""
 
     function: str
 
@@ -72,7 +72,7 @@ SUBMIT_EXECUTIONS = _function(
     "options hint",
     "item outcome execution_id detail",
 )
-# With its casts it can be sent by any driver, whatever that makes of a number or a text.
+# Casts for every argument: drivers send numbers and text as different types.
 SUBMIT_JSON = Function(
     "submit_json",
     ("partition_key", "namespace", "items", "database"),
@@ -597,7 +597,7 @@ READ_EVENT = _part(
     LIST_EVENTS,
     "kind actor detail",
 )
-# Nothing of ours: Postgres's own way to say "look again".
+# pg_notify of Postgres, not a function of the engine.
 HINT = Read("hint", ("channel", "payload"), ("pg_notify",), "select pg_notify($1, $2)", "")
 
 READS: tuple[Read, ...] = (

@@ -1,8 +1,8 @@
-"""Who may do what in schema ff: two roles, if they exist, and nobody else.
+"""Grant rights in schema ff to two roles, if they exist, and to no other role.
 
-`flowfabric_app` is for applications and their workers: it calls the functions whose header says
-`Rights: app`. `flowfabric_operator` calls every public function and reads the views. Neither
-touches a table, and a function whose name begins with an underscore is for functions only.
+`flowfabric_app` is for applications and their workers: it may call functions whose header says
+`Rights: app`. `flowfabric_operator` may call every public function and read the views. Neither
+role may access a table or call a function whose name starts with an underscore.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flowfabric.db.library import Library
 
 APP_ROLE = "flowfabric_app"
 OPERATOR_ROLE = "flowfabric_operator"
-# What a starting process reads to see whether it fits. It says nothing of executions.
+# A starting process reads this view to check the schema. It contains no executions.
 _INSTALLATION = "installation"
 
 _FOR_OPERATORS = re.compile(r"^-- Rights: +operator\b", re.MULTILINE)
@@ -53,7 +53,7 @@ end
 $$;
 """
 
-# A role may have been created after the library.
+# A role may have been created after the library was.
 _ARE_GRANTS_MISSING = """\
 select exists (
   select
@@ -84,7 +84,7 @@ select exists (
 
 
 def operator_functions(library: Library) -> frozenset[str]:
-    """The functions that the app role may not call."""
+    """Return the names of the functions that the app role may not call."""
     return frozenset(
         file.path.rpartition("/")[2].removesuffix(".sql")
         for file in library.files
@@ -93,12 +93,12 @@ def operator_functions(library: Library) -> frozenset[str]:
 
 
 def grant_all(library: Library) -> str:
-    """The statement that gives both roles their rights, and takes away all others."""
+    """Return the statement that grants both roles their rights and revokes all others."""
     return _filled(_GRANTS, library)
 
 
 def are_missing(library: Library) -> str:
-    """The query whether one of the roles lacks a right."""
+    """Return the query that tells whether one of the roles lacks a right."""
     return _filled(_ARE_GRANTS_MISSING, library)
 
 
@@ -112,6 +112,6 @@ def _filled(template: str, library: Library) -> str:
 
 
 def text_array(names: Iterable[str]) -> str:
-    """An array of names, as SQL."""
+    """Return an SQL array of names."""
     quoted = ", ".join(f"'{name}'" for name in sorted(names))
     return f"array[{quoted}]::text[]"

@@ -1,4 +1,4 @@
-"""Looks at a database as its operator: reads tables, writes nothing, one snapshot a statement."""
+"""Inspect a database as its operator: read tables, write nothing, one snapshot per statement."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Rows: TypeAlias = list[asyncpg.Record]
 
 PAGE = 10_000
 
-# The tables of which an execution owns rows. In their place a narrowed query reads the rows of the
-# executions in question; everything else it reads whole, and so a table whose name is in quotes.
+# Tables whose rows belong to executions. A narrowed query reads only the rows of the given
+# executions from them. It reads all other tables, and quoted table names, in full.
 _OWNED = re.compile(
     r"\bff\.(execution|execution_body|attempt|step|event|grant|flow|edge|edge_group)\b"
 )
@@ -37,14 +37,14 @@ _NARROW_TABLE = """\
 one_{name} as materialized (
   select x.* from ff.{name} x where x.partition_key = $1::smallint and x.{column} = any({ids}))"""
 _SCOPES = {
-    # Those in question and those that wait for them: an end changes the edges and groups of others.
+    # The given executions and those that wait for them: an end changes edges and groups downstream.
     "concerned": """\
 concerned as materialized (
   select unnest($2::uuid[]) as id
   union
   select d.downstream_id from ff.edge d
   where d.partition_key = $1::smallint and d.upstream_id = any($2::uuid[]))""",
-    # Their flows; a flow that was cancelled has an event of its own.
+    # Flows of the given executions; the event of a cancelled flow carries the flow's id instead.
     "concerned_flow": """\
 concerned_flow as materialized (
   select unnest($2::uuid[]) as id
@@ -59,7 +59,7 @@ _NARROW_BY = {
     "edge_group": ("downstream_id", "concerned"),
 }
 
-# As a whole first, so that the planner does not hope for an early row.
+# Materialized, so that the planner does not choose a plan for an early first row.
 _AT_MOST = """\
 with found as materialized (
 {text}
@@ -69,30 +69,30 @@ select * from found limit {limit}
 
 
 class QueryFailed(Exception):
-    """The server could not answer a query; the connection lives."""
+    """The server could not answer a query; the connection still works."""
 
 
 @cache
 def text_of(path: str) -> str:
-    """A query that ships with the package, by its path below `sql/doctor`."""
+    """Return a query of the package by its path below `sql/doctor`."""
     return (files("flowfabric") / "sql" / "doctor" / path).read_text(encoding="utf-8")
 
 
 def paths_in(folder: str) -> list[str]:
-    """The queries in a folder below `sql/doctor`, in order."""
+    """List the queries in a folder below `sql/doctor`, in order."""
     entries = (files("flowfabric") / "sql" / "doctor" / folder).iterdir()
     return sorted(f"{folder}/{entry.name}" for entry in entries if entry.name.endswith(".sql"))
 
 
 def together(texts: Iterable[str]) -> str:
-    """One query with the rows of all of them."""
+    """Combine queries into one that returns the rows of all of them."""
     return "\nunion all\n".join(f"select * from (\n{text}\n) q{n}" for n, text in enumerate(texts))
 
 
 def narrowed(text: str) -> str:
-    """The query, for the executions in partition $1 with the ids $2 alone.
+    """Return the query limited to the executions in partition $1 with the ids $2.
 
-    Their rows are fetched once, however often the query reads a table.
+    The limited rows of each table are read once, however often the query uses the table.
     """
     names = sorted(set(_OWNED.findall(text)))
     tables: dict[str, str] = {}
@@ -111,7 +111,7 @@ def at_most(text: str, limit: int) -> str:
 
 
 async def look(connection: Connection, text: str, *args: Any) -> Rows:
-    """Run one query in a read-only transaction of its own."""
+    """Run one query in a separate read-only transaction."""
     try:
         async with connection.transaction(isolation="read_committed", readonly=True):
             await connection.fetch(text_of("settings.sql"))
@@ -123,14 +123,14 @@ async def look(connection: Connection, text: str, *args: Any) -> Rows:
 
 
 async def open_cursor(connection: Connection, partition: int, since: Any) -> str:
-    """A place in the events of a partition: behind all of now, or before those since a time."""
+    """Open a cursor in the events of a partition: at the end, or before events since a time."""
     return str((await _engine(connection, OPEN_CURSOR, partition, since))[0][0])
 
 
 async def changed_since(
     connection: Connection, partition: int, cursor: str
 ) -> tuple[set[UUID], int, str]:
-    """The executions with events behind the cursor, how many events, and the cursor behind them."""
+    """Return the executions with events after the cursor, the event count and the new cursor."""
     ids: set[UUID] = set()
     number = 0
     while True:

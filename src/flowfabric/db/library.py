@@ -1,5 +1,5 @@
-"""Reads the SQL that ships with the package: the numbered schema steps, and the library of
-functions and views that is re-created whole. Nothing here talks to a database."""
+"""Read the SQL of the package: the numbered schema steps, and the library of functions and views,
+which is re-created as a whole. This module does not connect to a database."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from importlib.resources.abc import Traversable
 from flowfabric.core.errors import StepEdited
 
 LIBRARY = 1
-"""The number of the function library; raised by hand with the first change after a release."""
+"""The number of the library; raised by hand with the first change after a release."""
 
-# Shared helpers first, because the default of a parameter is resolved when its function is made.
+# Shared helpers first: Postgres resolves parameter defaults when it creates a function.
 FOLDERS = ("shared", "functions", "views")
 
 _STEP = re.compile(r"(\d{4})_([a-z0-9_]+)(?:\.sql)?")
@@ -25,7 +25,7 @@ _DEFINITION = re.compile(
     r"^\s*create\s+(or\s+replace\s+)?(function|procedure|view)\s+ff\.(\w+)",
     re.IGNORECASE | re.MULTILINE,
 )
-# What may hold a semicolon that ends no statement, then the one that does.
+# First the parts that may contain a semicolon within a statement, then the one that ends it.
 _STATEMENT_PART = re.compile(
     r"""--[^\n]*
       | /\*.*?\*/
@@ -40,8 +40,8 @@ _STATEMENT_PART = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One numbered change of types, tables and indexes, in a file or in a folder with a file for
-    each noun: applied once, never edited after its release."""
+    """One numbered change of types, tables and indexes: a file, or a folder with one file per noun.
+    Applied once, never edited after its release."""
 
     number: int
     name: str
@@ -53,7 +53,7 @@ class Step:
     is_released: bool
 
     def statements(self) -> Iterator[str]:
-        """The statements one by one, for a step that cannot run inside a transaction."""
+        """Yield the statements one by one, for a step that cannot run inside a transaction."""
         start = 0
         for part in _STATEMENT_PART.finditer(self.text):
             if part["end"]:
@@ -80,24 +80,24 @@ class Library:
 
     @property
     def text(self) -> str:
-        """The whole library as one script."""
+        """Return the whole library as one script."""
         return "\n".join(f"-- {file.path}\n{file.text}" for file in self.files)
 
     @property
     def hash(self) -> str:
-        """Identifies the text: two libraries with one hash are the same library."""
+        """Return the hash of the text: libraries with the same hash are the same library."""
         return _digest(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A folder laid out like `flowfabric/sql`; tests bring folders of their own."""
+    """A folder laid out like `flowfabric/sql`; tests use other folders than the package's."""
 
     folder: Traversable
     library_version: int = LIBRARY
 
     def steps(self) -> tuple[Step, ...]:
-        """The schema steps in order: numbered from 1 without a gap, released ones unedited."""
+        """Return the schema steps in order; raise unless numbered from 1 and unedited."""
         folder = self.folder / "schema"
         released = _released(folder / "CHECKSUMS")
         entries = [entry for entry in folder.iterdir() if _is_step(entry)]
@@ -112,7 +112,7 @@ class Source:
         return steps
 
     def library(self) -> Library:
-        """The functions and views that go with the latest schema step."""
+        """Return the functions and views for the latest schema step."""
         return Library(
             version=self.library_version,
             files=tuple(
@@ -125,7 +125,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinedNames:
-    """Names in schema ff; a replaceable function is one that is never dropped (`ff.now`)."""
+    """Names in schema ff. A replaceable function is never dropped (`ff.now`)."""
 
     functions: frozenset[str]
     replaceable_functions: frozenset[str]
@@ -134,12 +134,12 @@ class DefinedNames:
 
 @cache
 def package_source() -> Source:
-    """The SQL of the installed package."""
+    """Return the SQL of the installed package."""
     return Source(folder=files("flowfabric") / "sql")
 
 
 def defined_names(texts: Iterable[str]) -> DefinedNames:
-    """The functions and views of schema ff that the given SQL creates."""
+    """Return the functions and views of schema ff that the given SQL creates."""
     found = [definition for text in texts for definition in _DEFINITION.findall(text)]
     return DefinedNames(
         functions=frozenset(name for _, kind, name in found if kind.lower() != "view"),
@@ -189,7 +189,7 @@ def _markers(text: str) -> Iterator[str]:
 
 
 def _released(file: Traversable) -> dict[str, str]:
-    """The lines of CHECKSUMS, in the format of sha256sum: digest, two blanks, file name."""
+    """Read CHECKSUMS. Its lines have the format of sha256sum: digest, two blanks, file name."""
     if not file.is_file():
         return {}
     lines = [line.split() for line in _text(file).splitlines() if line.strip()]
@@ -197,7 +197,7 @@ def _released(file: Traversable) -> dict[str, str]:
 
 
 def _sql_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
-    """The .sql files below a folder with their paths, sorted: a file system promises no order."""
+    """List the .sql files below a folder with their paths, sorted: file systems keep no order."""
     found: list[tuple[str, Traversable]] = []
     for entry in folder.iterdir() if folder.is_dir() else ():
         path = f"{prefix}{entry.name}"
@@ -209,7 +209,7 @@ def _sql_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Travers
 
 
 def _text(file: Traversable) -> str:
-    # A checkout with Windows line ends is still the same step.
+    # A checkout with Windows line ends holds the same step.
     return file.read_text(encoding="utf-8").replace("\r\n", "\n")
 
 

@@ -1,5 +1,5 @@
-"""Brings a database to the schema of this release, and tells a starting process whether it fits:
-numbered steps first, each with its row in the ledger, then the function library as a whole."""
+"""Migrate a database to the schema of this release: first the numbered steps, each recorded in
+ff.schema_step, then the library as a whole. Also check whether the schema fits a process."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 COMMAND = "flowfabric db migrate"
 SUPPORTED_SERVERS = range(15, 19)
 
-# Spells "ffschema"; advisory locks are per database, so one number serves everywhere.
+# Spells "ffschema". Advisory locks are per database, so one number is enough.
 MIGRATION_LOCK = 0x6666_7363_6865_6D61
 MIGRATION_POLL = timedelta(milliseconds=100)
 
-# Whoever queues for a table lock holds up everybody behind it, so each wait is short.
+# A session that queues for a table lock blocks all later sessions, so each wait is short.
 LOCK_TIMEOUT = timedelta(seconds=2)
 LOCK_TRIES = 5
 LOCK_PAUSE = timedelta(milliseconds=250)
 
 RETIREMENT = timedelta(seconds=1)
-"""How long replaced functions stay for callers who have already looked them up."""
+"""How long replaced functions stay for callers that have already looked them up."""
 
 _BOOTSTRAP = """\
 create schema if not exists ff;
@@ -62,7 +62,7 @@ insert into ff.meta (name, value)
 values ('partitions', '1'), ('instance_tag_key', null)
 on conflict (name) do nothing;
 
--- What is installed, for roles that may not read tables. One row at least, also without any step.
+-- The installed steps and library, for roles that may not read tables. At least one row.
 create or replace view ff.installation as
 select
   s.step,
@@ -103,15 +103,15 @@ set local client_min_messages = warning;
 set local lock_timeout = {lock_timeout};
 """
 
-# A role's own time limits are meant for its queries, not for building an index.
+# A role's time limits are meant for its queries, not for building an index.
 _NO_TIME_LIMITS = """\
 select pg_catalog.set_config(s.name, '0', true)
 from pg_catalog.pg_settings s
 where s.name in ('statement_timeout', 'transaction_timeout')
 """
 
-# Without a transaction there is no `set local`. The lock timeout goes, too: building an index
-# concurrently waits for other transactions by nature, and holds up nobody.
+# Outside a transaction `set local` has no effect. There is no lock timeout either: a concurrent
+# index build waits for other transactions by design and blocks no session.
 _SESSION_SETTINGS = {
     "search_path": "",
     "statement_timeout": "0",
@@ -122,10 +122,10 @@ _SESSION_SETTINGS = {
 _READ_SETTINGS = "select s.name, s.setting from pg_catalog.pg_settings s where s.name = any($1)"
 _CHANGE_SETTING = "select pg_catalog.set_config($1, $2, false)"
 
-# A caller may have looked a function up and not yet entered it when we commit: if it were dropped,
-# he would fail with "cache lookup failed". So the old one steps aside under another name, keeps
-# its rights, and is dropped a moment later. What others depend on is left to the drop in its
-# file, which then says so; an overload likewise.
+# A caller may have looked up a function but not entered it yet when we commit. If the function were
+# dropped, the caller would fail with "cache lookup failed". So the old function is renamed, keeps
+# its rights, and is dropped a moment later. A function with dependents or overloads is not renamed:
+# the drop statement in its file reports the problem.
 _RETIRE_FUNCTIONS_EXCEPT = """\
 do $$
 declare
@@ -179,7 +179,7 @@ end
 $$;
 """
 
-# One statement for all of them, so that they may depend on one another.
+# One statement for all functions, because they may depend on one another.
 _DROP_FUNCTIONS_EXCEPT = """\
 do $$
 declare
@@ -238,7 +238,7 @@ _CHECK_STARTING_POINT = """\
 do $$
 begin
   if (select count(*) from ff.schema_step s where s.step <= {from_step}) <> {from_step} then
-    raise exception 'this script goes on from step {from_step}: run the earlier steps first';
+    raise exception 'this script starts after step {from_step}: run the earlier steps first';
   end if;
   if exists (select from ff.schema_step s where s.step > {last_step})
     or exists (select from ff.installation i where i.library_version > {library})
@@ -252,7 +252,7 @@ $$;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One thing that happened during a migration; `duration` is set for finished work."""
+    """One report of a migration; `duration` is set for finished work."""
 
     subject: str
     happened: str
@@ -273,7 +273,7 @@ Labelled: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatus:
-    """A schema step as seen from both sides: ours, the database's, or both."""
+    """A schema step, with its state in this release and in the database."""
 
     number: int
     name: str
@@ -285,7 +285,7 @@ class StepStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaStatus:
-    """What a database has, beside what this release needs."""
+    """The installed schema of a database, and the schema that this release needs."""
 
     has_schema: bool
     steps: tuple[StepStatus, ...]
@@ -308,21 +308,21 @@ class SchemaStatus:
 
     @property
     def is_newer(self) -> bool:
-        """Whether a later release of flowfabric has migrated this database."""
+        """Return whether a later release of flowfabric has migrated this database."""
         return (self.library_found or 0) > self.library_needed or any(
             step.state == "newer" for step in self.steps
         )
 
     @property
     def is_library_stale(self) -> bool:
-        """Whether migrate would re-create the library, as far as it may."""
+        """Return whether the installed library differs from the one of this release."""
         return (self.library_found, self.library_hash_found) != (
             self.library_needed,
             self.library_hash_needed,
         )
 
     def problem(self) -> SchemaMismatch | None:
-        """Why a process of this release must not run on this database, if it must not."""
+        """Return why a process of this release must not run on this database, or None."""
         if refusal := self.refusal():
             return refusal
         if not self.has_schema or (self.step_found == 0 and self.library_found is None):
@@ -339,7 +339,7 @@ class SchemaStatus:
         return None
 
     def refusal(self) -> SchemaMismatch | None:
-        """What a migration cannot mend either: history that differs, or one that went too far."""
+        """Return the problem that a migration cannot solve (edited or unknown steps), or None."""
         for step in self.steps:
             if step.state == "edited":
                 return _edited(step)
@@ -360,7 +360,7 @@ class SchemaStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """What a call of `migrate` changed, and what is in the database now."""
+    """The changes of one call of `migrate`, and the schema after it."""
 
     steps: tuple[int, ...]
     is_library_recreated: bool
@@ -378,13 +378,13 @@ async def migrate(
     report: Report = _ignore,
     source: Source | None = None,
 ) -> Migration:
-    """Apply what is pending, one migrator at a time; a database that is newer is left alone.
+    """Apply pending steps and the library, one migrator at a time; leave a newer database alone.
 
     The connection must be outside a transaction and keep its session (no transaction pooling).
-    With `downgrade` a newer library gives way to ours; schema steps are never undone.
+    `downgrade` replaces a newer library by ours; schema steps are never undone.
     """
     if connection.is_in_transaction():
-        raise ValueError("migrate() opens transactions of its own: call it outside of one.")
+        raise ValueError("migrate() opens its own transactions: call it outside a transaction.")
     source = source or package_source()
     steps, library = source.steps(), source.library()
     await _check_server(connection)
@@ -448,7 +448,7 @@ async def verify(connection: Connection, *, source: Source | None = None) -> Non
 
 
 def sql(from_step: int = 0, *, source: Source | None = None) -> str:
-    """What `migrate` would do to a database that has the first `from_step` steps, for psql."""
+    """Return the psql script of `migrate` for a database that has the first `from_step` steps."""
     source = source or package_source()
     steps, library = source.steps(), source.library()
     if not 0 <= from_step <= len(steps):
@@ -469,7 +469,7 @@ def _script(steps: tuple[Step, ...], library: Library, from_step: int) -> Iterat
     for step in steps[from_step:]:
         yield f"-- schema/{step.file}"
         if step.is_transactional:
-            # The ledger comes first: a second run stops there, before anything half-done.
+            # The step is recorded first: a second run stops there, before the step's statements.
             yield _block([_record(step), step.text])
         else:
             yield step.text
@@ -481,7 +481,7 @@ def _script(steps: tuple[Step, ...], library: Library, from_step: int) -> Iterat
 
 
 def _perform(call: str) -> str:
-    """A call without a result that psql would print."""
+    """Return a call without a result that psql would print."""
     return f"do $$ begin perform {call}; end $$;\n"
 
 
@@ -539,7 +539,7 @@ async def _apply_library(
     *,
     downgrade: bool,
 ) -> bool:
-    """Re-create the library unless it is there already or a newer one is; say whether we did."""
+    """Re-create the library unless this one or a newer one is installed; return whether we did."""
     started = perf_counter()
     subject = f"library {library.version}"
     if before.is_newer and not downgrade:
@@ -551,7 +551,7 @@ async def _apply_library(
         return False
     statements = list(_library_statements(library, steps))
     if before.is_newer:
-        # `create or replace` cannot take a column away from a view that has grown.
+        # `create or replace` cannot remove a column from a view, so drop newer views first.
         created = defined_names(step.text for step in steps)
         kept = text_array(created.views | _BOOTSTRAP_VIEWS)
         statements.insert(0, ("newer views", _DROP_VIEWS_EXCEPT.format(kept=kept)))
@@ -563,7 +563,7 @@ async def _apply_library(
 async def _in_transaction(
     connection: Connection, statements: list[Labelled], report: Report
 ) -> None:
-    """Run all of it or none, and try again when somebody is in the way."""
+    """Run all statements or none; try again while another session holds a lock."""
     for tries_left in reversed(range(LOCK_TRIES)):
         label, text = "settings", ""
         try:
@@ -579,15 +579,15 @@ async def _in_transaction(
                     f"Nothing of it was applied. Find the session in pg_stat_activity, or run "
                     f"again when it is done: {COMMAND}"
                 ) from error
-            report(Progress(subject=label, happened="another session is in the way, waiting"))
+            report(Progress(subject=label, happened="waiting: another session holds a lock"))
             await asyncio.sleep(LOCK_PAUSE.total_seconds() * (LOCK_TRIES - tries_left))
         except asyncpg.PostgresError as error:
             raise _failure(connection, label, text, error) from error
 
 
 async def _outside_transaction(connection: Connection, label: str, step: Step) -> None:
-    """Run the statements one by one. Whoever is killed here begins the step again, so its
-    statements have to bear that."""
+    """Run the statements one by one. After a crash the step starts again from the beginning, so its
+    statements must be repeatable."""
     before = await connection.fetch(_READ_SETTINGS, list(_SESSION_SETTINGS))
     try:
         for row in before:
@@ -607,7 +607,7 @@ def _failure(
     connection: Connection, label: str, text: str, error: asyncpg.PostgresError
 ) -> Exception:
     if connection.is_closed():
-        # Not the fault of the SQL; whoever opened the connection says where it led to.
+        # Not an error of the SQL; the function that opened the connection reports it.
         return error
     place = label
     if text and error.position:
@@ -621,8 +621,8 @@ def _failure(
 
 @asynccontextmanager
 async def _own_path(connection: Connection) -> AsyncIterator[None]:
-    """Look for names in pg_catalog only: a function or an operator that somebody else put into the
-    owner's path would run as the owner."""
+    """Resolve names in pg_catalog only. Otherwise a function or an operator that another role put
+    into the owner's path would run as the owner."""
     path = await connection.fetchval("select pg_catalog.current_setting('search_path')")
     await connection.execute("select pg_catalog.set_config('search_path', '', false)")
     try:
@@ -634,13 +634,13 @@ async def _own_path(connection: Connection) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _alone(connection: Connection, report: Report) -> AsyncIterator[None]:
-    """Hold the migration lock. Asking for it again and again, instead of waiting inside one
-    statement, keeps no snapshot open that `create index concurrently` would wait for."""
-    is_told = False
+    """Hold the migration lock. Polling for it, instead of waiting inside one statement, keeps no
+    snapshot open that `create index concurrently` would wait for."""
+    is_reported = False
     while not await connection.fetchval("select pg_try_advisory_lock($1)", MIGRATION_LOCK):
-        if not is_told:
-            report(Progress(subject="migration", happened="another one is running, waiting"))
-            is_told = True
+        if not is_reported:
+            report(Progress(subject="migration", happened="waiting: another migration is running"))
+            is_reported = True
         await asyncio.sleep(MIGRATION_POLL.total_seconds())
     try:
         yield
@@ -686,7 +686,7 @@ def _edited(step: StepStatus) -> StepEdited:
             f"Restore the file, put the change into a new step and run: {COMMAND}"
         )
     return StepEdited(
-        f"{file} is not what this database was migrated with. It is not released yet "
+        f"{file} differs from the text that migrated this database. It is not released yet "
         f"(not in CHECKSUMS), so drop your development database, create it again and run: {COMMAND}"
     )
 

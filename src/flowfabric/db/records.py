@@ -1,4 +1,4 @@
-"""Rows become records by the names of their columns."""
+"""Build the functions that turn rows into records by column name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def reader(
 ) -> Callable[..., Record]:
     """Build the function that turns a row of a statement into a record.
 
-    A field takes the column of its name. `converted` names the fields whose value goes through a
-    function first. `given` names the fields that the caller passes behind the row, `default` those
-    that keep their default, `unread` the columns that no field takes. What does not fit together
-    raises TypeError here, at import.
+    A field takes the column of the same name. `converted` maps fields to the functions that convert
+    their values. `given` names fields that the caller passes after the row, `default` names fields
+    that keep their default, `unread` names columns that no field takes. A mismatch raises TypeError
+    here, at import.
 
-    The function is compiled, as that of a dataclass is: a claim builds one record an execution.
+    The function is compiled for speed: a claim builds one record per execution.
     """
     names, passed, kept = [field.name for field in fields(record)], given.split(), default.split()  # type: ignore[arg-type]
     columns = list(statement.columns)
@@ -46,7 +46,7 @@ def reader(
         value = field.name if field.name in passed else f"row[{columns.index(field.name)}]"
         if field.name in converted:
             value = f"read_{field.name}({value})"
-        # By position where that can be: it is half the price.
+        # Pass by position where possible: it costs half as much.
         by_name = field.kw_only or kept
         values.append(f"{field.name}={value}" if by_name else value)
     text = f"lambda {', '.join(['row', *passed])}: record({', '.join(values)})"
@@ -56,5 +56,5 @@ def reader(
 
 
 def optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same conversion for a column that may be null."""
+    """Extend a conversion to a column that may be null."""
     return lambda value: None if value is None else convert(value)

@@ -1,5 +1,5 @@
-"""Connections that last: a small pool for calls of every kind, and sessions of one connection
-that a worker claims on, listens on or beats on."""
+"""Long-lived connections: a small pool for all calls, and sessions of one connection on which a
+worker claims, listens or sends heartbeats."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Notify = Callable[[str | None], None]
 SendHint = Callable[[str, str], Awaitable[None]]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
-# What a connection says when it is gone. The third: the server has said good-bye, and the driver
-# has read that, but not yet closed.
+# Errors of a lost connection. InternalClientError: the driver has read the server's shutdown
+# message but has not closed the connection yet.
 _BROKEN = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     OSError,
 )
-# How long a hint may take to arrive before listening counts as broken.
+# LISTEN counts as broken if a hint does not arrive within this time.
 HEARING_SECONDS = 1.0
 
 _BACKEND = "select pg_catalog.pg_backend_pid()"
 
 
 class _Connection(_Plain):
-    """A connection whose return to the pool costs no round trip: we never leave state behind."""
+    """A connection that returns to the pool without a reset: calls leave no session state."""
 
     def get_reset_query(self) -> str:
         return ""
@@ -69,14 +69,14 @@ class Database:
             _answering(connection),
         ):
             await verify(connection)
-            # A pooler invents the process number of the connection it hands out. Behind one,
-            # prepared statements may be gone with the next transaction.
+            # A pooler reports a process id of its own. Behind a pooler, prepared statements may
+            # not exist in the next transaction.
             self.is_pooled = await connection.fetchval(_BACKEND) != connection.get_server_pid()
         try:
             self._pool = await asyncpg.create_pool(
                 self.url,
-                # None is kept open for its own sake: the driver would try to restore it while the
-                # server is away, and log every failure with its trace.
+                # Keep no minimum open: while the server is away, the driver would try to restore
+                # it and log every failure with a traceback.
                 min_size=0,
                 max_size=self._size,
                 connection_class=_Connection,
@@ -112,14 +112,14 @@ class Database:
             try:
                 return await call.invoke(connection, statement, args)
             finally:
-                # A connection that breaks only now is thrown away by the pool; the answer stands.
+                # The answer stands even if the connection breaks here; the pool discards it.
                 with contextlib.suppress(Exception):
                     await pool.release(connection)
 
         return await call.retrying(self.meter, statement, attempt, patience=patience)
 
     def session(self, name: str) -> Session:
-        """One connection of its own, outside the pool; it connects when first used."""
+        """Return a session with a separate connection, which it opens at first use."""
         options = self._connection_options(f"{self._name} {name}")
         return Session(self.url, self.meter, options, self._hint)
 
@@ -134,14 +134,14 @@ class Database:
 
 
 class Session:
-    """One connection that makes itself again when it breaks, and goes on listening then."""
+    """One connection that reconnects after a loss and then listens again."""
 
     def __init__(self, url: str, meter: Meter, options: dict[str, Any], hint: SendHint) -> None:
         self._url = url
         self._meter = meter
         self._options = options
         self._hint = hint
-        # None until tried: a transaction pooler takes a LISTEN and never delivers.
+        # None until tested: a transaction pooler accepts LISTEN and never delivers a hint.
         self.can_hear: bool | None = None
         self._connection: asyncpg.Connection[Any] | None = None
         self._channels: dict[str, Notify] = {}
@@ -152,7 +152,7 @@ class Session:
     async def call(
         self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
     ) -> call.Rows:
-        """Call the engine on this connection; calls wait for one another."""
+        """Call the engine on this connection, one call at a time."""
         args = statement.bind(arguments)
 
         async def attempt() -> call.Rows:
@@ -164,10 +164,10 @@ class Session:
     async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
         """Call `notify` with each payload, and with None when some may have been missed.
 
-        A `trial` finds out whether hints arrive here at all; `can_hear` tells.
+        A `trial` tests whether hints arrive on this connection and stores the answer in `can_hear`.
 
-        Returns when the server has confirmed. A broken connection does not raise: it is made again
-        in the background, and until then the caller's own polling is the net.
+        Returns when the server has confirmed. A broken connection does not raise: the next call
+        reconnects, and until then the caller must poll.
         """
         self._channels[channel] = notify
         async with self._lock:
@@ -182,7 +182,7 @@ class Session:
             heard = self._heard.pop(channel, None)
             connection = self._connection
             if heard is not None and connection is not None and not connection.is_closed():
-                # A connection that breaks here takes its listening with it.
+                # A lost connection listens no more, so its errors do not matter.
                 with contextlib.suppress(*_BROKEN):
                     async with _answering(connection):
                         await connection.remove_listener(channel, heard)
@@ -221,12 +221,12 @@ class Session:
         return connection
 
     def _terminated(self, _connection: object) -> None:
-        """Wake whoever listens: their next call connects again."""
+        """Notify all listeners: their next call reconnects."""
         for notify in list(self._channels.values()):
             notify(None)
 
     async def _try_hearing(self, connection: asyncpg.Connection[Any]) -> bool:
-        """Whether a hint sent on another connection arrives on this one."""
+        """Test whether a hint sent on another connection arrives on this one."""
         channel = f"ff_test_{secrets.token_hex(8)}"
         arrived = asyncio.Event()
 
@@ -245,7 +245,7 @@ class Session:
             )
             return False
         except (FlowFabricError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            ENGINE_LOGGER.warning("LISTEN could not be tried: %s", error)
+            ENGINE_LOGGER.warning("LISTEN not tested, polling instead: %s", error)
             return False
         return True
 
@@ -272,7 +272,7 @@ class Session:
 
 @contextlib.asynccontextmanager
 async def _answering(connection: Connection) -> AsyncIterator[None]:
-    """Give a connection up that does not answer what the block asks it."""
+    """Terminate the connection if the block does not finish in time."""
     try:
         async with asyncio.timeout(call.ANSWER_SECONDS):
             yield

@@ -1,5 +1,5 @@
--- What is wrong with the form of an item of submit_json: its field and the problem, or null. Its options,
--- and whether the values make sense, are judged by the submit itself.
+-- Return the first problem in the form of an item of submit_json as field and text, or null. The
+-- submit judges options and ranges of values.
 drop function if exists ff._item_problem;
 create function ff._item_problem(p_item jsonb)
 returns text[]

@@ -1,5 +1,5 @@
--- What is wrong with the options of a submission, by field, or null: the rare fields, which
--- submit_executions documents, in one JSON object. This is the one place that judges them.
+-- Return the first problem of the options of a submission as field and text, or null. Options are the
+-- rare fields that submit_executions documents, as one JSON object. No other function judges them.
 drop function if exists ff._options_problem;
 create function ff._options_problem(p_options jsonb)
 returns text[]
@@ -27,7 +27,7 @@ begin
     return array[v_field, 'is not a field of an item'];
   end if;
 
-  -- The form of each kind of field.
+  -- The type of each field.
   foreach v_field in array array['creator', 'key', 'key_scope', 'trace_context', 'task_version'] loop
     if jsonb_typeof(p_options -> v_field) not in ('string', 'null') then
       return array[v_field, 'must be text'];
@@ -65,8 +65,8 @@ begin
     return array['key_fingerprint', 'must be bytes in hexadecimal'];
   end if;
 
-  -- What their values must be. What is infinite or leaves the calendar would break every sum it
-  -- gets into.
+  -- The range of each value. An infinite value, or one that leaves the calendar, would make every
+  -- sum fail.
   v_problem := ff._policy_problem(p_options ->> 'policy');
   if v_problem is not null then
     return array['policy', v_problem];

@@ -1,6 +1,6 @@
--- The items of submit_json as the arrays and options that a submit takes, in their order; an array that
--- no item needs is null. Their form is judged already. p_sound names those to read, from 1 on; null is
--- all. p_ignored are fields that are none of an item's.
+-- Read the items of submit_json as the arrays and options that a submit takes, in the same order. An
+-- array that no item needs is null. The caller has judged the form of the items. p_sound lists the
+-- items to read, counted from 1; null means all. p_ignored lists fields that are not part of an item.
 drop function if exists ff._read_items;
 create function ff._read_items(
   p_items        jsonb,

@@ -1,10 +1,10 @@
--- Store executions that were judged: their rows, events and bodies. The one place that writes them, for
--- submit_executions (and through it submit_json and schedules) and for submit_flow.
+-- Store judged executions: their rows, events and bodies. Only this function writes them, for
+-- submit_executions (also on behalf of submit_json and schedules) and for submit_flow.
 --
--- Arrays and options are as in submit_executions: one value holds for all items; p_skip names those to
--- leave out. Members of a flow have its id and their names; p_waits says who waits for others, p_feeds
--- who is waited for. Returns the ids that were created, and of the items that have an id in common all
--- but the first. The planner's settings are those of the caller.
+-- Arrays and options are those of submit_executions: an array of one value applies to all items.
+-- Items in p_skip are left out. Members of a flow pass its id and their names; p_waits marks members
+-- with upstream members, p_feeds marks members with downstream members. Returns the created ids, and
+-- in `seconds` the items whose id an earlier item has. The caller sets the planner settings.
 drop function if exists ff._store_executions;
 create function ff._store_executions(
   p_partition_key     smallint,
@@ -79,12 +79,12 @@ begin
              interval '1 millisecond' * (i.policy ->> 'retention_ms')::double precision,
              coalesce(i.max_reclaims, (i.policy ->> 'max_reclaim_count')::numeric, 100),
              i.tags ->> v_tag_key, i.encoding,
-             -- a trace context rides with the payload: the claim looks for both in one place
+             -- with a trace context the payload goes to the body: the claim reads both there
              case when octet_length(i.payload) <= 256 and not i.has_trace then i.payload end,
              i.payload is not null,
              i.has_body or octet_length(i.payload) > 256 is true or i.name is not null,
              i.parent_id, i.with_parent, p_flow_id, coalesce(i.feeds, false)
-      -- What all items share is read once, what each has is read for each.
+      -- Shared options are parsed once, other options once per item.
       from (
         select (v_shared ->> 'delayed_until')::timestamptz as delayed_until,
                (v_shared ->> 'deadline_at')::timestamptz as deadline_at,
@@ -134,7 +134,7 @@ begin
       occurred_at, detail)
     select p_partition_key, v_xid, s.execution_id, 1, 'submitted', s.route_id, p_flow_id,
            p_namespace, s.instance_tag, v_now,
-           -- what is not the default: a later change is compared with it
+           -- only if not the default; a later change of priority is compared with it
            case when s.rank <> 9000 then jsonb_build_object('priority', 9000 - s.rank) end
     from stored s
     returning execution_id
@@ -142,7 +142,7 @@ begin
     created := created || v_id;
   end loop;
 
-  -- Of the items with one id the first was created; no other may lend it its body.
+  -- Items with the same id: the first one was created, and only its body may be stored.
   if cardinality(created) <> cardinality(p_execution_ids) - cardinality(p_skip) then
     seconds := array(
       select s.n

@@ -1,10 +1,11 @@
--- Take the idempotency keys of a batch of submits, in key order.
+-- Reserve the idempotency keys of a batch of submits, in key order.
 --
--- The unique index is the guarantee; the advisory lock only tells at once that another transaction
--- is busy with the key, so that a batch never waits for one item. Only who is to remember the key
--- takes it: those who find it taken are told so without, however many ask at once. A key may be
--- taken over when its window is past or, in scope `unfinished`, when the execution it names has
--- ended. Returns the items that may not go on: duplicate (with the first id), key_reused, busy.
+-- The unique index guarantees that a key is used once. The advisory lock only reports at once that
+-- another transaction uses the key, so that a batch never waits for one item. Only an item that will
+-- store its key takes the lock; an item that finds its key in use does not, however many concurrent
+-- calls there are. A key is free again when its window is over or, in scope `unfinished`, when its
+-- execution has ended. Returns verdicts for items that must not be stored: duplicate (with the first
+-- id), key_reused, busy.
 drop function if exists ff._reserve_keys;
 create function ff._reserve_keys(
   p_partition_key smallint,
@@ -54,7 +55,7 @@ begin
            coalesce(interval '1 millisecond' * (u.o ->> 'key_window_ms')::double precision,
                     interval '1 day') as wnd,
            u.n::integer as n,
-           -- a window of nothing means: do not remember the key
+           -- a window of 0 means: do not store the key
            coalesce((u.o ->> 'key_window_ms')::numeric > 0, true)
              or coalesce(u.o ->> 'key_scope' = 'unfinished', false) as is_kept
     from unnest(p_execution_ids, p_options) with ordinality u(id, o, n)
@@ -72,7 +73,7 @@ begin
     select k.execution_id, k.fingerprint,
            case k.scope
              when 'window' then k.expires_at > v_now
-             -- an earlier item of this call has its key, but not its row yet
+             -- an earlier item of this call may have stored its key but not its row yet
              else coalesce((
                select e.phase <> 'terminal' from ff.execution e
                where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
@@ -80,7 +81,7 @@ begin
       into v_first
     from ff.idempotency_key k
     where k.partition_key = p_partition_key and k.namespace = p_namespace and k.key = v_item.key
-      -- who does not remember it is told only what an earlier item of this call took
+      -- an item that does not store its key is compared only with earlier items of this call
       and (v_item.is_kept or k.execution_id = any (p_execution_ids))
     for update;
     if found and v_first.is_live then
@@ -91,8 +92,8 @@ begin
                  jsonb_build_object('field', 'key', 'key', v_item.key))::ff.verdict end;
       continue;
     end if;
-    -- An id that is taken will not be created, and the execution that has it, perhaps another
-    -- tenant's, did not ask for this key.
+    -- If the id is taken, the item will not be created. The execution with that id, possibly of
+    -- another namespace, did not ask for this key.
     if v_item.is_kept
        and not exists (
          select from ff.execution e

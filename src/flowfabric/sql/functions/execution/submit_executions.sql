@@ -1,24 +1,23 @@
 -- Store new executions.
 --
--- A route names where an execution belongs; it must have been registered in p_namespace. The caller
--- mints the ids, so a call may be repeated. Every other array has a value for each item, or one that
--- holds for all of them; it may be null if no item needs it. What few submissions have are options, one
--- JSON object an item:
+-- A route says where an execution belongs; it must be registered in p_namespace. The caller mints the
+-- ids, so a call may be repeated. Every other array has one value per item, or a single value that
+-- applies to all items; it may be null if no item needs it. Rare fields are options, one JSON object
+-- per item:
 --   delayed_until, deadline_ms or deadline_at · policy and tags (objects, or text that holds one)
 --   max_reclaims · creator · trace_context · task_version
 --   key, key_fingerprint (hexadecimal), key_scope (window, unfinished), key_window_ms
---   parent_id, with_parent (whether it ends when its parent does)
--- With a key, the first execution that used it within its window (or while it is unfinished) is the
--- answer; the same key with another fingerprint is refused. A child is stored only if its parent is
--- there, and one that ends with its parent only while that has not ended. The id of an execution that
--- was trimmed stays taken as long as its events are kept. Returns a row for every item that was not
--- created; no row means all of them were.
+--   parent_id, with_parent (whether it ends when its parent ends)
+-- If a key was used within its window (or its execution is unfinished), the answer is the first
+-- execution with that key; the same key with another fingerprint is refused. A child is stored only
+-- if its parent exists; a bound child only if its parent has not ended. The id of a trimmed execution
+-- stays taken while its events are kept. Returns one row for each item that was not created; no row
+-- means that all were.
 --
 -- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused
 --           · parent_ended · busy
--- Locks:    none waited for; parents that children end with, in id order, and keys are tried, not
---           awaited
+-- Locks:    waits for none; tries to lock the parents of bound children in id order, and keys
 -- Replay:   duplicate, with the id of the first
 -- Rights:   app
 drop function if exists ff.submit_executions;
@@ -63,14 +62,14 @@ declare
   v_stored     record;
 begin
   perform ff._check_namespace(p_namespace);
-  -- an array of one value fits any batch
+  -- an array of one value applies to all items
   perform ff._check_batch(v_size, array[
     nullif(cardinality(p_route_ids), 1), nullif(cardinality(p_payloads), 1),
     nullif(cardinality(p_payload_encodings), 1), nullif(cardinality(p_priorities), 1),
     nullif(cardinality(p_delays), 1), nullif(cardinality(p_options), 1)]);
 
   if p_partition_key is distinct from 0 then
-    -- Nobody would ever look into a partition that is not there.
+    -- No worker would ever claim from a partition that does not exist.
     if p_partition_key is null or p_partition_key not between 0 and (
          select m.value::integer - 1 from ff.meta m where m.name = 'partitions') then
       perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -85,7 +84,7 @@ begin
   left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
-  -- The closer look at every item is for calls that have something to look at.
+  -- Judge every item only if the call has something to judge.
   select coalesce(bool_or(u.id is null or u.id = v_nil or octet_length(u.payload) > 1048576), false)
     into v_is_suspect
   from unnest(p_execution_ids, p_payloads) u(id, payload);
@@ -97,8 +96,8 @@ begin
     v_refused := ff._judge_submits(p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads,
                                    p_payload_encodings, p_delays, p_options);
   end if;
-  -- What ended and was trimmed while its events are kept was submitted before: a repeat that comes
-  -- so late must not run it again. Only a retention shorter than that of events leaves such ids.
+  -- A trimmed execution whose events are kept was submitted before: a late repeat must not run it
+  -- again. Such ids exist only where the retention is shorter than that of events.
   if exists (select from ff.event_trim t where t.partition_key = p_partition_key) then
     v_refused := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, v_refused);
   end if;
@@ -142,7 +141,7 @@ begin
     return;
   end if;
   return query
-  -- A lane that was closed since, or a parent that ended, does not take back what was accepted.
+  -- An item that exists is a duplicate, even if its lane was closed or its parent ended since.
   select r.item, case when x.is_there then 'duplicate' else r.word end, r.execution_id,
          case when x.is_there then null else r.detail end
   from unnest(v_refused) r

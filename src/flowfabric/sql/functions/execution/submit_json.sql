@@ -1,13 +1,13 @@
--- Store new executions given as JSON: the form of submit_executions for drivers that know no arrays,
--- and for calls that join a transaction of the caller's. Whatever is wrong with an item is answered,
--- not raised, so that this transaction can go on.
+-- Store new executions given as JSON, like submit_executions: for drivers without arrays, and for
+-- calls that join the caller's transaction. Problems of an item are returned, not raised, so that the
+-- caller's transaction can continue.
 --
--- An item is an object with execution_id and route_id (from register_routes) and, if need be: payload
--- (any JSON) or payload_base64, payload_encoding, priority, delay_ms, and beside them the options of
--- submit_executions; the fingerprint of a key is a hash of task and payload by default. Answers
--- {"database": …, "items": […]} with item, outcome, execution_id and detail for each. p_database is
--- the database the call is meant for, as an earlier answer named it; without items it is only asked
--- for.
+-- An item is an object with execution_id and route_id (from register_routes). Optional fields: payload
+-- (any JSON) or payload_base64, payload_encoding, priority, delay_ms, and the options of
+-- submit_executions. The default fingerprint of a key is a hash of task and payload. Returns
+-- {"database": …, "items": […]} with item, outcome, execution_id and detail for each item. p_database
+-- is the intended database, as an earlier answer named it; a call without items only returns the
+-- name.
 --
 -- Moves:    as submit_executions
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed

@@ -1,17 +1,17 @@
--- Store a whole flow, given as JSON: all of it or nothing. Whatever is wrong with it is answered, not
--- raised, so that a transaction of the caller's can go on.
+-- Store a whole flow given as JSON, or nothing. Problems are returned, not raised, so that the
+-- caller's transaction can continue.
 --
--- A flow is an object with flow_id, flow_kind, nodes and, if need be, edges, groups, tags, creator,
--- parent_id (the execution whose handler stores it: its members stay as long as that goes on). A node
--- is an object with a name, unique in the flow, and the fields of an item of submit_json but for keys
--- and parents. An edge has from and to, the places of nodes in their list from 0 on, and may have a
--- group and a ref; nodes come before those that wait for them. A group has the place of a node, its
--- policy (all_of, any_of, quorum), k and on_satisfied; edges that no group is given for are all_of.
--- Answers {"database", "flow_id", "outcome", "detail"}; p_database is as in submit_json.
+-- A flow is an object with flow_id, flow_kind and nodes. Optional fields: edges, groups, tags, creator,
+-- parent_id (the execution whose handler stores the flow; members are kept while it is unfinished). A
+-- node is an object with a name, unique in the flow, and the fields of an item of submit_json except
+-- keys and parents. An edge has from and to, the positions of nodes counted from 0, and may have a
+-- group and a ref; upstream nodes come before downstream nodes. A group has the position of a node,
+-- its policy (all_of, any_of, quorum), k and on_satisfied; edges without a group object are all_of.
+-- Returns {"database", "flow_id", "outcome", "detail"}; p_database is as in submit_json.
 --
 -- Moves:    nothing -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
 -- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed
--- Locks:    none waited for but a flow with the same id that is being stored, up to 2 s
+-- Locks:    waits only for a concurrent submit of the same flow, up to 2 s
 -- Replay:   duplicate
 -- Rights:   app
 drop function if exists ff.submit_flow;
@@ -103,7 +103,7 @@ begin
   end if;
   if v_problem is null then
     v_given := ff._read_items(p_flow -> 'nodes', null, '{name}');
-    -- one pass over nodes and edges, without a join whose size the planner cannot know
+    -- One pass over nodes and edges: the planner could not estimate the size of a join.
     select array_agg(f.waits order by f.node), array_agg(f.feeds order by f.node)
       into v_waits, v_feeds
     from (
@@ -116,7 +116,7 @@ begin
         union all
         select u.downstream, true, false from unnest(v_edges.downstreams) u(downstream)) a
       group by a.node) f;
-    -- what was trimmed while its events are kept has its id still
+    -- the id of a trimmed execution stays taken while its events are kept
     v_has_gone := exists (select from ff.event_trim t where t.partition_key = p_partition_key);
     select case
              when d.nth > 1 then array[format('nodes[%s].execution_id', d.n - 1), 'is there twice']
@@ -131,7 +131,7 @@ begin
              row_number() over (partition by u.id order by u.n) as nth,
              exists (select from ff.execution e
                      where e.partition_key = p_partition_key and e.execution_id = u.id
-                     -- else a plan of a small table reads the whole of it into a hash
+                     -- without it the planner may hash the whole table while it is small
                      offset 0)
              or (v_has_gone and exists (
                select from ff.event v
@@ -142,7 +142,7 @@ begin
     where d.nth > 1 or d.is_taken or (d.waits and num_nonnulls(d.delay, d.delayed_until) > 0)
     order by d.n limit 1;
     if found then
-      -- perhaps they are taken by this very flow, stored since we looked for it
+      -- a concurrent submit may have stored this very flow since the first look
       v_known := ff._judge_existing_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
       if v_known.outcome = 'duplicate' then
         return v_answer || jsonb_build_object('outcome', 'duplicate', 'detail', null);
@@ -182,7 +182,7 @@ begin
           p_flow ->> 'creator')
   on conflict do nothing;
   if not found then
-    -- it was being stored by somebody else, and is there now
+    -- a concurrent submit of the same flow has just finished
     v_known := ff._judge_existing_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
     return v_answer || jsonb_build_object('outcome', v_known.outcome, 'detail', v_known.detail);
   end if;
@@ -203,7 +203,7 @@ begin
       message = 'an execution with one of these ids was stored at the same moment';
   end if;
 
-  -- The id of an edge tells its flow and its place: a repeat would make the same.
+  -- The id of an edge is made of its flow and position, so a repeat makes the same id.
   v_stem := left(v_flow_id::text, 14);
   v_tail := right(v_flow_id::text, 13);
   insert into ff.edge (

@@ -1,6 +1,6 @@
--- Submit an execution of a schedule for each of some times; tags say which schedule and which time.
+-- Submit one execution of a schedule for each of the given times; tags name the schedule and the time.
 --
--- What is there already stays. Anything that cannot be stored refuses the whole call.
+-- Existing executions stay unchanged. An item that cannot be stored refuses the whole call.
 drop function if exists ff._submit_firings;
 create function ff._submit_firings(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- The words of the state model. Every dimension of an execution is an enum, and every value that the
--- model names is here from the start: adding one later costs an exclusive lock, removing one a rewrite.
+-- The types of the state model. Every dimension of an execution is an enum. All values of the model
+-- exist from the start: adding one later costs an exclusive lock, removing one costs a rewrite.
 
 create type ff.phase as enum ('submitted', 'runnable', 'active', 'suspended', 'terminal');
 
@@ -37,7 +37,7 @@ create type ff.attempt_lifecycle as enum (
 create type ff.failure_class as enum (
   'transient', 'permanent', 'infra_crash', 'timeout', 'cancelled');
 
--- Why a row is in its present state: the operation that moved it there last.
+-- The operation that moved a row into its current state.
 create type ff.cause as enum (
   'submit', 'apply_dependency', 'satisfy_dependencies', 'skip', 'block', 'unblock', 'promote',
   'claim', 'resume', 'change_priority', 'complete', 'schedule_retry', 'fail', 'delay', 'release',
@@ -45,14 +45,14 @@ create type ff.cause as enum (
   'exceed_reclaims', 'cancel', 'expire', 'time_out', 'time_out_suspension', 'escalate', 'replay',
   'hold');
 
--- How a lease ended, kept beside its id so that a repeated call gets the first answer.
+-- How a lease ended, stored beside its id so that a repeated call gets the first answer.
 create type ff.lease_end as enum (
   'complete', 'fail', 'release', 'delay', 'wait_children', 'wait_for_runs', 'suspend', 'hold',
   'cancel', 'skip', 'expire', 'time_out', 'expire_lease', 'revoke_lease');
 
--- What the database knows of the run of a lease. `unreported`: its holder does not say when it starts,
--- so the run counts as started. `waiting`: its holder says so, and has not. `beside` others in its
--- process, or `alone`: it has started.
+-- Whether the run of a lease has started. `unreported`: the holder does not report starts, so the run
+-- counts as started. `waiting`: the holder reports starts and has not reported this one. `beside`: the
+-- run started beside others in its process. `alone`: the run started alone in its process.
 create type ff.lease_start as enum ('unreported', 'waiting', 'beside', 'alone');
 
 create type ff.event_kind as enum (

@@ -1,6 +1,6 @@
--- A lane is a line of work inside a namespace: it can be paused, drained and bounded by itself.
--- A route is what a claim looks for: one combination of namespace, lane, task, capabilities and code
--- version, with a hash of them as its id. Both are small, and registered once.
+-- A lane is a named queue inside a namespace; it can be paused, drained and limited separately.
+-- A route is one combination of namespace, lane, task, capabilities and code version; its id is a
+-- hash of them. Workers claim by routes. Both tables are small, and each row is registered once.
 
 create type ff.lane_state as enum ('active', 'paused', 'draining', 'disabled');
 
@@ -9,7 +9,7 @@ create table ff.lane (
   lane          text          not null,
   state         ff.lane_state not null default 'active',
   resumes_at    timestamptz,
-  -- how long executions stay after their end, unless they say so themselves
+  -- how long executions stay after their end, unless their policy says otherwise
   retention     interval,
   registered_at timestamptz   not null,
   registered_by text          not null,
@@ -27,12 +27,12 @@ create table ff.route (
   lane          text        not null,
   task          text        not null,
   capabilities  text[]      not null,
-  -- the version of the code that recorded steps; null for what has none
+  -- the version of the code that recorded steps, or null
   code_version  text,
   registered_at timestamptz not null,
   constraint route_id_is_63_bits check (route_id >= 0)
 );
 
--- A worker knows its tasks; a claim finds its routes through them.
+-- A claim finds routes by the tasks of its worker.
 create index route_task on ff.route (task, lane);
 create index route_lane on ff.route (namespace, lane);

@@ -1,35 +1,35 @@
 -- The life of an execution.
 --
--- An execution is one durable call of a task. Its row in ff.execution is the whole truth about
--- now: six independent facts (phase, ownership, eligibility, blocking reason, outcome, attempt
--- state), the current lease, and the latest attempt. Whoever changes an execution locks that one
--- row first, checks again under the lock, and writes the change together with its event in one
--- statement. Nothing else has to be locked to be safe.
+-- An execution is one durable call of a task. Its row in ff.execution holds its whole current state:
+-- six independent facts (phase, ownership, eligibility, blocking reason, outcome, attempt state), the
+-- current lease, and the latest attempt. A function that changes an execution locks this row first,
+-- checks the state again under the lock, and writes the change and its event in one statement. No
+-- other lock is needed.
 --
--- submit    A row appears, runnable and eligible, or delayed until its time. It carries a route:
---           the number of its (namespace, lane, task, capabilities), registered once in ff.route.
--- claim     A worker asks for the next rows of the routes it covers. Each row it gets turns active
---           and leased: a lease id, an expiry, and an epoch one higher than any before. A pending
---           row starts a new attempt; an interrupted one goes on with the attempt it had; a row
---           whose lease ran out is reclaimed, with a new attempt, up to its limit of reclaims.
--- renew     The worker proves every few seconds that it lives. No event: nothing changed.
--- complete  The holder hands in the result; the row is terminal. Or it fails: the stored policy
---           decides whether the row waits for another attempt or ends. Or it lets go (release).
---           A worker may say when it starts an execution (ff.start_executions), and whether it
---           runs it alone: a crash is blamed only on what had started.
--- expire    A holder that fell silent loses its lease: the row stays active, marked reclaimable,
---           and the next claim picks it up. The old holder can change nothing any more, because
---           every call it makes carries the lease id, epoch and attempt it was given.
+-- submit    A row appears, runnable and eligible, or delayed until its time. It has a route: the
+--           number of its (namespace, lane, task, capabilities), registered once in ff.route.
+-- claim     A worker asks for the next rows of the routes it covers. Each claimed row becomes active
+--           and leased: it gets a lease id, an expiry, and an epoch higher than any before. A pending
+--           row starts a new attempt; an interrupted row continues its attempt; a row whose lease
+--           expired is reclaimed with a new attempt, up to its limit of reclaims.
+-- renew     The worker proves every few seconds that it is alive. No event: nothing changed.
+-- complete  The holder reports the result; the row is terminal. Or it fails the attempt: the stored
+--           policy decides whether the row waits for another attempt or ends. Or it releases the
+--           row. A worker may report when it starts an execution (ff.start_executions), and whether
+--           it runs it alone: a crash is blamed only on started executions.
+-- expire    A silent holder loses its lease: the row stays active, marked reclaimable, and the next
+--           claim takes it. The old holder can change nothing any more, because each of its calls
+--           carries the lease id, epoch and attempt of the lost lease.
 --
--- The latest attempt lives on the row until the next one starts; only then does it move to
--- ff.attempt, the append-only history. The happy path never writes that table. Every transition
--- that is not marked quiet in ff.transition raises `version` by one and appends one row to
--- ff.event that carries it, so the events of an execution are numbered 1, 2, 3 without a gap.
+-- The latest attempt is stored on the row until the next attempt starts; then it moves to ff.attempt,
+-- the append-only history. An execution that succeeds at once never writes that table. Every
+-- transition that is not quiet in ff.transition raises `version` by one and appends one row to
+-- ff.event with that version, so the events of an execution are numbered 1, 2, 3 without a gap.
 --
--- Sizes: payload and result are opaque bytes with an encoding. A small payload rides on the hot
--- row; a large one, and everything rarely read (policy, tags, creator), sits in execution_body.
+-- Payload and result are opaque bytes with an encoding. A small payload is stored on the hot row; a
+-- large one, and rarely read data (policy, tags, creator), are stored in execution_body.
 
--- What ff._judge_leases says of one item of a fenced batch.
+-- The verdict on one item of a batch.
 create type ff.verdict as (
   item          integer,
   execution_id  uuid,
@@ -39,7 +39,7 @@ create type ff.verdict as (
   detail        jsonb
 );
 
--- What a claim learns about an execution when it locks it.
+-- The facts that a claim reads about an execution when it locks the row.
 create type ff.candidate as (is_open boolean, is_over boolean, has_past boolean);
 
 create table ff.execution (
@@ -50,7 +50,7 @@ create table ff.execution (
   route_id             bigint             not null,
   epoch                bigint             not null default 0,
   created_at           timestamptz        not null,
-  -- the place among equal priorities: created_at, unless the lane is shared fairly
+  -- the order among equal priorities: created_at, unless the lane is shared fairly
   order_at             timestamptz        not null,
   transitioned_at      timestamptz        not null,
   mutated_at           timestamptz        not null,
@@ -60,17 +60,17 @@ create table ff.execution (
   replay_count         integer            not null default 0,
   reclaim_count        integer            not null default 0,
   max_reclaims         integer            not null default 100,
-  -- reclaims after a crash beside others, which do not count towards max_reclaims
+  -- reclaims after a crash beside others; they do not count towards max_reclaims
   company_count        integer            not null default 0,
-  -- how many waits for runs there were
+  -- number of waits for runs so far
   wait_no              integer            not null default 0,
   ends_with_parent     boolean            not null default false,
-  -- it was given a payload, here or in its body; and it has a body
+  -- whether it has a payload (here or in its body), and whether it has a body
   has_payload          boolean            not null default false,
   has_body             boolean            not null default false,
-  -- its end concerns another execution: one that waits for it, or a child that ends with it
+  -- whether its end concerns another execution: a waiting one, or a bound child
   is_awaited           boolean            not null default false,
-  -- it has ended, and an execution that waits for it has not been told yet
+  -- whether it has ended and its end is not fully propagated yet
   wakes_pending        boolean            not null default false,
   phase                ff.phase           not null,
   ownership            ff.ownership       not null,
@@ -104,7 +104,7 @@ create table ff.execution (
     end) stored,
   namespace            text               not null,
 
-  -- timers; due_at is a lower bound of those that are armed, so that a renewal need not move it
+  -- timers; due_at is a lower bound of the armed ones, so that a renewal need not move it
   due_at               timestamptz,
   delayed_until        timestamptz,
   reclaim_at           timestamptz,
@@ -112,7 +112,7 @@ create table ff.execution (
   started_at           timestamptz,
   terminal_at          timestamptz,
   attempt_timeout      interval,
-  -- how long it stays after its end, if it says so itself, and until when
+  -- its own retention, if its policy sets one, and the time of its deletion
   retention            interval,
   trim_at              timestamptz,
 
@@ -122,7 +122,7 @@ create table ff.execution (
   worker_id            text,
   worker_instance_id   text,
 
-  -- the last lease that ended in the latest attempt, and what its holder was told
+  -- the last lease that ended in the latest attempt, and the answer to its holder
   last_lease_id             uuid,
   last_lease_end            ff.lease_end,
   last_lease_retry_at          timestamptz,
@@ -149,10 +149,10 @@ create table ff.execution (
   flow_id              uuid,
   -- the execution whose handler submitted this one
   parent_id            uuid,
-  -- how many runs have yet to end in the present wait
+  -- how many runs the current wait still needs
   wait_left            integer,
   suspension_id        uuid,
-  -- the limits it is subject to, sorted; and the one in whose line it stands
+  -- the limits that apply to it, sorted; and the limit in whose line it waits
   quota_ids            bigint[],
   budget_ids           bigint[],
   line_id              bigint,
@@ -161,9 +161,9 @@ create table ff.execution (
   blocked_at           timestamptz,
   cancellation_reason  text,
   cancelled_by         text,
-  -- crashes since an attempt last came to its end; from two on it is a suspect and runs alone
+  -- crashes since an attempt last ended normally; from two on it is a suspect and runs alone
   crash_count          integer            not null default 0,
-  -- how many of them it had alone in its process
+  -- how many of these crashes happened while it ran alone
   lone_crash_count     integer            not null default 0,
   progress_percent     smallint,
   progress_message     text,
@@ -219,7 +219,7 @@ create table ff.execution (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
--- Claimability is this predicate, not a column.
+-- Claimable rows satisfy this predicate; there is no column for it.
 create index execution_ready on ff.execution
   (partition_key, route_id, rank, order_at, execution_id)
   where phase = 'runnable' and eligibility = 'eligible_now';
@@ -229,20 +229,20 @@ create index execution_reclaim on ff.execution
   where ownership in ('lease_expired_reclaimable', 'lease_revoked') and reclaim_at is null
     and line_id is null;
 
--- One index for every timer: whoever reads a due row looks at its columns to see which one fired.
+-- One index for all timers: a reader of a due row checks its columns to see which timer fired.
 create index execution_due on ff.execution (partition_key, due_at) where due_at is not null;
 
--- What an operator looks for; a row on the happy path never enters it.
+-- Rows that an operator may look for; an execution that succeeds never enters this index.
 create index execution_attention on ff.execution (partition_key, public_state, execution_id)
   where public_state in (
     'delayed', 'rate_limited', 'waiting_children', 'suspended', 'resumable', 'failed', 'cancelled',
     'expired', 'skipped');
 
--- What waits for a capable worker, by what that worker has to be able to do.
+-- Executions that wait for a capable worker, by route.
 create index execution_unrouted on ff.execution (partition_key, route_id, execution_id)
   where eligibility = 'blocked_by_route';
 
--- Only what has a retention of its own enters; the rest is found by age, oldest first.
+-- Only executions with their own retention enter; others are found by age, oldest first.
 create index execution_trim on ff.execution (partition_key, trim_at) where trim_at is not null;
 
 create index execution_parent on ff.execution (partition_key, parent_id, execution_id)
@@ -253,7 +253,7 @@ create index execution_wakes on ff.execution (partition_key, execution_id) where
 create index execution_flow on ff.execution (partition_key, flow_id, execution_id)
   where flow_id is not null;
 
--- Whether a flow has a member that has not ended, without looking at all that have.
+-- Finds an unfinished member of a flow without reading the ended ones.
 create index execution_unfinished on ff.execution (partition_key, flow_id)
   where flow_id is not null and phase <> 'terminal';
 
@@ -265,10 +265,10 @@ create table ff.execution_body (
   policy        jsonb,
   tags          jsonb,
   creator       text,
-  -- W3C traceparent and tracestate of the caller that submitted, as JSON
+  -- W3C traceparent and tracestate of the submitting caller, as JSON
   trace_context text,
   task_version  text,
-  -- what its flow calls it
+  -- its name in its flow
   node_name     text,
   primary key (partition_key, execution_id),
   constraint body_limits check (octet_length(payload) <= 1048576)

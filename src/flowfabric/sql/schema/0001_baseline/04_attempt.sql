@@ -1,4 +1,4 @@
--- Attempts that ended and were followed by another one. The latest attempt is on its execution's row.
+-- Ended attempts that another attempt followed. The latest attempt is on the row of its execution.
 
 create table ff.attempt (
   partition_key           smallint             not null,

@@ -1,11 +1,11 @@
--- What happened, in the transaction that did it.
+-- Events: each is written by the transaction that made the transition.
 
 create table ff.event (
   partition_key      smallint      not null,
   version            integer       not null,
   attempt_index      integer,
   event_id           bigint        not null generated always as identity,
-  -- rises when the partition moves to another node: xids are comparable inside one generation
+  -- rises when the partition moves to another node; xids are comparable only within a generation
   generation         integer       not null default 0,
   xid                xid8          not null,
   execution_id       uuid          not null,
@@ -28,7 +28,7 @@ create table ff.event (
 
 create index event_history on ff.event (partition_key, execution_id, event_id);
 
--- Events outlive an execution that was trimmed early; here is until when.
+-- Events outlive an execution that was trimmed early; due_at says when they are deleted.
 create table ff.event_trim (
   partition_key smallint    not null,
   due_at        timestamptz not null,

@@ -1,4 +1,4 @@
--- A key stands for one submission: the same key again is the first execution, not a second one.
+-- An idempotency key stands for one submission: a repeat with the key gets the first execution.
 
 create type ff.key_scope as enum ('window', 'unfinished');
 
@@ -13,7 +13,7 @@ create table ff.idempotency_key (
   primary key (partition_key, namespace, key)
 );
 
--- Partial only so that the planner cannot mistake it for a way to look a key up while the table is
--- small; whoever trims says the predicate.
+-- Every row satisfies the predicate, and a trim states it. The predicate only keeps the planner from
+-- using this index to look up a key while the table is small.
 create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at)
   where expires_at > '-infinity';

@@ -1,9 +1,9 @@
--- Grants: one worker is promised one execution.
+-- Grants: each reserves one execution for one worker.
 
 create type ff.grant_kind as enum ('claim', 'resume', 'reclaim');
 
--- A promise to one worker, for a short time, that it may claim one execution. The key is known to
--- whoever was granted; only its hash is kept.
+-- The right of one worker, for a short time, to claim one execution. Only the worker knows the key;
+-- the table stores its hash.
 create table ff.grant (
   partition_key      smallint      not null,
   execution_id       uuid          not null,
@@ -17,6 +17,6 @@ create table ff.grant (
   constraint key_hash_is_sha256 check (octet_length(key_hash) = 32)
 );
 
--- Partial for the same reason as idempotency_key_expiry: no way to look one grant up.
+-- Partial for the same reason as idempotency_key_expiry: it must not be used to look up a grant.
 create index grant_expiry on ff.grant (partition_key, expires_at)
   where expires_at > '-infinity';

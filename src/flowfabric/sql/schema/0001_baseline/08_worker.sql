@@ -1,7 +1,7 @@
--- Workers: the processes that claim, what became of them, and their last claims.
+-- Workers: live worker instances, their history, and their last claims.
 
--- The worker processes that are alive: heartbeat_at + liveness_ttl says until when. An empty
--- namespace is a worker for every namespace; null lanes or tasks mean any.
+-- Live worker instances: an instance is alive until heartbeat_at + liveness_ttl. An empty namespace
+-- means a worker for every namespace; null lanes or tasks mean any.
 create table ff.worker (
   namespace          text        not null,
   worker_instance_id text        not null,
@@ -17,7 +17,7 @@ create table ff.worker (
 
 create type ff.worker_event_kind as enum ('registered', 'marked_dead', 'ttl_swept');
 
--- What became of workers. Heartbeats are not written down.
+-- The history of workers. Heartbeats are not recorded.
 create table ff.worker_event (
   worker_event_id    bigint               not null generated always as identity,
   namespace          text                 not null,
@@ -30,8 +30,8 @@ create table ff.worker_event (
   primary key (worker_event_id)
 );
 
--- The last claim of each worker process, so that a repeated claim returns the same executions. A
--- worker is known by its name in its namespace; an empty namespace is a worker for all of them.
+-- The last claim of each worker instance, so that a repeated claim returns the same executions. The
+-- key is the worker's name in its namespace; an empty namespace means a worker for all of them.
 create table ff.claim_slot (
   partition_key      smallint    not null,
   namespace          text        not null,

@@ -1,9 +1,9 @@
--- What a handler leaves behind while it runs, so that a later run of it does not do it again.
+-- Steps: the values that a handler recorded, so that a later run does not compute them again.
 
--- One thing a handler did once. A later run of the same handler finds it by name and occurrence and
--- does not do it again. `position` is 0, 1, 2, ... for the steps of the handler's own flow; those it
--- starts beside itself share one. It is compared only where no other step was in flight.
--- `failure`: it failed, and the handler went on all the same; the value tells of it as JSON.
+-- A later run of the handler finds a step by name and occurrence and uses its recorded value.
+-- `position` counts the sequential steps of the handler 0, 1, 2, ...; steps that run side by side
+-- share one position. It is compared only where no other step was in flight. The kind `failure` means
+-- that the step failed and the handler continued; the value describes the failure as JSON.
 create type ff.step_kind as enum ('step', 'failure', 'sleep', 'now');
 
 create table ff.step (
@@ -17,12 +17,12 @@ create table ff.step (
   attempt_index integer      not null,
   epoch         bigint       not null,
   recorded_at   timestamptz  not null,
-  -- until when a sleep lasts
+  -- the end of a sleep
   until_at      timestamptz,
   encoding      text,
   value         bytea,
-  -- the highest position that its run knew to be recorded when it was started, -1 for none; null if
-  -- whoever recorded it did not say
+  -- the highest position that the run knew to be recorded when the step started, -1 for none; null if
+  -- the caller did not pass it
   follows       integer,
   primary key (partition_key, execution_id, name, occurrence),
   constraint step_limits check (

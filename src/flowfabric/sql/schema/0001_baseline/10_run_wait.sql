@@ -1,4 +1,4 @@
--- An execution that waits for others: a row for each of them while it waits, gone when it goes on.
+-- Waits for runs: one row per awaited execution, deleted when the waiting execution continues.
 create table ff.run_wait (
   partition_key smallint    not null,
   waiter_id     uuid        not null,

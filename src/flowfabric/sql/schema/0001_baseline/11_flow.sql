@@ -1,9 +1,9 @@
--- Flows: graphs of executions that are stored before anything runs.
+-- Flows: graphs of executions, stored before any of them runs.
 --
--- A member of a flow is an execution with a flow_id. An edge says that one member waits for another;
--- the edges into a member are in groups, and it may run when all its groups are satisfied. A group
--- and its edges are written only by whoever holds the row lock of the member they lead to: nothing
--- else has to be locked, and two ends that concern one member come one after the other.
+-- A member of a flow is an execution with a flow_id. An edge makes one member wait for another. The
+-- edges into a member are in groups; the member may run when all its groups are satisfied. Only a
+-- transaction that holds the row lock of the downstream member writes its groups and edges. No other
+-- lock is needed, and two ends that concern one member are applied one after the other.
 
 create type ff.flow_cancel_policy as enum ('cancel_all', 'cancel_pending', 'flow_only');
 
@@ -12,7 +12,7 @@ create table ff.flow (
   flow_id        uuid        not null,
   namespace      text        not null,
   flow_kind      text        not null,
-  -- how often the graph changed: whoever adds an edge says which graph it saw
+  -- how often the graph changed; a caller that adds an edge passes the revision it has read
   graph_revision integer     not null default 0,
   node_count     integer     not null default 0,
   edge_count     integer     not null default 0,
@@ -22,9 +22,9 @@ create table ff.flow (
   cancel_policy  ff.flow_cancel_policy,
   cancel_reason  text,
   cancelled_by   text,
-  -- the call that cancelled it: a repeat of it gets its answer
+  -- the call that cancelled the flow, so that a repeat gets the same answer
   cancel_call_id uuid,
-  -- since when members are missing because their time was over
+  -- when the first members were trimmed
   trimmed_at     timestamptz,
   tags           jsonb,
   creator        text,
@@ -39,8 +39,8 @@ create type ff.dependency_kind as enum ('success_only');
 
 create type ff.resolution as enum ('unsatisfied', 'satisfied', 'impossible');
 
--- One dependency. It counts in its group from staging on, and holds its downstream back from being
--- applied on. Its resolution is what makes telling of an end twice harmless.
+-- One dependency. It counts in its group once staged, and blocks its downstream member once applied.
+-- The stored resolution makes a second propagation of the same end harmless.
 create table ff.edge (
   partition_key    smallint           not null,
   flow_id          uuid               not null,
@@ -54,14 +54,14 @@ create table ff.edge (
   created_by       text               not null default 'engine',
   applied_at       timestamptz,
   resolution       ff.resolution,
-  -- how the upstream ended
+  -- how the upstream member ended
   outcome          ff.outcome,
   resolved_at      timestamptz,
-  -- the upstream had ended without success at this version when the edge was opened again by a
-  -- replay of its downstream: only a later end of it counts
+  -- set when a replay of the downstream member reopened the edge: the version at which the upstream
+  -- member had ended without success; only a later end counts
   reopened_version integer,
-  -- the upstream was replayed after its success at this version: its result then, which is kept, is
-  -- what the downstream gets
+  -- set when the upstream member was replayed after a success: the version of that success, whose
+  -- kept result is the input of the downstream member
   kept_version     integer,
   primary key (partition_key, flow_id, edge_id),
   constraint not_to_itself check (upstream_id <> downstream_id),
@@ -76,7 +76,7 @@ create table ff.edge (
   constraint edge_limits check (group_no >= 0 and octet_length(data_passing_ref) <= 256)
 ) with (fillfactor = 80);
 
--- What the end of an execution has yet to resolve.
+-- Edges that the end of an execution must still resolve.
 create index edge_open on ff.edge (partition_key, upstream_id, downstream_id)
   where resolution = 'unsatisfied';
 
@@ -84,12 +84,12 @@ create index edge_upstream on ff.edge (partition_key, upstream_id);
 
 create index edge_downstream on ff.edge (partition_key, downstream_id, group_no);
 
--- What a new success of an execution may replace.
+-- Edges whose kept result a new success of the upstream member may replace.
 create index edge_kept on ff.edge (partition_key, upstream_id, downstream_id)
   where kept_version is not null;
 
--- Results of members that were replayed, for those to whom they are promised: one for every end that
--- an edge still goes by.
+-- Results of replayed members, kept for downstream members: one row for every end that an edge still
+-- uses.
 create table ff.kept_result (
   partition_key   smallint not null,
   execution_id    uuid     not null,
@@ -105,8 +105,8 @@ create type ff.on_satisfied as enum ('cancel_remaining', 'let_run');
 
 create type ff.group_state as enum ('pending', 'satisfied', 'impossible');
 
--- Edges into one member that are judged together. `n` counts the staged ones. Decided once, its state
--- stays; only a replay opens it again.
+-- Edges into one member that are decided together. `n` counts the staged edges. Once decided, the
+-- state stays; only a replay opens the group again.
 create table ff.edge_group (
   partition_key      smallint        not null,
   downstream_id      uuid            not null,
@@ -121,10 +121,10 @@ create table ff.edge_group (
   skipped            integer         not null default 0,
   state              ff.group_state  not null default 'pending',
   fired_at           timestamptz,
-  -- what k and n were when it was decided
+  -- k and n at the time of the decision
   fired_k            integer,
   fired_n            integer,
-  -- upstreams that are not needed any more and have yet to be cancelled
+  -- whether siblings that are no longer needed must still be cancelled
   cancel_pending     boolean         not null default false,
   cancel_members     uuid[]          not null default '{}',
   cancel_reason      text,
@@ -147,7 +147,7 @@ create index edge_group_flow on ff.edge_group (partition_key, flow_id, downstrea
 create index edge_group_cancel on ff.edge_group (partition_key, cancel_enqueued_at)
   where cancel_pending;
 
--- The members that a cancelled flow has yet to end: one row for the flow, one for each member.
+-- The backlog of a flow cancel: one row for the flow, and one for each member still to end.
 create table ff.cancel_backlog (
   partition_key smallint              not null,
   flow_id       uuid                  not null,
@@ -155,7 +155,7 @@ create table ff.cancel_backlog (
   requested_at  timestamptz           not null,
   requested_by  text,
   reason        text,
-  -- from when on a reconciler does it
+  -- the time from which a reconciler ends the member
   due_at        timestamptz           not null,
   primary key (partition_key, flow_id),
   constraint flow_only_leaves_no_backlog check (policy <> 'flow_only')

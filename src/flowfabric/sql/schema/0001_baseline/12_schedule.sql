@@ -4,8 +4,8 @@ create type ff.misfire as enum ('once', 'skip', 'all');
 
 create type ff.schedule_state as enum ('active', 'paused', 'orphaned');
 
--- An app that declares schedules, by its name. Its newest version says which ones there are;
--- generation counts how often that changed.
+-- An app that declares schedules, by its name. Its newest version decides which exist;
+-- generation counts the changes of that decision.
 create table ff.schedule_app (
   namespace  text      not null,
   app        text      not null,
@@ -17,8 +17,9 @@ create table ff.schedule_app (
     and array_position(version, null) is null)
 );
 
--- A task that is submitted at the times of a rule. The rule is read by the client, which alone knows
--- calendars; next_at moves only from the value it was read with, so that a time fires once.
+-- A task that is submitted at the times of a rule. The client evaluates the rule, because only the
+-- client knows calendars. next_at moves only from the value that the caller read, so that a time fires
+-- once.
 create table ff.schedule (
   namespace        text              not null,
   app              text              not null,
@@ -28,16 +29,16 @@ create table ff.schedule (
   cron             text,
   every            interval,
   time_zone        text              not null,
-  -- the times of `every` are counted from here; fixed if the app says from when
+  -- the times of `every` are counted from here; is_anchored: the app has fixed it
   anchor_at        timestamptz,
   is_anchored      boolean           not null default false,
-  -- how often the rule changed: a time computed with another one does not count
+  -- how often the rule changed; a time computed with another rule is ignored
   rule_no          integer           not null default 0,
   misfire          ff.misfire        not null,
   payload_encoding text,
   payload          bytea,
   priority         integer           not null default 0,
-  -- as submit_executions takes them
+  -- in the form of submit_executions
   options          jsonb,
   is_paused        boolean           not null default false,
   orphaned_at      timestamptz,
@@ -49,7 +50,7 @@ create table ff.schedule (
   last_at          timestamptz,
   last_id          uuid,
   fired_count      bigint            not null default 0,
-  -- the call that fired last, and how many times: a repeat of it gets its answer
+  -- the last call that fired and how many times it fired, so that a repeat gets the same answer
   last_call_id     uuid,
   last_call_count  integer,
   declared_at      timestamptz       not null,

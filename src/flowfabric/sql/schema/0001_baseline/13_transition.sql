@@ -1,4 +1,4 @@
--- Every legal move, as data. A null event_kind marks a quiet move. Tests refuse any other.
+-- Every legal transition, as data. A null event_kind marks a quiet one. Tests refuse any other.
 create table ff.transition (
   number             text             not null,
   cause              ff.cause         not null,
@@ -16,10 +16,10 @@ create table ff.transition (
     to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind)
 );
 
--- Its rows. Numbers are those of the state model; a range of states on the left is spelled out row by
--- row.
+-- The rows of ff.transition. The numbers are those of the state model; a transition from several
+-- states has one row per state.
 
--- The states an unfinished execution can be in.
+-- The states of an unfinished execution.
 create temporary table open_state on commit drop as
 select 'runnable'::ff.phase as phase, 'unowned'::ff.ownership as ownership, e as eligibility,
        a as attempt_state
@@ -44,11 +44,12 @@ values
    'runnable', 'unowned', 'eligible_now', 'pending_first_attempt', 'submitted'),
   ('T2', 'submit', null, null, null, null,
    'runnable', 'unowned', 'not_eligible_until_time', 'pending_first_attempt', 'submitted'),
-  -- a member of a flow that waits for others
+  -- a flow member with upstream members
   ('T3', 'submit', null, null, null, null,
    'runnable', 'unowned', 'blocked_by_dependencies', 'pending_first_attempt', 'submitted');
 
--- Moves of an execution that waits: the attempt state is kept, it routes the next claim.
+-- Transitions of a waiting execution. It keeps its attempt state, which decides the kind of the next
+-- claim.
 insert into ff.transition
 select 'T3', 'apply_dependency'::ff.cause, phase, ownership, eligibility, attempt_state,
        phase, ownership, 'blocked_by_dependencies'::ff.eligibility, attempt_state,
@@ -84,7 +85,7 @@ select 'T11', 'change_priority', phase, ownership, eligibility, attempt_state,
        phase, ownership, eligibility, attempt_state, 'priority_changed'
 from open_state where phase = 'runnable';
 
--- A lease begins.
+-- A claim starts a lease.
 insert into ff.transition
 select 'T9', 'claim'::ff.cause, phase, ownership, eligibility, attempt_state,
        'active'::ff.phase, 'leased'::ff.ownership, 'not_applicable'::ff.eligibility,
@@ -121,7 +122,7 @@ from open_state s, (values
 ) t(number, cause, phase, eligibility, attempt_state, kind)
 where s.ownership = 'leased';
 
--- The lease is taken away; the row stays active until somebody reclaims it.
+-- The lease is taken away; the row stays active until a worker reclaims it.
 insert into ff.transition
 select t.number, t.cause::ff.cause, s.phase, s.ownership, s.eligibility, s.attempt_state,
        'active'::ff.phase, t.ownership::ff.ownership, 'not_applicable'::ff.eligibility,
@@ -133,12 +134,12 @@ from open_state s, (values
 ) t(number, cause, ownership, kind)
 where s.ownership = 'leased'
 union all
--- An attempt that ran out of time is retried if its policy allows, else T24 below.
+-- A timed-out attempt is retried if its policy allows it, else T24 below applies.
 select 'T24', 'time_out', phase, ownership, eligibility, attempt_state,
        'runnable', 'unowned', 'not_eligible_until_time', 'pending_retry_attempt', 'retry_scheduled'
 from open_state where phase = 'active';
 
--- The execution ends from wherever it is. Without any attempt it keeps pending_first_attempt.
+-- An execution ends from any state. Without any attempt it keeps pending_first_attempt.
 insert into ff.transition
 select t.number, t.cause::ff.cause, s.phase, s.ownership, s.eligibility, s.attempt_state,
        'terminal'::ff.phase, 'unowned'::ff.ownership, 'not_applicable'::ff.eligibility,
@@ -179,7 +180,7 @@ from open_state s, (values
 ) t(number, cause, phase, eligibility, kind)
 where s.phase = 'suspended';
 
--- Nothing but replay leaves the end.
+-- Only a replay leaves the terminal phase.
 insert into ff.transition
 select t.number, 'replay', 'terminal', 'unowned', 'not_applicable', a,
        'runnable', 'unowned', t.eligibility::ff.eligibility, 'pending_replay_attempt', 'replayed'

@@ -1,4 +1,4 @@
--- Namespaces are made by being named. A login can be bound to one: then it can name no other.
+-- A namespace exists once it is named. A login bound to a namespace can use no other.
 
 create table ff.namespace_grant (
   login      name        primary key,
