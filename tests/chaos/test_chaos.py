@@ -99,13 +99,17 @@ async def without_waiting_for_the_disk(server: Server) -> None:
     await server.run(f"alter database {name} set synchronous_commit = off")
 
 
-@pytest.mark.slow(short=1)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("spoil", "rules"),
     [
-        (without_fence, {"H4"}),
-        (without_waiting_for_the_disk, {"H1", "H3", "H5", "H7", "H12"}),
+        pytest.param(without_fence, {"H4"}, marks=pytest.mark.slow),
+        pytest.param(
+            without_waiting_for_the_disk,
+            {"H1", "H3", "H5", "H7", "H12"},
+            # A crash has to meet a commit that is not on the disk yet: not every time.
+            marks=pytest.mark.slow(short=0),
+        ),
     ],
 )
 async def test_chaos_finds_an_engine_that_breaks_its_promises(
