@@ -10,6 +10,7 @@ declare
   v_field   text;
   v_text    text;
   v_problem text;
+  v_rest    jsonb;
 begin
   if p_options is null then
     return null;
@@ -17,30 +18,35 @@ begin
   if jsonb_typeof(p_options) <> 'object' then
     return array['options', 'must be an object'];
   end if;
-  select k.field into v_field
-  from jsonb_object_keys(p_options - array[
+  v_rest := p_options - array[
     'delayed_until', 'deadline_ms', 'deadline_at', 'policy', 'max_reclaims', 'tags', 'creator',
     'key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'parent_id', 'with_parent',
-    'trace_context', 'task_version']) k(field)
-  order by k.field limit 1;
-  if found then
-    return array[v_field, 'is not a field of an item'];
+    'trace_context', 'task_version'];
+  if v_rest <> '{}' then
+    return array[(select min(k.field) from jsonb_object_keys(v_rest) k(field)),
+                 'is not a field of an item'];
   end if;
 
   -- The type of each field.
-  foreach v_field in array array['creator', 'key', 'key_scope', 'trace_context', 'task_version'] loop
-    if jsonb_typeof(p_options -> v_field) not in ('string', 'null') then
-      return array[v_field, 'must be text'];
-    end if;
-  end loop;
-  foreach v_field in array array['deadline_ms', 'key_window_ms'] loop
-    if jsonb_typeof(p_options -> v_field) not in ('number', 'null') then
-      return array[v_field, 'must be a number of milliseconds, at most a hundred years'];
-    end if;
-  end loop;
-  foreach v_field in array array['delayed_until', 'deadline_at'] loop
-    v_text := p_options ->> v_field;
-    if v_text is not null then
+  v_field := case
+    when jsonb_typeof(p_options -> 'creator') not in ('string', 'null') then 'creator'
+    when jsonb_typeof(p_options -> 'key') not in ('string', 'null') then 'key'
+    when jsonb_typeof(p_options -> 'key_scope') not in ('string', 'null') then 'key_scope'
+    when jsonb_typeof(p_options -> 'trace_context') not in ('string', 'null') then 'trace_context'
+    when jsonb_typeof(p_options -> 'task_version') not in ('string', 'null') then 'task_version' end;
+  if v_field is not null then
+    return array[v_field, 'must be text'];
+  end if;
+  v_field := case
+    when jsonb_typeof(p_options -> 'deadline_ms') not in ('number', 'null') then 'deadline_ms'
+    when jsonb_typeof(p_options -> 'key_window_ms') not in ('number', 'null') then 'key_window_ms' end;
+  if v_field is not null then
+    return array[v_field, 'must be a number of milliseconds, at most a hundred years'];
+  end if;
+  if p_options ?| array['delayed_until', 'deadline_at'] then
+    foreach v_field in array array['delayed_until', 'deadline_at'] loop
+      v_text := p_options ->> v_field;
+      continue when v_text is null;
       v_problem := 'must be a time with its zone, as in 2026-03-01T09:00:00Z';
       if v_text !~* ('^[0-9]{4}(-[0-9]{2}){2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?'
                      '(z|[+-][0-9]{2}(:?[0-9]{2})?)$') then
@@ -51,8 +57,8 @@ begin
       exception when data_exception then
         return array[v_field, v_problem];
       end;
-    end if;
-  end loop;
+    end loop;
+  end if;
   v_text := p_options ->> 'parent_id';
   if v_text is not null and (v_text !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$'
                              or ff._is_nil_id(v_text::uuid)) then
@@ -67,13 +73,15 @@ begin
 
   -- The range of each value. An infinite value, or one that leaves the calendar, would make every
   -- sum fail.
-  v_problem := ff._policy_problem(p_options ->> 'policy');
-  if v_problem is not null then
-    return array['policy', v_problem];
-  end if;
-  v_problem := ff._tags_problem(p_options ->> 'tags');
-  if v_problem is not null then
-    return array['tags', v_problem];
+  if p_options ?| array['policy', 'tags'] then
+    v_problem := ff._policy_problem(p_options ->> 'policy');
+    if v_problem is not null then
+      return array['policy', v_problem];
+    end if;
+    v_problem := ff._tags_problem(p_options ->> 'tags');
+    if v_problem is not null then
+      return array['tags', v_problem];
+    end if;
   end if;
   return case
     when (p_options ->> 'delayed_until')::timestamptz >= timestamptz '9999-01-01 00:00:00+00'

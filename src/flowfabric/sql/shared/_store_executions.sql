@@ -2,9 +2,10 @@
 -- submit_executions (also on behalf of submit_json and schedules) and for submit_flow.
 --
 -- Arrays and options are those of submit_executions: an array of one value applies to all items.
--- Items in p_skip are left out. Members of a flow pass its id and their names; p_waits marks members
--- with upstream members, p_feeds marks members with downstream members. Returns the created ids, and
--- in `seconds` the items whose id an earlier item has. The caller sets the planner settings.
+-- Items in p_skip are left out. p_has_large says whether a payload may be too large for the row (256
+-- bytes). Members of a flow pass its id and their names; p_waits marks members with upstream
+-- members, p_feeds marks members with downstream members. Returns the created ids, and in `seconds`
+-- the items whose id an earlier item has. The caller sets the planner settings.
 drop function if exists ff._store_executions;
 create function ff._store_executions(
   p_partition_key     smallint,
@@ -13,6 +14,7 @@ create function ff._store_executions(
   p_execution_ids     uuid[],
   p_route_ids         bigint[],
   p_payloads          bytea[],
+  p_has_large         boolean,
   p_payload_encodings text[],
   p_priorities        integer[],
   p_delays            interval[],
@@ -40,6 +42,7 @@ declare
   v_now      constant timestamptz := ff.now();
   v_xid      constant xid8 := pg_current_xact_id();
   v_has_body boolean;
+  v_has_tags boolean;
   v_tag_key  text;
   v_id       uuid;
 begin
@@ -48,10 +51,14 @@ begin
   if cardinality(p_skip) = cardinality(p_execution_ids) then
     return;
   end if;
-  v_has_body := p_node_names is not null or exists (
-    select from unnest(p_payloads) u(payload) where octet_length(u.payload) > 256);
-  if p_options is not null then
-    v_has_body := v_has_body or exists (select from unnest(p_options) u(o) where u.o ?| v_body);
+  v_has_tags := coalesce(v_shared ? 'tags', false);
+  v_has_body := p_has_large or p_node_names is not null or coalesce(v_shared ?| v_body, false);
+  if v_options is not null then
+    select bool_or(u.o ? 'tags'), v_has_body or bool_or(u.o ?| v_body) is true
+      into v_has_tags, v_has_body
+    from unnest(v_options) u(o);
+  end if;
+  if v_has_tags then
     select m.value into v_tag_key from ff.meta m where m.name = 'instance_tag_key';
   end if;
 

@@ -53,6 +53,7 @@ declare
   v_closed     bigint[];
   v_lanes      text[];
   v_is_suspect boolean;
+  v_has_large  boolean;
   v_options    jsonb[];
   v_has_keys   boolean;
   v_is_bound   boolean;
@@ -85,8 +86,9 @@ begin
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
   -- Judge every item only if the call has something to judge.
-  select coalesce(bool_or(u.id is null or u.id = v_nil or octet_length(u.payload) > 1048576), false)
-    into v_is_suspect
+  select coalesce(bool_or(u.id is null or u.id = v_nil or octet_length(u.payload) > 1048576), false),
+         coalesce(bool_or(octet_length(u.payload) > 256), false)
+    into v_is_suspect, v_has_large
   from unnest(p_execution_ids, p_payloads) u(id, payload);
   if v_is_suspect or v_closed is not null or array_ndims(p_route_ids) > 1
      or array_position(p_route_ids, null) is not null
@@ -105,12 +107,16 @@ begin
     v_skip := array(select r.item from unnest(v_refused) r);
   end if;
   if p_options is not null then
-    select bool_or(u.o ? 'key'), bool_or(u.o ? 'with_parent'), bool_or(u.o ? 'parent_id')
-      into v_has_keys, v_is_bound, v_is_child
-    from unnest(p_options) u(o);
-    if v_has_keys or v_is_child then
-      v_options := case when cardinality(p_options) = v_size then p_options
-                        else array_fill(p_options[1], array[v_size]) end;
+    v_options := p_options;
+    v_has_keys := v_options[1] ? 'key';
+    v_is_bound := v_options[1] ? 'with_parent';
+    v_is_child := v_options[1] ? 'parent_id';
+    if cardinality(v_options) > 1 then
+      select bool_or(u.o ? 'key'), bool_or(u.o ? 'with_parent'), bool_or(u.o ? 'parent_id')
+        into v_has_keys, v_is_bound, v_is_child
+      from unnest(v_options) u(o);
+    elsif v_size > 1 and (v_has_keys or v_is_child) then
+      v_options := array_fill(v_options[1], array[v_size]);
     end if;
     if v_is_bound and v_is_child then
       v_refused := v_refused || ff._lock_parents(
@@ -129,7 +135,7 @@ begin
     end if;
   end if;
   v_stored := ff._store_executions(
-    p_partition_key, p_namespace, v_skip, p_execution_ids, p_route_ids, p_payloads,
+    p_partition_key, p_namespace, v_skip, p_execution_ids, p_route_ids, p_payloads, v_has_large,
     p_payload_encodings, p_priorities, p_delays, p_options);
 
   if p_hint and v_stored.created <> '{}' then

@@ -195,7 +195,7 @@ begin
       order by u.n) end;
   end if;
   v_stored := ff._store_executions(
-    p_partition_key, p_namespace, '{}', v_given.ids, v_given.route_ids, v_given.payloads,
+    p_partition_key, p_namespace, '{}', v_given.ids, v_given.route_ids, v_given.payloads, true,
     v_given.encodings, v_given.priorities, v_given.delays, v_options, v_flow_id, v_nodes.names,
     v_waits, v_feeds);
   if cardinality(v_stored.created) <> v_size then
