@@ -302,7 +302,7 @@ async def test_a_lock_in_the_way_is_waited_for(connect, sample, monkeypatch):
     rollbacks = []
 
     def let_go(progress):
-        if "in the way" in progress.happened and not rollbacks:
+        if "holds a lock" in progress.happened and not rollbacks:
             rollbacks.append(asyncio.ensure_future(transaction.rollback()))
 
     migration = await schema.migrate(connection, source=sample.source(), report=let_go)

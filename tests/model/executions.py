@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from support.model import Answer, Item
@@ -24,6 +25,23 @@ from .bench import (
 )
 from .choices import AGAIN, FENCES, PICK, TTL, WHO, between, one_of, operation, several
 from .walker import Walker
+
+
+def _options(item: Item, policy: Any, *, is_child: bool) -> str:
+    """Write the rare fields of an item as the client does."""
+    options = {
+        "deadline_ms": (
+            None if item.deadline is None else item.deadline / timedelta(milliseconds=1)
+        ),
+        "policy": json.dumps(policy) if policy else None,
+        "key": item.key,
+        "key_fingerprint": None if item.fingerprint is None else item.fingerprint.hex(),
+        "key_scope": item.scope,
+        "key_window_ms": item.window / timedelta(milliseconds=1),
+        "parent_id": str(item.parent_id) if is_child and item.parent_id else None,
+        "with_parent": item.with_parent,
+    }
+    return json.dumps({name: value for name, value in options.items() if value is not None})
 
 
 class Executions(Walker):
@@ -107,14 +125,7 @@ class Executions(Walker):
                 "payloads": [b"null"] * n,
                 "priorities": [priority] * n,
                 "delays": [delay] * n,
-                "deadlines": [deadline] * n,
-                "policies": [json.dumps(text) if text else None] * n,
-                "keys": [item.key for item in items],
-                "key_fingerprints": [fingerprint] * n,
-                "key_scopes": [scope] * n,
-                "key_windows": [window] * n,
-                "parent_ids": [item.parent_id for item in items] if parent is not None else None,
-                "with_parents": [with_parent] * n if with_parent is not None else None,
+                "options": [_options(item, text, is_child=parent is not None) for item in items],
             },
             lambda rows: reading.submitted(rows, n),
         )

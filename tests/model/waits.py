@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -114,8 +115,7 @@ class Waits(Executions, Operators, Grants):
                     "execution_ids": [id_],
                     "route_ids": [self.bench.routes[ROUTES[route]]],
                     "payloads": [b"null"],
-                    "parent_ids": [parent],
-                    "with_parents": [True],
+                    "options": [json.dumps({"parent_id": str(parent), "with_parent": True})],
                 },
                 lambda rows: reading.submitted(rows, 1),
             ),

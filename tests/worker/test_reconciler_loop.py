@@ -63,7 +63,7 @@ async def test_a_failing_pass_stops_neither_its_loop_nor_the_others(error, caplo
         async with looping(failing, other):
             await eventually(lambda: len(failing.times) >= 5 and len(other.times) >= 5)
 
-    assert caplog.text.count("test failed, trying again") == 2
+    assert caplog.text.count("reconciler failed and will retry: test") == 2
 
 
 async def test_failures_are_repeated_at_growing_intervals():

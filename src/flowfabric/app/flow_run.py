@@ -58,7 +58,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class FlowGraph:
-    """A flow now: its members and their edges. As text it is a tree."""
+    """The current state of a flow: its members and edges. As text it is a tree."""
 
     info: FlowInfo
     summary: FlowSummary

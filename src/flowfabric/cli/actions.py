@@ -127,14 +127,14 @@ def revoke_lease(
         None,
         "--lease",
         metavar="UUID",
-        help="Revoke only this lease.",
+        help="Act on this lease only.",
         show_default=False,
     ),
     worker: str | None = typer.Option(
         None,
         "--worker",
         metavar="INSTANCE",
-        help="Revoke only a lease that this worker instance holds.",
+        help="Act only if this worker instance holds the lease.",
         show_default=False,
     ),
 ) -> int:

@@ -60,8 +60,8 @@ async def doctor(
     throwaway: bool = typer.Option(
         False,
         "--throwaway",
-        help="Accept fsync, full_page_writes and synchronous_commit off, for a database that may "
-        "be lost.",
+        help="Do not report that fsync, full_page_writes or synchronous_commit is off. For "
+        "databases that may be lost.",
     ),
 ) -> int:
     """Check the installation and the data. Writes nothing and may run at any time.

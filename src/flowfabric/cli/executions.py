@@ -51,7 +51,9 @@ async def ls(
         show_default=False,
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
-    count: bool = typer.Option(False, "--count", help="Print only the number, exact up to 10000."),
+    count: bool = typer.Option(
+        False, "--count", help="Print only the number of matches, exact up to 10000."
+    ),
     partition: Annotated[int, PARTITION_OPTION] = 0,
 ) -> None:  # fmt: skip
     """List executions, newest first."""

@@ -54,7 +54,7 @@ def flowfabric(
     """Durable execution for Python on PostgreSQL.
 
     --output, --namespace, --all-namespaces and --database-url may come before or after a command
-    that takes them. After the command wins.
+    that takes them. If an option stands in both places, the one after the command counts.
     """
     accept_global_options(context)
 

@@ -66,7 +66,7 @@ def fold(
         if _fits(picture, most_boxes, most_lines):
             break
     if not _fits(picture, most_boxes, most_lines):
-        picture = _without_detours(picture)
+        picture = _without_shortcuts(picture)
         note += ", and only lines that no other path implies"
     return Picture(
         title=picture.title,
@@ -284,8 +284,8 @@ def _common(names: Sequence[str], task: str) -> str:
     return short_name(task) if task else f"{names[0]} … {names[-1]}"
 
 
-def _without_detours(picture: Picture) -> Picture:
-    """Remove lines between boxes that a longer path connects as well."""
+def _without_shortcuts(picture: Picture) -> Picture:
+    """Remove the direct line between two boxes that a longer path also connects."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     rank = {place: index for index, place in enumerate(order)}

@@ -25,7 +25,7 @@ async def test_a_waiting_member_says_how_many_it_has_and_names_the_others(db, cl
     await flow.take("c")
     answer = await why(client, flow, "z")
     assert (answer.dimension, answer.code) == ("dependency", "waiting_for_upstreams")
-    assert "it has 1 of 3, waiting for c (active), b (waiting)." in answer.sentence
+    assert "1 of 3 succeeded, waiting for c (active), b (waiting)." in answer.sentence
     evidence = answer.evidence
     assert (evidence["policy"], evidence["needed"], evidence["n"]) == ("all_of", 3, 3)
     assert (evidence["succeeded"], evidence["lost"], evidence["is_more"]) == (1, 0, False)
@@ -46,7 +46,7 @@ async def test_a_quorum_says_how_many_it_needs(db, client):
     await flow.complete("a")
     await flow.fail("b")
     answer = await why(client, flow, "z")
-    assert "it has 1 of the 3 it needs (of 5), waiting for c (waiting), d" in answer.sentence
+    assert "1 of the 3 it needs (of 5) succeeded, waiting for c (waiting), d" in answer.sentence
     assert answer.evidence["lost"] == 1
 
 
@@ -70,7 +70,7 @@ async def test_every_undecided_group_is_an_answer_of_its_own(db, client):
     answer = await why(client, flow, "z")
     found = [one for one in (answer, *answer.others) if one.code == "waiting_for_upstreams"]
     assert [one.evidence["group"] for one in found] == [1, 2]
-    assert "it has 0 of the 1 it needs (of 1), waiting for b" in found[0].sentence
+    assert "0 of the 1 it needs (of 1) succeeded, waiting for b" in found[0].sentence
 
 
 async def test_an_edge_that_is_only_staged_is_told(db, client):
@@ -97,7 +97,8 @@ async def test_an_upstream_that_ended_before_a_replay_is_to_be_replayed(db, clie
 
 
 @pytest.mark.parametrize(
-    ("outcome", "words"), [("failed", "as a failed."), ("cancelled", "as a was cancelled.")]
+    ("outcome", "words"),
+    [("failed", "because a failed."), ("cancelled", "because a was cancelled.")],
 )
 async def test_a_skipped_member_says_which_upstream_it_was(db, client, outcome, words):
     flow = await make_flow(db, nodes=[*"abc"], edges=[("a", "b"), ("b", "c")])
@@ -106,7 +107,7 @@ async def test_a_skipped_member_says_which_upstream_it_was(db, client, outcome, 
     assert (answer.dimension, answer.code) == ("end", "skipped")
     assert answer.sentence.endswith(words)
     assert answer.evidence["upstream"] == f"{{fp:0}}:{flow['a']}"
-    assert (await why(client, flow, "c")).sentence.endswith("as b was skipped.")
+    assert (await why(client, flow, "c")).sentence.endswith("because b was skipped.")
 
 
 async def test_a_skip_whose_event_is_gone_still_has_an_answer(db, client):
@@ -114,7 +115,7 @@ async def test_a_skip_whose_event_is_gone_still_has_an_answer(db, client):
     await flow.fail("a")
     await db.execute("delete from ff.event where execution_id = $1", flow["b"])
     db.leave_broken("events were deleted by hand")
-    assert "what it depends on cannot be met" in (await why(client, flow, "b")).sentence
+    assert "its dependencies cannot be satisfied" in (await why(client, flow, "b")).sentence
 
 
 async def test_a_cancelled_sibling_says_why(db, client):
@@ -143,7 +144,7 @@ async def test_a_member_of_a_flow_that_is_being_cancelled_says_who_and_how(db, c
         answer = await why(client, flow, name)
         assert (answer.dimension, answer.code) == ("operator", "flow_being_cancelled")
         assert f"Its flow {{fp:0}}:{flow.id} is being cancelled by ada since " in answer.sentence
-        assert "(what runs is left to end): wrong input." in answer.sentence
+        assert "(running members may finish): wrong input." in answer.sentence
         assert answer.evidence["policy"] == "cancel_pending"
     # it runs on
     assert (await why(client, flow, "c")).code in ("running", "holder_silent")

@@ -1,5 +1,5 @@
 -- End the leases of executions whose attempts resume later (T15, T16, T30). The caller holds the
--- row locks and has checked the fences. p_until_at is set if and only if they wait for an instant.
+-- row locks and has checked the fences. p_until_at is null unless they wait until a given time.
 --
 -- The attempt is interrupted, not ended: the next claim resumes it with its remaining time. Crashes
 -- stay counted, else an execution that sleeps between its crashes would never meet a limit.

@@ -1,7 +1,8 @@
--- Read the next executions after a position that a claim could take, in claim order, without locks.
+-- Starting after a position, read the next executions that a claim could take, in claim order,
+-- without locks.
 --
--- A route's turn comes between priority and age: routes of the first lane have the lower turn. The
--- position is the last row seen, excluded. With p_worker_id, executions granted to another worker
+-- The order is priority, then the route's turn (0 for the first lane), then age. The position is the
+-- last row seen, excluded. With p_worker_id, executions granted to another worker
 -- are skipped; null means that there are no grants at all.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(

@@ -1,5 +1,5 @@
--- Make a running execution wait until k of the given executions have ended (null: all), for its
--- lease holder; the same attempt resumes afterwards.
+-- Let the lease holder's execution wait until k of the given executions have ended (null: all). The
+-- same attempt resumes afterwards.
 --
 -- Every outcome counts, and executions that have ended already count at once: if they are enough,
 -- the execution is eligible without waiting. `open` is how many have yet to end. Executions of

@@ -1,7 +1,7 @@
 -- Cancel upstreams that a decided group no longer needs (T23), and store in the group which ones
 -- are left. The caller holds the row lock of the group's downstream.
 --
--- An upstream that another group still waits for is kept, and is not asked to end again. This is
+-- An upstream that another group still waits for is kept, and this group forgets it. This is
 -- checked under the upstream's own lock: of two groups decided at the same time, one sees the
 -- other. An upstream that is locked or over the limit is left for later. An upstream whose edge is
 -- resolved has ended since it was listed; if it runs now, it was replayed, and is left running.

@@ -1,5 +1,5 @@
--- Read the groups that the edges of a flow form, with the policies given for them as JSON (default
--- all_of), or the first problem.
+-- Return the edge groups of a flow, each with its policy from the given JSON (default all_of); or
+-- the first problem.
 drop function if exists ff._read_groups;
 create function ff._read_groups(
   p_groups         jsonb,

@@ -2,8 +2,8 @@
 -- then ends them, each under its own lock, or ff.cancel_backlog does once p_grace is over.
 --
 -- From here on no member can be added and, unless the policy is flow_only, none can be claimed.
--- Waiting members are paused, so that claims do not see them; a claim recognises a member that was
--- locked at this moment by its flow. The policy decides which members end: cancel_all, every
+-- Waiting members are paused, so that claims do not see them. A member that is locked now is not
+-- paused; a claim recognises it by its cancelled flow. The policy decides which members end: cancel_all, every
 -- unfinished one; cancel_pending, those that do not run; flow_only, none, without a backlog. Ended
 -- members are never touched.
 --
