@@ -253,8 +253,8 @@ class Ring:
         if chosen is None:
             for what in ("completed", "failed", "skipped"):
                 word = SUCCESS if what == "completed" else what
-                assert self.met[f"replayed {word}"] > 5, self.met
-            assert self.met["started again"] > 5, self.met
+                assert self.met[f"replayed {word}"] > 0, self.met
+            assert self.met["started again"] > 0, self.met
 
 
 @pytest.mark.parametrize("is_rough", [False, True], ids=["quiet", "rough"])

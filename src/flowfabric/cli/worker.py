@@ -116,13 +116,19 @@ class Signals:
 
     def _second(self, number: int, frame: FrameType | None) -> None:
         self.code = 128 + number
-        for each in self._numbers:
-            is_ctrl_c = each == signal.SIGINT
-            signal.signal(each, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
+        for each in (*self._numbers, *filter(None, [self._at_once])):
+            signal.signal(each, self._third(each))
         if not self._is_noticed:
             # A handler blocks the loop: the exception unwinds it.
             raise KeyboardInterrupt
         self._loop.call_soon_threadsafe(self._release, signal.Signals(number).name)
+
+    def _third(self, number: signal.Signals) -> Any:
+        """Return what the next signal does: end the process, unless the sender will kill it."""
+        if self._at_once is not None:
+            # The first signal may arrive after the second one, and must not end the process.
+            return signal.SIG_IGN
+        return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
 
     def _drain(self, name: str) -> None:
         self._is_noticed = True

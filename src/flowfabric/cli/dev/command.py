@@ -37,6 +37,7 @@ T = TypeVar("T")
 KILL_SECONDS = DRAIN.total_seconds() + 10.0
 # How long a worker that must stop at once may take to release its executions.
 AT_ONCE_SECONDS = 8.0
+RESEND_SECONDS = 0.2
 RESTART_SECONDS = 1.0
 _LABEL = 10
 _CHILD = "from flowfabric.cli.dev.child import main; main()"
@@ -122,9 +123,18 @@ class Child:
 
     def stop_at_once(self) -> None:
         """Make the worker release its executions and stop; kill it if it does not."""
-        with suppress(ProcessLookupError):
-            self.process.send_signal(STOP_AT_ONCE)
         asyncio.get_running_loop().call_later(AT_ONCE_SECONDS, self.kill)
+        self._send_until_ended()
+
+    def _send_until_ended(self) -> None:
+        """Send the signal, and again until the worker has ended.
+
+        The kernel may deliver it to another thread than the one that a handler blocks.
+        """
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(STOP_AT_ONCE)
+            asyncio.get_running_loop().call_later(RESEND_SECONDS, self._send_until_ended)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
