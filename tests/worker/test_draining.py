@@ -285,7 +285,10 @@ async def test_a_second_signal_gives_back_at_once_and_names_the_task(
     process.process.send_signal(signals[0])
     if task != "shop.hog":
         await process.logged("draining after")
-    assert await process.end(signals[1], within=10) == 128 + signals[1]
+        codes = {128 + signals[1]}
+    else:
+        codes = {128 + number for number in signals}  # pending together, they have no order
+    assert await process.end(signals[1]) in codes
 
     assert await kinds(app, run) == ["submitted", "claimed", "released"]
     log = await process.log()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import signal
@@ -94,29 +95,33 @@ class Signals:
         self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
         self._worker: Worker | None = None
+        self._received = itertools.count()
         self._is_noticed = False
         self.code = 0
 
     def arm(self, worker: Worker) -> None:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
-        self._before = {number: signal.signal(number, self._first) for number in self._numbers}
-        if self._at_once is not None:
-            self._before[self._at_once] = signal.signal(self._at_once, self._second)
+        self._before = {number: signal.signal(number, self._receive) for number in self._all()}
 
     def disarm(self) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before = {}
 
-    def _first(self, number: int, frame: FrameType | None) -> None:
-        for each in self._numbers:
-            signal.signal(each, self._second)
-        self._loop.call_soon_threadsafe(self._drain, signal.Signals(number).name)
+    def _all(self) -> list[signal.Signals]:
+        return [*self._numbers, *filter(None, [self._at_once])]
 
-    def _second(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        # Counted, because a second signal may interrupt this function while it handles the first.
+        if next(self._received) == 0 and number != self._at_once:
+            self._loop.call_soon_threadsafe(self._drain, signal.Signals(number).name)
+        else:
+            self._second(number)
+
+    def _second(self, number: int) -> None:
         self.code = 128 + number
-        for each in (*self._numbers, *filter(None, [self._at_once])):
+        for each in self._all():
             signal.signal(each, self._third(each))
         if not self._is_noticed:
             # A handler blocks the loop: the exception unwinds it.
