@@ -35,14 +35,17 @@ async def test_a_second_signal_during_the_handling_of_the_first_is_the_second(li
                 signal.raise_signal(NUMBERS[1])
         return trace
 
+    def receive_both() -> None:
+        sys.settrace(trace)
+        signal.raise_signal(NUMBERS[0])
+        sys.settrace(before)
+        if lines < line:  # the handling has fewer lines than this
+            signal.raise_signal(NUMBERS[1])
+
     before = sys.gettrace()
     try:
         with pytest.raises(KeyboardInterrupt):
-            sys.settrace(trace)
-            signal.raise_signal(NUMBERS[0])
-            sys.settrace(before)
-            if lines < line:  # the handling has fewer lines than this
-                signal.raise_signal(NUMBERS[1])
+            receive_both()
         assert signals.code in {128 + number for number in NUMBERS}
         assert {signal.getsignal(number) for number in NUMBERS} == {signal.SIG_DFL}
     finally:
