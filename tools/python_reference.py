@@ -97,6 +97,8 @@ def python_page(note: str) -> str:
         *_class(flowfabric.Retry, ""),
         *_class(flowfabric.Fixed, ""),
         *_class(flowfabric.Exponential, ""),
+        *_class(flowfabric.RetryAfter, ""),
+        *_class(flowfabric.GiveUp, ""),
         "## Flows",
         "",
         *_class(flowfabric.Flow, FLOW),

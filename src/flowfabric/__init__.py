@@ -35,6 +35,7 @@ from flowfabric.core.errors import (
 from flowfabric.core.flow import FlowState
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import Exponential, Fixed, Retry
+from flowfabric.core.retry_errors import GiveUp, RetryAfter
 from flowfabric.core.states import PublicState
 from flowfabric.handlers import Context, current
 from flowfabric.tasks import CallNext, provided
@@ -56,6 +57,7 @@ __all__ = [
     "FlowId",
     "FlowRun",
     "FlowState",
+    "GiveUp",
     "InvalidInput",
     "KeyReused",
     "LeaseLost",
@@ -64,6 +66,7 @@ __all__ = [
     "PublicState",
     "ResultTimeout",
     "Retry",
+    "RetryAfter",
     "Run",
     "SchemaMismatch",
     "StepFailed",

@@ -19,9 +19,11 @@ from flowfabric import (
     Context,
     ExecutionFailed,
     Fixed,
+    GiveUp,
     InvalidInput,
     PublicState,
     Retry,
+    RetryAfter,
     current,
     first,
     gather,
@@ -276,6 +278,74 @@ async def test_a_step_is_tried_again_where_it_stands(app, db, kind):
         assert await run.result(timeout=20) == 4
     assert len(calls) == 5
     assert await db.fetchval("select attempt_index from ff.execution") == 0
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_a_step_may_say_when_to_call_it_again_and_has_a_time_limit(app, kind):
+    calls: list[str] = []
+    retry = Retry(max_retries=3, backoff=Fixed(timedelta(hours=1)), never_on=TimeoutError)
+    stop = threading.Event()
+
+    def busy() -> int:
+        calls.append("busy")
+        if calls.count("busy") < 3:
+            raise RetryAfter(0, "429")
+        return len(calls)
+
+    def refused() -> None:
+        calls.append("refused")
+        raise GiveUp("no such card")
+
+    def slow() -> None:
+        stop.wait(60)
+
+    async def stuck() -> None:
+        await asyncio.sleep(60)
+
+    late = "step 'slow' took longer than 0.05 s"
+    if kind == "async":
+
+        @app.task
+        async def work(ctx: Context) -> int:
+            found = await ctx.step("busy", busy, retry=retry)
+            with pytest.raises(GiveUp, match="no such card"):
+                await ctx.step("refused", refused, retry=retry)
+            for function in (slow, stuck):
+                with pytest.raises(TimeoutError, match=late):
+                    await ctx.step("slow", function, retry=retry, timeout=0.05)
+            return found
+    else:
+
+        @app.task
+        def work(ctx: Context) -> int:
+            found = ctx.step_sync("busy", busy, retry=retry)
+            with pytest.raises(GiveUp, match="no such card"):
+                ctx.step_sync("refused", refused, retry=retry)
+            for function in (slow, stuck):
+                with pytest.raises(TimeoutError, match=late):
+                    ctx.step_sync("slow", function, retry=retry, timeout=0.05)
+            return found
+
+    run = await work.submit()
+    try:
+        async with working(app):
+            assert await run.result(timeout=20) == 3
+            stop.set()
+    finally:
+        stop.set()
+    assert calls == ["busy"] * 3 + ["refused"]
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), "2 s", True])
+async def test_a_time_limit_of_a_step_is_a_duration(app, bad):
+    @app.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("one", len, "text", timeout=bad)
+
+    run = await work.submit()
+    async with working(app):
+        with pytest.raises(ExecutionFailed, match="timeout: must be"):
+            await run.result(timeout=20)
 
 
 async def test_retries_of_a_step_come_to_an_end(app):

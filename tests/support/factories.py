@@ -536,10 +536,15 @@ class Engine:
         *,
         category: str | None = None,
         detail: bytes | None = None,
+        retry_delay: timedelta | None = None,
+        retry_at: datetime | None = None,
         wait: bool = False,
     ) -> Outcome:
         (answer,) = await self.fail_many(
-            [lease], [class_], [reason], [category], [detail], wait=wait
+            *([lease], [class_], [reason], [category], [detail]),
+            retry_delays=[retry_delay],
+            retry_ats=[retry_at],
+            wait=wait,
         )
         return answer
 
@@ -551,6 +556,8 @@ class Engine:
         categories: Sequence[str | None] | None = None,
         details: Sequence[bytes | None] | None = None,
         *,
+        retry_delays: Sequence[timedelta | None] | None = None,
+        retry_ats: Sequence[datetime | None] | None = None,
         wait: bool = False,
         hint: bool = True,
     ) -> list[Outcome]:
@@ -560,12 +567,15 @@ class Engine:
             "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
             "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
             "p_classes => $7::text[], p_reasons => $8::text[], p_categories => $9::text[], "
-            "p_details => $10::bytea[], p_wait => $11, p_hint => $12)",
+            "p_details => $10::bytea[], p_retry_delays => $11::interval[], "
+            "p_retry_ats => $12::timestamptz[], p_wait => $13, p_hint => $14)",
             *self._fences(leases),
             classes,
             reasons,
             categories,
             details,
+            retry_delays,
+            retry_ats,
             wait,
             hint,
         )

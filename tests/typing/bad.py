@@ -144,6 +144,9 @@ async def durable(ctx: Context) -> None:
     await ctx.step("count", count_letters, 7)  # bad: the argument of a plain step
     text: str = await ctx.step("count", count_letters, "a")  # bad: the type of a step
     await ctx.step("count", count_letters, "a", retry=3)  # bad: no policy
+    await ctx.step("count", count_letters, 7, retry=Retry())  # bad: the argument of a retried step
+    await ctx.step("load", load_number, retry=Retry())  # bad: a missing argument of a retried step
+    await ctx.step("count", count_letters, "a", timeout="2 s")  # bad: no duration
     await ctx.step(7, count_letters, "a")  # bad: no name
     await ctx.sleep("1h")  # bad: no time
     await ctx.submit(add, "1")  # bad: the argument of a child

@@ -243,6 +243,8 @@ async def durable(ctx: Context, n: int) -> int:
     assert_type(await ctx.step("load", load_number, n, deep=True), dict[str, int])
     assert_type(await ctx.step("count", count_letters, "text"), int)
     assert_type(await ctx.step("again", load_number, n, retry=Retry(3)), dict[str, int])
+    assert_type(await ctx.step("limit", count_letters, "text", timeout=2.5), int)
+    assert_type(await ctx.step("p", partial(load_number, n), retry=Retry(3)), dict[str, int])
     assert_type(await ctx.step("partial", partial(count_letters, "text")), int)
     assert_type(await ctx.step("lambda", lambda: 7), int)
     assert_type(await ctx.step("task", add, 1), int)
@@ -266,6 +268,7 @@ async def durable(ctx: Context, n: int) -> int:
 def plain(n: int, *, ctx: Context) -> str:
     assert_type(ctx.step_sync("count", count_letters, "text"), int)
     assert_type(ctx.step_sync("load", load_number, 1), dict[str, int])
+    assert_type(ctx.step_sync("again", count_letters, "text", retry=Retry(3), timeout=1), int)
     assert_type(ctx.submit_sync(shout, "a"), Run[list[str]])
     ctx.sleep_sync(1)
     assert_type(ctx.now_sync(), datetime)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from flowfabric import tracing
@@ -52,6 +52,7 @@ SETTLE_PATIENCE_SECONDS = 60.0
 _WAIT_POLL_SECONDS = 0.5
 
 Floor = tuple[int, datetime, UUID]
+T = TypeVar("T")
 
 
 _claimed = reader(Claimed, functions.CLAIM_EXECUTIONS, given="partition_key lease_id")
@@ -327,6 +328,8 @@ class Executions(ExecutionReads, ExecutionOperations):
             reasons=[failure.reason for _, failure in batch],
             categories=[failure.category for _, failure in batch],
             details=[failure.detail for _, failure in batch],
+            retry_delays=_values(failure.retry_delay for _, failure in batch),
+            retry_ats=_values(failure.retry_at for _, failure in batch),
             wait=wait,
             hint=False,
             patience=SETTLE_PATIENCE_SECONDS,
@@ -352,6 +355,12 @@ class Executions(ExecutionReads, ExecutionOperations):
         if isinstance(answer, Busy):
             raise RetryExhausted(operation="fail_executions")
         return answer
+
+
+def _values(given: Iterable[T | None]) -> list[T | None] | None:
+    """Return the values as an array, or None if no item has one."""
+    values = list(given)
+    return values if any(value is not None for value in values) else None
 
 
 class EndedHint:

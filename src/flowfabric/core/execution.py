@@ -222,12 +222,17 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed. `reason` is one short line; `detail` helps to debug."""
+    """Why an attempt failed. `reason` is one short line; `detail` helps to debug.
+
+    A retry waits for `retry_delay` or until `retry_at`; without both, for the policy's backoff.
+    """
 
     kind: FailureClass
     reason: str
     category: str | None = None
     detail: bytes | None = None
+    retry_delay: timedelta | None = None
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ COMPLETE_EXECUTIONS = _function(
 FAIL_EXECUTIONS = _function(
     "fail_executions",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids classes reasons categories "
-    "details wait hint",
+    "details retry_delays retry_ats wait hint",
     "item outcome delayed_until next_attempt_index detail",
 )
 

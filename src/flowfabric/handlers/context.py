@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
 
 from flowfabric import tracing
 from flowfabric.core.errors import InvalidInput
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from flowfabric.handlers.journal import Entry
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -147,29 +148,9 @@ class Context(HandlerContext):
             self._random = random.Random(str(self._run.claimed.execution_id))
         return self._random
 
-    # Python cannot type the arguments of a function together with an option of ours: with `retry`
-    # they are checked when the function is called.
+    # Python cannot type keyword arguments of a function together with options of ours: with
+    # `retry` or `timeout` a type checker accepts positional arguments only.
 
-    @overload
-    async def step(
-        self,
-        name: str,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
-    @overload
-    async def step(
-        self,
-        name: str,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
     @overload
     async def step(
         self,
@@ -183,15 +164,57 @@ class Context(HandlerContext):
     async def step(
         self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
 
-    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    # mypy does not see that the implementation accepts `*args: *Ts`.
+    def step(  # type: ignore[misc]
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Call a function once and record its value; a later run returns the recorded value.
 
         A plain function runs in a thread. The value is stored as JSON by the function's return
         type. An error is raised here; `retry` calls the function again without restarting the
-        handler. An error that fails the attempt is not recorded, and the next attempt calls the
-        function again. An error that the handler handles is recorded, and a later run raises it
-        here. Steps that run side by side should have different names.
+        handler. A call that takes longer than `timeout` raises TimeoutError. An error that fails
+        the attempt is not recorded, and the next attempt calls the function again. An error that
+        the handler handles is recorded, and a later run raises it here. Steps that run side by
+        side should have different names.
         """
         _check_loop(self._run, f"ctx.step({name!r}, ...)", "ctx.step_sync")
         return self._step(asyncio.current_task(), name, function, args, kwargs)
@@ -223,26 +246,6 @@ class Context(HandlerContext):
     def step_sync(
         self,
         name: str,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
-    @overload
-    def step_sync(
-        self,
-        name: str,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
-    @overload
-    def step_sync(
-        self,
-        name: str,
         function: Callable[P, Coroutine[Any, Any, T]],
         /,
         *args: P.args,
@@ -252,8 +255,46 @@ class Context(HandlerContext):
     def step_sync(
         self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
-
+    @overload
     def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
+
+    def step_sync(  # type: ignore[misc]
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """`step` for a `def` handler; a plain function runs in the handler's own thread."""
@@ -281,8 +322,8 @@ class Context(HandlerContext):
         durable = self._run.begin(f"step {name!r}")
         check_name(name)
         codec = codec_of(function, name)
-        retry = _pop_retry(kwargs)
-        return durable, codec, StepCall(self._run, name, function, args, kwargs, retry)
+        retry, timeout = _pop_retry(kwargs), _pop_timeout(kwargs)
+        return durable, codec, StepCall(self._run, name, function, args, kwargs, retry, timeout)
 
     @_awaited
     async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
@@ -470,17 +511,17 @@ async def _record(durable: DurableRun, entry: Entry, **facts: Any) -> StepRecord
         durable.end_step()
 
 
-def _as_timedelta(duration: timedelta | float) -> timedelta:
+def _as_timedelta(duration: timedelta | float, field: str = "duration") -> timedelta:
     if isinstance(duration, timedelta):
         return duration
     if isinstance(duration, bool) or not isinstance(duration, int | float):
-        raise InvalidInput(field="duration", problem="must be a timedelta or a number of seconds")
+        raise InvalidInput(field=field, problem="must be a timedelta or a number of seconds")
     if not math.isfinite(duration):
-        raise InvalidInput(field="duration", problem=f"must be a finite time, not {duration}")
+        raise InvalidInput(field=field, problem=f"must be a finite time, not {duration}")
     try:
         return timedelta(seconds=duration)
     except OverflowError:
-        raise InvalidInput(field="duration", problem="must be at most a hundred years") from None
+        raise InvalidInput(field=field, problem="must be at most a hundred years") from None
 
 
 def _pop_retry(kwargs: dict[str, Any]) -> Retry | None:
@@ -493,6 +534,17 @@ def _pop_retry(kwargs: dict[str, Any]) -> Retry | None:
             )
         retry.to_json()
     return retry
+
+
+def _pop_timeout(kwargs: dict[str, Any]) -> timedelta | None:
+    """Take the option `timeout` out of the keyword arguments of a step."""
+    given = kwargs.pop("timeout", None)
+    if given is None:
+        return None
+    timeout = _as_timedelta(given, "timeout")
+    if timeout <= timedelta(0):
+        raise InvalidInput(field="timeout", problem="must be more than nothing")
+    return timeout
 
 
 def _step_name(name: str | None, default: str) -> str:

@@ -20,6 +20,7 @@ from flowfabric.core.step import check_step_name
 from flowfabric.handlers.loops import COROUTINE_MARK
 from flowfabric.tasks.codec import Codec, codec_for
 from flowfabric.tasks.encoding_error import EncodingError
+from flowfabric.tasks.retry_rules import decide
 
 # The name of the step whose function runs here.
 in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
@@ -90,13 +91,20 @@ def check_name(name: str) -> None:
         )
 
 
-def may_retry(retry: Retry, failures: int, error: Exception) -> bool:
-    """Tell whether a step may be called again after this error."""
-    return failures < retry.max_retries and retry.allows(error)
+def retry_delay(retry: Retry, failures: int, error: Exception) -> float | None:
+    """Return the seconds until a step is called again, or None if it is not.
+
+    The first failure is number 0.
+    """
+    if failures >= retry.max_retries:
+        return None
+    decision = decide(error, retry, failures + 1)
+    if not decision.is_allowed:
+        return None
+    return _backoff_delay(retry, failures) if decision.seconds is None else decision.seconds
 
 
-def retry_delay(retry: Retry, failures: int) -> float:
-    """Return the seconds to wait after a failure; the first failure is number 0."""
+def _backoff_delay(retry: Retry, failures: int) -> float:
     backoff = retry.backoff
     if not isinstance(backoff, Exponential):
         return max(backoff.delay.total_seconds(), 0.0)

@@ -9,6 +9,7 @@ from typing import Any
 from flowfabric.core.execution import Failure
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import FailureClass
+from flowfabric.tasks.retry_rules import YES, decide
 
 _NAME_BYTES = 256
 _REASON_BYTES = 256
@@ -21,16 +22,20 @@ def failure_of(
     error: BaseException,
     kind: FailureClass = FailureClass.TRANSIENT,
     retry: Retry | None = None,
+    attempt: int = 1,
 ) -> Failure:
     """Convert an exception to a failure: one line for lists, and type, message and trace.
 
-    An error that `retry` does not retry makes the failure permanent.
+    An error that `retry` does not retry makes the failure permanent. The first attempt is 1.
 
     It never raises and always fits the limits of the engine: a failure that could not be stored
     would leave its execution neither ended nor released.
     """
-    if kind is FailureClass.TRANSIENT and retry is not None and not retry.allows(error):
-        kind = FailureClass.PERMANENT
+    decision = YES
+    if kind is FailureClass.TRANSIENT:
+        decision = decide(error, retry, attempt)
+        if not decision.is_allowed:
+            kind = FailureClass.PERMANENT
     name = type_of(error)
     message = _printable(_message(error)[:_MESSAGE_BYTES])
     trace = "".join(traceback.format_exception(error))[-_TRACE_BYTES:]
@@ -44,6 +49,8 @@ def failure_of(
         reason=_one_line(f"{type(error).__name__}: {message}" if message else name, _REASON_BYTES),
         category=name,
         detail=json.dumps(detail, ensure_ascii=False).encode(),
+        retry_delay=decision.delay,
+        retry_at=decision.at,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotActive, FlowFabricError, LeaseLost, Unavailable
-from flowfabric.core.execution import Claimed
+from flowfabric.core.execution import Claimed, Failure
 from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
     HandlerPaused,
@@ -185,7 +185,7 @@ class Runner:
 
     def _settle_error(self, run: HandlerRun, error: BaseException) -> None:
         """Settle an execution whose handler did not return a result."""
-        claimed, retry = run.claimed, run.spec.retry
+        claimed = run.claimed
         if isinstance(error, HandlerPaused):
             # Not an end: the execution pauses, or was cancelled by somebody else.
             return
@@ -194,17 +194,21 @@ class Runner:
                 return
             if run.task.cancelling():
                 run.cancel()
-                self._settlement.fail_interrupted(claimed, failure_of(error, retry=retry))
+                self._settlement.fail_interrupted(claimed, self._failure_of(run, error))
             else:
                 # Something that the handler awaited was cancelled: an ordinary failure.
-                self._settlement.fail(claimed, failure_of(error, retry=retry))
+                self._settlement.fail(claimed, self._failure_of(run, error))
         elif isinstance(error, KeyboardInterrupt):
             self._end_by_keyboard(run)
         elif isinstance(error, GeneratorExit):
             # The loop has ended: nobody can release the lease any more, so it expires.
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
-            self._settlement.fail(claimed, failure_of(error, run.failure_class, retry))
+            self._settlement.fail(claimed, self._failure_of(run, error))
+
+    def _failure_of(self, run: HandlerRun, error: BaseException) -> Failure:
+        attempt = run.claimed.attempt_index + 1
+        return failure_of(error, run.failure_class, run.spec.retry, attempt)
 
     def _end_by_keyboard(self, run: HandlerRun) -> None:
         """End the worker: Ctrl-C hit this handler, or the handler raised KeyboardInterrupt.
