@@ -19,9 +19,9 @@ escalated evaluate every exists explain explained exponential fabric fallback fi
 found from function gather get graph header held id impossible index info infra initial invalid
 is issue jitter last let list locality loops lost many mark match max maximum message mismatch
 multiplier name never next of on once only open options overriding pending permanent prepare
-project random read record register registered remaining report requested resolve reused
+project random read record register registered remaining report requested resolve respect reused
 satisfied set shutdown stage startup stored summarise summary swept sync to tool trace transient
-type unavailable unfinished unsatisfied use using view window within woken
+type unavailable unfinished unsatisfied use using view when window within woken
 """
 ORDINARY = frozenset(ORDINARY_TEXT.split())
 
