@@ -25,7 +25,8 @@ TASK = "__call__ submit submit_sync submit_many submit_many_sync using name func
 RUN = """id is_duplicate task result result_sync state state_sync progress progress_sync events
 events_sync cancel cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
-submit_sync flow progress progress_sync scheduled_at scheduled_at_sync execution_id task attempt
+submit_sync flow progress progress_sync scheduled_at scheduled_at_sync patched patched_sync
+deprecate_patch deprecate_patch_sync execution_id task attempt
 epoch cancelled"""
 FLOW = "add using submit submit_sync name nodes run is_stored"
 NODE = "result after name id task"

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import math
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
 
@@ -91,6 +91,22 @@ def _awaited(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return mark_coroutine_function(call)
+
+
+class PatchAnswer:
+    """The answer of `ctx.patched`, which has to be awaited."""
+
+    __slots__ = ("_decide",)
+
+    def __init__(self, decide: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        self._decide = decide
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        return self._decide().__await__()
+
+    def __bool__(self) -> bool:
+        # An object is true by default, so that `if ctx.patched(...)` would always be.
+        raise RuntimeError("ctx.patched(...) was not awaited; write `if await ctx.patched(...)`")
 
 
 class Context(HandlerContext):
@@ -363,6 +379,37 @@ class Context(HandlerContext):
     def now_sync(self, *, name: str | None = None) -> datetime:
         """`now` for a `def` handler."""
         return self._call_sync(lambda: self.now(name=name), "ctx.now()")
+
+    @_awaited
+    def patched(self, name: str) -> Awaitable[bool]:
+        """Return True to take new code, False to keep the old code of a run already past it.
+
+        The answer is recorded, so it is the same in every run of the handler. In a loop each call
+        gets an answer of its own. Write `if await ctx.patched("name"):`.
+        """
+        return PatchAnswer(
+            lambda: self._run.begin(f"patched({name!r})").is_patched(
+                name, is_own=self._run.is_own_flow()
+            )
+        )
+
+    def patched_sync(self, name: str) -> bool:
+        """`patched` for a `def` handler."""
+
+        async def decide() -> bool:
+            return await self.patched(name)
+
+        return self._call_sync(decide, "ctx.patched(...)")
+
+    @_awaited
+    async def deprecate_patch(self, name: str) -> None:
+        """Keep the name of a patch whose old code has gone; holds a run that needs the old code."""
+        durable = self._run.begin(f"deprecate_patch({name!r})")
+        await durable.deprecate_patch(name, is_own=self._run.is_own_flow())
+
+    def deprecate_patch_sync(self, name: str) -> None:
+        """`deprecate_patch` for a `def` handler."""
+        self._call_sync(lambda: self.deprecate_patch(name), "ctx.deprecate_patch(...)")
 
     @_awaited
     async def scheduled_at(self) -> datetime | None:

@@ -27,7 +27,7 @@ from flowfabric.handlers.journal import Entry, Journal, Mismatch
 from flowfabric.handlers.loops import running_loop
 from flowfabric.handlers.run_ends import RunEnds
 from flowfabric.handlers.step_failures import StepFailure
-from flowfabric.handlers.steps import RESERVED_PREFIX, in_step
+from flowfabric.handlers.steps import PATCH_PREFIX, RESERVED_PREFIX, in_step
 from flowfabric.handlers.waits import EndedWait, Pause, PauseOnHold, PauseUntil, SleepWait, Waits
 
 T = TypeVar("T")
@@ -259,6 +259,36 @@ class DurableRun:
         finally:
             self._waits.end_work()
         return json.loads(record.value or b"{}").get("value")
+
+    async def is_patched(self, name: str, *, is_own: bool) -> bool:
+        """Decide whether a run takes the new path of a patch; later runs decide the same.
+
+        A run that an earlier version of the code has taken past this point keeps the old path.
+        """
+        journal, entry = await self._begin_patch(name, is_own)
+        record = entry.record
+        if record is None:
+            self._waits.begin_work()
+            try:
+                is_new = not journal.is_replaying
+                record = await self.record(entry, value=json.dumps(is_new).encode())
+            finally:
+                self._waits.end_work()
+        return record.value == b"true"
+
+    async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
+        """Hold a run that took the old path of a patch, whose code has gone."""
+        _, entry = await self._begin_patch(name, is_own)
+        if entry.record is not None and entry.record.value != b"true":
+            raise self.hold(entry.name, "took the old path of this patch, which the code has lost")
+
+    async def _begin_patch(self, name: str, is_own: bool) -> tuple[Journal, Entry]:
+        step = f"{PATCH_PREFIX}{name}"
+        check_step_name(step)
+        await self._continue(is_own)
+        journal = self._journal or await self._load_journal()
+        self._check_running()
+        return journal, journal.begin_patch(step, is_own=is_own)
 
     async def query(self, question: Awaitable[T]) -> T:
         """Wait for an answer of the database; the handler does not pause meanwhile."""

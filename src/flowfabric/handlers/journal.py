@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import StepRecord
+from flowfabric.handlers.steps import PATCH_PREFIX
 
 
 class Mismatch(Exception):
@@ -52,11 +53,13 @@ class Journal:
     def __init__(self, records: Iterable[StepRecord] = ()) -> None:
         in_order = sorted(records, key=lambda one: one.position)
         self._records = {(one.name, one.occurrence): one for one in in_order}
-        # A run may omit a sleep or a reading of the clock, as the loser of a race does.
+        # A run may omit a sleep or a reading of the clock, as the loser of a race does, and a patch
+        # whose code has gone.
         self._unreached = {
             key: one
             for key, one in self._records.items()
             if one.kind in (StepKind.STEP, StepKind.FAILURE)
+            and not one.name.startswith(PATCH_PREFIX)
         }
         self._sequential = {key: one for key, one in self._records.items() if one.is_sequential}
         self._occurrences: dict[str, int] = {}
@@ -89,6 +92,22 @@ class Journal:
         if record is not None:
             self._last = max(follows, record.position)
         return Entry(name, occurrence, position, is_own and is_alone, kind, record, follows)
+
+    def begin_patch(self, name: str, *, is_own: bool) -> Entry:
+        """Begin the decision about a patch.
+
+        It takes no position, because an old run may make it between two recorded steps.
+        """
+        occurrence = self._occurrences.get(name, 0)
+        self._occurrences[name] = occurrence + 1
+        record = self._records.get((name, occurrence))
+        position = self._next + (is_own and self._is_beside)
+        return Entry(name, occurrence, position, False, StepKind.STEP, record, self._last)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether an earlier run has recorded steps that this run has not begun."""
+        return bool(self._unreached or self._sequential)
 
     def recorded(self, entry: Entry) -> None:
         """Note that a step of this run was recorded."""

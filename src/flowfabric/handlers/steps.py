@@ -27,6 +27,7 @@ in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
 
 # Names of steps that the context makes begin with this.
 RESERVED_PREFIX = "ff."
+PATCH_PREFIX = f"{RESERVED_PREFIX}patch "
 
 
 class StepCodec:
