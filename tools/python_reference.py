@@ -20,7 +20,7 @@ from flowfabric.core.errors import FlowFabricError
 
 # What a user calls, in the order of reading. Other attributes are for the layers above.
 APP = """task cron every middleware provide overriding on_startup on_shutdown submit get flow
-get_flow run_worker prepare fire_schedules client close"""
+get_flow run_worker prepare check_journals fire_schedules client close"""
 TASK = "__call__ submit submit_sync submit_many submit_many_sync using name function app"
 RUN = """id is_duplicate task result result_sync state state_sync progress progress_sync events
 events_sync cancel cancel_sync"""

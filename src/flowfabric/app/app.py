@@ -56,7 +56,7 @@ from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
 from flowfabric.handlers import Context
 from flowfabric.tasks import CallNext, Extensions, Hook, TaskSpec, check_middleware, task_name
-from flowfabric.worker import Worker
+from flowfabric.worker import JournalCheck, JournalVerdict, Lifespan, Worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -491,6 +491,23 @@ class App:
         `flowfabric db migrate`.
         """
         await self._migrate(self.settings.database_url or await self._own_server())
+
+    async def check_journals(self) -> AsyncIterator[JournalVerdict]:
+        """Check today's code against the journals of the unfinished executions of its tasks.
+
+        Each handler runs up to its first step without a record. No step runs and nothing is
+        written, if the handlers do their work in steps. Startup hooks, middleware and providers
+        run as in a worker.
+        """
+        client = await self.client()
+        specs = {name: task.spec for name, task in self.tasks.items()}
+        lifespan = Lifespan(self._extensions)
+        await lifespan.enter(specs.values())
+        try:
+            async for verdict in JournalCheck(client, specs, lifespan).check_all():
+                yield verdict
+        finally:
+            await lifespan.exit()
 
     async def client(self, *, pool_size: int = 4) -> FlowFabric:
         """Return the client of the engine, with a connection pool for the running event loop."""

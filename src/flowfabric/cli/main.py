@@ -8,6 +8,7 @@ import typer
 
 from flowfabric.cli import (
     actions,
+    check,
     db,
     demo,
     dev,
@@ -63,7 +64,7 @@ for function in (
     *(init.init, dev.dev, submit.submit, submit.result, top.top),
     *(executions.ls, executions.show, executions.why, executions.attempts),
     *(actions.cancel, actions.revoke_lease, actions.priority, actions.replay, actions.retry),
-    *(events.events, doctor.doctor, demo.demo),
+    *(events.events, check.check, doctor.doctor, demo.demo),
 ):
     command(app)(function)
 for noun in (db, workers, flows, lanes, namespaces, schedules):

@@ -67,5 +67,12 @@ def place(url: str) -> str:
     return f"{host}{parts.path}"
 
 
+def read_only(url: str) -> str:
+    """Return a URL whose connections refuse to write."""
+    parts = urlsplit(url)
+    setting = "default_transaction_read_only=on"
+    return parts._replace(query=f"{parts.query}&{setting}" if parts.query else setting).geturl()
+
+
 def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -32,10 +32,8 @@ from flowfabric.handlers.waits import EndedWait, Pause, PauseOnHold, PauseUntil,
 
 T = TypeVar("T")
 
-_REASON_BYTES = 256
 # The pause between two tries to write a row that others keep locked; one try waits 2 s by itself.
 _LOCKED_SECONDS = 0.05
-_REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 
 
 class HandlerPaused(BaseException):
@@ -229,9 +227,12 @@ class DurableRun:
         self._children[name] = occurrence + 1
         submission.id = child_id(parent, self._claimed.replay_count, name, occurrence)
         submission.parent_id = parent
-        submitted = await self.query(self._worker.client.executions.submit(submission))
+        submitted = await self.query(self._store_child(submission))
         self.ends.note_existing([submitted.id])
         return submitted
+
+    async def _store_child(self, submission: Submission) -> Submitted:
+        return await self._worker.client.executions.submit(submission)
 
     async def once(
         self, name: str, work: Callable[[OnceCall], Awaitable[Any]], *, is_own: bool
@@ -337,9 +338,7 @@ class DurableRun:
 
     def hold(self, step: str, problem: str) -> BaseException:
         """Hold the execution until an operator acts; returns the exception to raise."""
-        text = " ".join(problem.split()).encode("utf-8", "replace")
-        room = _REASON_BYTES - len(_REPAIR)
-        pause = PauseOnHold(step, text[:room].decode(errors="ignore") + _REPAIR)
+        pause = PauseOnHold(step, problem)
         if running_loop() is self.loop:
             self.pause_with(pause)
         else:

@@ -50,6 +50,7 @@ class HandlerRun:
         "task",
     )
 
+    durable_class = DurableRun
     # The asyncio task in which the worker runs the execution.
     task: asyncio.Task[None]
 
@@ -93,7 +94,8 @@ class HandlerRun:
             with _creating:  # a plain handler may have threads of its own
                 worker = self.worker
                 root = self.task if self.spec.is_async else None
-                durable = self.durable = self.durable or DurableRun(self.claimed, worker, root)
+                make = self.durable_class
+                durable = self.durable = self.durable or make(self.claimed, worker, root)
         if self.is_cancelled:
             raise durable.interruption()
         return durable

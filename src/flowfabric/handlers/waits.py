@@ -17,6 +17,8 @@ from flowfabric.core.ids import ExecutionId
 
 # A branch that continues gets this many turns of the event loop to start its next step.
 QUIET_TURNS = 8
+_REASON_BYTES = 256
+_REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 MAX_TARGETS = 1000
 # A handler that sleeps and waits for a run at the same time checks the run after an eighth of the
 # time that has passed, within these limits.
@@ -60,7 +62,13 @@ class PauseOnHold:
     """Pause until an operator retries or replays the execution."""
 
     step: str
-    reason: str
+    problem: str
+
+    @property
+    def reason(self) -> str:
+        """The problem and what to do about it, as short as the engine wants it."""
+        text = " ".join(self.problem.split()).encode("utf-8", "replace")
+        return text[: _REASON_BYTES - len(_REPAIR)].decode(errors="ignore") + _REPAIR
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
         await client.executions.hold(claimed, self.reason, step=self.step)
