@@ -22,8 +22,8 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import CancelSource, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, FailureClass, PublicState
+from flowfabric.core.trace import facts_of
 from flowfabric.handlers import async_only, current_run
-from flowfabric.tasks import facts_of
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric

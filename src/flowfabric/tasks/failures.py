@@ -1,14 +1,14 @@
-"""Converts exceptions of user code to stored failures, and back."""
+"""Converts exceptions of user code to stored failures."""
 
 from __future__ import annotations
 
 import json
 import traceback
-from typing import Any
 
 from flowfabric.core.execution import Failure
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import FailureClass
+from flowfabric.core.trace import LIBRARY
 
 _NAME_BYTES = 256
 _REASON_BYTES = 256
@@ -38,6 +38,8 @@ def failure_of(
         "type": name,
         "message": _head(message, _MESSAGE_BYTES),
         "trace": _tail(_printable(trace, lines=True), _TRACE_BYTES),
+        # Whoever reads the trace, in another process, can tell our frames from the user's.
+        "library": LIBRARY,
     }
     return Failure(
         kind=kind,
@@ -58,17 +60,6 @@ def type_of(error: BaseException) -> str:
 def message_of(error: BaseException) -> str:
     """Return the message of an error, cut to the limit."""
     return _head(_printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
-
-
-def facts_of(detail: bytes | None) -> dict[str, Any]:
-    """Read type, message and trace of a stored failure."""
-    if detail is None:
-        return {}
-    try:
-        facts = json.loads(detail)
-    except (ValueError, RecursionError):
-        return {"message": repr(detail[:200])}
-    return facts if isinstance(facts, dict) else {"message": str(facts)}
 
 
 def _message(error: BaseException) -> str:

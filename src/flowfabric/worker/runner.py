@@ -194,17 +194,17 @@ class Runner:
                 return
             if run.task.cancelling():
                 run.cancel()
-                self._settlement.fail_interrupted(claimed, failure_of(error, retry=retry))
+                self._settlement.fail_interrupted(claimed, failure_of(error, retry=retry), error)
             else:
                 # Something that the handler awaited was cancelled: an ordinary failure.
-                self._settlement.fail(claimed, failure_of(error, retry=retry))
+                self._settlement.fail(claimed, failure_of(error, retry=retry), error)
         elif isinstance(error, KeyboardInterrupt):
             self._end_by_keyboard(run)
         elif isinstance(error, GeneratorExit):
             # The loop has ended: nobody can release the lease any more, so it expires.
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
-            self._settlement.fail(claimed, failure_of(error, run.failure_class, retry))
+            self._settlement.fail(claimed, failure_of(error, run.failure_class, retry), error)
 
     def _end_by_keyboard(self, run: HandlerRun) -> None:
         """End the worker: Ctrl-C hit this handler, or the handler raised KeyboardInterrupt.
