@@ -267,6 +267,15 @@ class CancelSource(StrEnum):
     SYSTEM_TIMEOUT = "system_timeout"
 
 
+CANCEL_SOURCES = {
+    CancelSource.OPERATOR_OVERRIDE: "an operator",
+    CancelSource.LEASE_HOLDER: "its own handler",
+    CancelSource.FLOW_CASCADE: "its flow",
+    "parent": "the end of its parent",
+}
+"""How a sentence names who cancelled an execution."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steered:
     """The answer to an operation on one execution, with its state afterwards.

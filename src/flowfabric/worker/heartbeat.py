@@ -19,10 +19,12 @@ from flowfabric.client.leases import Caller
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed
 from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.log_text import loss_text
 from flowfabric.worker.loop_watch import LoopWatch
 from flowfabric.worker.registration import Registration, Registrations
 
-OnLost = Callable[[list[Claimed]], None]
+# Called with the lost leases and how each was lost.
+OnLost = Callable[[dict[Claimed, str]], None]
 
 # The share of a lease between two beats after a row was busy, so that its lease does not expire.
 _BUSY_SHARE = 15
@@ -37,7 +39,7 @@ class Renewer(Protocol):
 
     async def renew(
         self, held: list[Claimed], ttl: timedelta, *, caller: Caller | None
-    ) -> tuple[list[Claimed], list[Claimed]]: ...
+    ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]: ...
 
 
 class BeatSession(Caller, Protocol):
@@ -204,27 +206,28 @@ class Heartbeat:
             )
             self._give_up_expired(kept)
             return True
-        gone = {id(claimed) for claimed in lost}
+        gone = {id(claimed): error for claimed, error in lost.items()}
         missed = {id(claimed) for claimed in busy}
         for key, one in by_claim.items():
             if key not in gone and key not in missed:
                 one.until = started + self._ttl.total_seconds()
-        self._lose([one for key, one in by_claim.items() if key in gone])
+        self._lose({by_claim[key]: loss_text(error) for key, error in gone.items()})
         self._give_up_expired(kept)
         return bool(missed)
 
     def _give_up_expired(self, kept: list[_KeptLease]) -> None:
         """Give up leases that have expired by our own clock: another worker may have them."""
         now = monotonic()
-        self._lose([one for one in kept if one.until <= now])
+        reason = f"lease expired, not renewed for {self._ttl.total_seconds():g} s"
+        self._lose({one: reason for one in kept if one.until <= now})
 
-    def _lose(self, several: list[_KeptLease]) -> None:
+    def _lose(self, several: dict[_KeptLease, str]) -> None:
         """Report all lost leases of a worker in one call, so that it starts none meanwhile."""
-        lost: dict[OnLost, list[Claimed]] = {}
-        for one in several:
+        lost: dict[OnLost, dict[Claimed, str]] = {}
+        for one, reason in several.items():
             if self._kept.get(id(one.claimed)) is one and not one.is_lost:
                 one.is_lost = True
-                lost.setdefault(one.on_lost, []).append(one.claimed)
+                lost.setdefault(one.on_lost, {})[one.claimed] = reason
         for on_lost, claimed in lost.items():
             try:
                 on_lost(claimed)

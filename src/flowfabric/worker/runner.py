@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -24,11 +24,11 @@ from flowfabric.handlers import (
     current_run,
 )
 from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, failure_of, fill_inputs
-from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
+from flowfabric.telemetry import WORKER_LOGGER, about, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.lifespan import Lifespan
-from flowfabric.worker.log_text import attempt_text
-from flowfabric.worker.settlement import Settlement, log_late
+from flowfabric.worker.log_text import attempt_text, loss_text
+from flowfabric.worker.settlement import Settlement, log_late, log_lost
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
@@ -227,7 +227,12 @@ class Runner:
         try:
             await self._client.executions.start(claimed, alone=is_alone)
         except (LeaseLost, ExecutionNotActive) as error:
-            WORKER_LOGGER.warning("lease lost before the start: %s: %s", claimed.id, error)
+            WORKER_LOGGER.warning(
+                "lease lost before the start: %s: %s",
+                attempt_text(claimed),
+                loss_text(error),
+                extra=about(claimed),
+            )
         except Unavailable as error:
             WORKER_LOGGER.warning(
                 "execution not started, its lease will expire: %s: %s", claimed.id, error
@@ -287,14 +292,14 @@ class Runner:
         run.cancel()
         run.task.cancel()
 
-    def on_leases_lost(self, several: Sequence[Claimed]) -> None:
-        """Cancel the handlers of executions whose leases are lost."""
-        for claimed in several:
+    def on_leases_lost(self, several: Mapping[Claimed, str]) -> None:
+        """Cancel the handlers of executions whose leases are lost, and log how each was lost."""
+        for claimed, reason in several.items():
             self._heartbeat.drop(claimed)
             run = self.running.get(claimed)
             if run is None or (run.durable is not None and run.durable.has_paused):
                 continue
-            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+            log_lost(claimed, reason)
             self.cancel(claimed)
             self.slots.request_stop(claimed)
 
@@ -306,7 +311,7 @@ class Runner:
         if not run.is_cancelled and isinstance(error, ExecutionNotActive) and error.is_late:
             log_late(claimed, error)
         elif not run.is_cancelled:
-            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+            log_lost(claimed, loss_text(error))
         run.cancel()
         self.slots.request_stop(claimed)
         if run.task is not asyncio.current_task():

@@ -23,7 +23,7 @@ from flowfabric.handlers import Pause, PauseForRuns, PauseOnHold
 from flowfabric.tasks import failure_of
 from flowfabric.telemetry import WORKER_LOGGER, about
 from flowfabric.worker.heartbeat import Heartbeat
-from flowfabric.worker.log_text import attempt_text
+from flowfabric.worker.log_text import attempt_text, clock_text, loss_text
 
 # How long to wait before a handler that somebody cancelled fails: the program may be ending.
 INTERRUPT_SECONDS = 1.0
@@ -141,7 +141,7 @@ class Settlement:
         if answer.delayed_until is None:
             level, event = logging.ERROR, "execution failed"
         else:
-            again = answer.delayed_until.astimezone().strftime("%H:%M:%S")
+            again = clock_text(answer.delayed_until)
             level, event = logging.WARNING, f"attempt failed, retry at {again}"
         _log_error(level, event, claimed, failure.reason, error)
 
@@ -197,7 +197,8 @@ class Settlement:
             WORKER_LOGGER.warning(
                 "handler ended too late, its result does not count: %s: %s",
                 attempt_text(claimed),
-                error,
+                loss_text(error),
+                extra=about(claimed),
             )
         elif isinstance(error, InvalidInput) and has_result:
             # The database cannot store the result, but it can store the failure.
@@ -222,7 +223,9 @@ class Settlement:
         if isinstance(error, ExecutionNotActive) and error.is_late:
             log_late(claimed, error)
         elif isinstance(error, LeaseLost | ExecutionNotActive):
-            WORKER_LOGGER.info("pause came too late: %s: %s", attempt_text(claimed), error)
+            WORKER_LOGGER.info(
+                "pause came too late: %s: %s", attempt_text(claimed), loss_text(error)
+            )
         else:
             WORKER_LOGGER.error(
                 "pause not stored, the attempt will run again: %s: %s",
@@ -263,14 +266,25 @@ def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: Bas
 def log_late(claimed: Claimed, error: ExecutionNotActive) -> None:
     """Log which time limit an attempt passed, and what becomes of its execution."""
     if error.facts["reason"] == "deadline_passed":
-        event, then = "deadline passed", "the execution expired"
+        then = "the execution expired"
     elif error.delayed_until is None:
-        event, then = "attempt timed out", "no retry is left, the execution expired"
+        then = "no retry is left, the execution expired"
     else:
-        event, then = "attempt timed out", f"it will be retried at {error.delayed_until}"
+        then = f"retry at {clock_text(error.delayed_until)}"
     WORKER_LOGGER.warning(
-        "%s before the handler ended: %s; its result does not count, %s",
-        event,
+        "handler ended too late, its result does not count: %s: %s; %s",
         attempt_text(claimed),
+        loss_text(error),
         then,
+        extra=about(claimed),
+    )
+
+
+def log_lost(claimed: Claimed, reason: str) -> None:
+    """Log that a handler was cancelled because its lease is lost, and how."""
+    WORKER_LOGGER.warning(
+        "lost the lease, handler cancelled: %s: %s",
+        attempt_text(claimed),
+        reason,
+        extra=about(claimed),
     )

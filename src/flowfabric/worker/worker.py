@@ -343,11 +343,11 @@ class Worker:
         self._claimer.notify_room()
         self.wake()
 
-    def _on_leases_lost_elsewhere(self, several: list[Claimed]) -> None:
+    def _on_leases_lost_elsewhere(self, several: dict[Claimed, str]) -> None:
         """Called on the heartbeat's thread."""
         self._loop.call_soon_threadsafe(self._on_leases_lost, several)
 
-    def _on_leases_lost(self, several: list[Claimed]) -> None:
+    def _on_leases_lost(self, several: dict[Claimed, str]) -> None:
         gone = set(several)
         self._claimer.discard(gone)
         if self._suspects.current in gone and self._suspects.current not in self._runner.running:
