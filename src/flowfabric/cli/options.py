@@ -74,6 +74,10 @@ AllNamespaces = Annotated[
     bool, typer.Option("--all-namespaces", "-A", help="Use all namespaces.", show_default=False)
 ]
 
+TRACE_OPTION = typer.Option(
+    "--trace", help="Print all frames of a traceback, not only those of your code."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Database:

@@ -26,6 +26,7 @@ from flowfabric.core.states import (
     Phase,
     PublicState,
 )
+from flowfabric.core.trace import trace_of
 
 MAX_PAYLOAD_BYTES = 1_048_576
 MAX_LANE_BYTES = 64
@@ -551,6 +552,11 @@ class AttemptInfo:
     failure_class: FailureClass | None
     failure_category: str | None
     failure_reason: str | None
+    failure_detail: bytes | None = field(repr=False)
+
+    def trace(self, *, is_whole: bool = True) -> str:
+        """Return the traceback of its failure: all frames, or the ones of user code. '' if none."""
+        return trace_of(self.failure_detail, is_whole=is_whole)
 
 
 @dataclass(frozen=True, slots=True)
