@@ -18,6 +18,7 @@ from flowfabric.client.events import LOST_CHANNEL
 from flowfabric.client.leases import Caller
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed
+from flowfabric.db.outage import level_of
 from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.log_text import loss_text
 from flowfabric.worker.loop_watch import LoopWatch
@@ -176,7 +177,7 @@ class Heartbeat:
             await session.listen(LOST_CHANNEL, self._on_hint, trial=False)
         except Exception as error:
             # The session listens when it connects again, and every beat finds lost leases anyway.
-            WORKER_LOGGER.warning("listening for revoked leases failed: %s", error)
+            WORKER_LOGGER.log(level_of(error), "listening for revoked leases failed: %s", error)
 
     def _on_hint(self, payload: str | None) -> None:
         """Beat at once: a worker has lost a lease, or (None) hints may have been missed.
@@ -199,7 +200,8 @@ class Heartbeat:
             )
         except Exception as error:
             # Any error: a heartbeat that ends loses every lease of the process.
-            WORKER_LOGGER.warning(
+            WORKER_LOGGER.log(
+                level_of(error),
                 "leases not renewed: %s",
                 error,
                 exc_info=None if isinstance(error, FlowFabricError) else error,
