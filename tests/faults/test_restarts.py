@@ -150,7 +150,7 @@ async def test_a_long_outage_is_told_and_survived(durable: Server, tmp_path: Pat
         assert fleet.close() == [0]
         log = fleet.log()
         assert log.count("database lost, trying again until it is back: ") == 1
-        assert len(re.findall(r"database is back after 1\d\.\d s: ", log)) == 1
+        assert len(re.findall(r"database is back after \d\d\.\d s: ", log)) == 1
         assert "retrying" not in log
     finally:
         fleet.destroy()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -19,26 +17,11 @@ from sentry_sdk.transport import Transport
 
 from flowfabric import Context, Fixed, Retry
 from flowfabric.core.errors import ExecutionFailed
-from flowfabric.telemetry import ExecutionFilter, JsonFormatter, TextFormatter
-from worker.apps import working
+from flowfabric.telemetry import JsonFormatter, TextFormatter
+from worker.apps import log_to, working
 
 ONCE_MORE = Retry(max_retries=1, backoff=Fixed(timedelta(0)))
 SECRET = "tok-5e3a91"
-
-
-@contextmanager
-def log_as(formatter: logging.Formatter) -> Iterator[io.StringIO]:
-    """The log as a worker process writes it."""
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
-    handler.addFilter(ExecutionFilter())
-    logger = logging.getLogger("flowfabric")
-    logger.addHandler(handler)
-    try:
-        yield stream
-    finally:
-        logger.removeHandler(handler)
 
 
 @pytest.fixture
@@ -68,7 +51,8 @@ async def run(app: Any, task: Any) -> str:
 
 @pytest.mark.parametrize("fails", ["async", "plain"], indirect=True)
 async def test_a_failing_attempt_is_logged_with_the_frames_of_the_user(app, fails):
-    with log_as(TextFormatter()) as text, log_as(JsonFormatter()) as lines:
+    text, lines = io.StringIO(), io.StringIO()
+    with log_to(TextFormatter(), text), log_to(JsonFormatter(), lines):
         id = await run(app, fails)
     check_text(text.getvalue(), id)
     check_lines([json.loads(line) for line in lines.getvalue().splitlines()], id)

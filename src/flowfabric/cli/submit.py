@@ -34,6 +34,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.trace import LIBRARY, fold
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
+from flowfabric.embedded import exists
 
 EXIT_FAILED = 1
 
@@ -106,6 +107,8 @@ def submit(
     args, kwargs = bind_arguments(loaded, values)
     if database.database_url is not None:
         loaded.app.settings = replace(loaded.app.settings, database_url=database.database_url)
+    elif exists(loaded.app.project):
+        loaded.app.settings = replace(loaded.app.settings, embedded=True)
     configured = loaded.using(**options)
     as_json = printer.output is Form.JSON
     return asyncio.run(_submit(configured, args, kwargs, wait, seconds, as_json, task))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import asyncpg
 
+from flowfabric.config import plain_url
 from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.db import call
 from flowfabric.db.connection import open_connection, place
@@ -56,7 +57,7 @@ class Database:
     """A pool of connections to one database. Open it before use; it verifies the schema."""
 
     def __init__(self, url: str, *, size: int = 4, name: str = "flowfabric") -> None:
-        self.url = url
+        self.url = url = plain_url(url)
         self.meter = Meter()
         self._outage = Outage(place(url))
         self._size = size

@@ -56,6 +56,7 @@ class Worker:
         worker_id: str | None = None,
         lease_ttl: timedelta = timedelta(seconds=30),
         drain_timeout: timedelta = timedelta(seconds=25),
+        database: str,
     ) -> None:
         _check_options(tasks, lanes, concurrency)
         self.worker_id = worker_id or socket.gethostname()
@@ -69,6 +70,7 @@ class Worker:
             sorted(capability_set(needs)),
         )
         self._client = client
+        self._database = database
         self._heartbeat = heartbeat
         self._tasks = dict(tasks)
         self._concurrency = concurrency
@@ -291,11 +293,12 @@ class Worker:
 
     async def _work(self) -> None:
         WORKER_LOGGER.info(
-            "worker started: %s, %s tasks, concurrency %s, lanes %s",
+            "worker started: %s, %s, concurrency %s, lanes %s, database %s",
             self.instance_id,
-            len(self._tasks),
+            "1 task" if len(self._tasks) == 1 else f"{len(self._tasks)} tasks",
             self._concurrency,
             ", ".join(self.lanes) if self.lanes else "all",
+            self._database,
         )
         self._hints.add(self)
         self._heartbeat.add_worker(self._registration)
