@@ -22,6 +22,10 @@ from flowfabric.db.connection import place, without_password
             "postgresql://flowfabric@/flowfabric?host=/srv/shop/.flowfabric/postgres&port=5432",
             "embedded in /srv/shop/.flowfabric",
         ),
+        (
+            "postgresql://flowfabric@/other?host=/srv/shop/.flowfabric/postgres&port=5432",
+            "/srv/shop/.flowfabric/postgres/other",
+        ),
     ],
 )
 def test_a_place_is_host_and_database(url, named):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
-EMBEDDED_FOLDER = ".flowfabric"
 _DEFAULT_PORT = re.compile(r":5432(?=,|$)")
 # The server shuts down, but the connection is not closed yet. InternalClientError: the driver read
 # the shutdown message between two statements and accepts no further one.
@@ -77,7 +76,7 @@ def place(url: str) -> str:
     if not host:
         host = ":".join([query.get("host", ["localhost"])[0], *query.get("port", [])])
     host = _DEFAULT_PORT.sub("", host)
-    if (home := Path(host).parent).name == EMBEDDED_FOLDER:
+    if (home := Path(host).parent).name == ".flowfabric" and parts.path == "/flowfabric":
         return f"embedded in {home}"
     return f"{host}{parts.path}"
 
