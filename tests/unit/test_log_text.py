@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from flowfabric.core.errors import FlowFabricError
@@ -11,8 +13,25 @@ from flowfabric.worker.log_text import loss_text
 @pytest.mark.parametrize(
     ("outcome", "facts", "text"),
     [
-        ("not_active", {"ended_by": "expired", "timeout_ms": 2000.0}, "timed out after 2 s"),
-        ("not_active", {"reason": "deadline_passed", "ended_by": "expired"}, "its deadline passed"),
+        ("not_active", {"timeout_ms": 2000.0}, "timed out after 2 s, no retry is left"),
+        (
+            "not_active",
+            {
+                "timeout_ms": 2000,
+                "delayed_until": datetime(2026, 1, 1, 8, 5).astimezone().isoformat(),
+            },
+            "timed out after 2 s, retry at 08:05:00",
+        ),
+        (
+            "not_active",
+            {"reason": "deadline_passed", "ended_by": "expired"},
+            "its deadline passed, the execution expired",
+        ),
+        (
+            "lease_expired",
+            {"not_renewed_for": timedelta(seconds=30)},
+            "lease expired, not renewed for 30 s",
+        ),
         ("not_active", {"ended_by": "cancelled", "actor": "ada"}, "cancelled by ada"),
         (
             "not_active",

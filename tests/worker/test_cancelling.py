@@ -133,7 +133,9 @@ async def test_an_attempt_that_takes_too_long_is_stopped(make_app, caplog):
         with pytest.raises(ExecutionExpired):
             await run.result(timeout=10)
         await asyncio.wait_for(probe.stopped.wait(), 30)
-    assert "attempt 1: timed out after 0.3 s" in caplog.text
+    (line,) = [one for one in caplog.records if "lost the lease" in one.getMessage()]
+    assert line.getMessage().endswith("attempt 1: timed out after 0.3 s, no retry is left")
+    assert line.levelname == "ERROR"
 
 
 async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):

@@ -9,23 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import Protocol
 
 from flowfabric.client.events import LOST_CHANNEL
 from flowfabric.client.leases import Caller
-from flowfabric.core.errors import FlowFabricError
+from flowfabric.core.errors import FlowFabricError, LeaseExpired
 from flowfabric.core.execution import Claimed
 from flowfabric.db.outage import level_of
 from flowfabric.telemetry import WORKER_LOGGER
-from flowfabric.worker.log_text import loss_text
 from flowfabric.worker.loop_watch import LoopWatch
 from flowfabric.worker.registration import Registration, Registrations
 
 # Called with the lost leases and how each was lost.
-OnLost = Callable[[dict[Claimed, str]], None]
+OnLost = Callable[[dict[Claimed, FlowFabricError]], None]
 
 # The share of a lease between two beats after a row was busy, so that its lease does not expire.
 _BUSY_SHARE = 15
@@ -213,26 +212,26 @@ class Heartbeat:
         for key, one in by_claim.items():
             if key not in gone and key not in missed:
                 one.until = started + self._ttl.total_seconds()
-        self._lose({by_claim[key]: loss_text(error) for key, error in gone.items()})
+        self._lose({by_claim[key]: error for key, error in gone.items()})
         self._give_up_expired(kept)
         return bool(missed)
 
     def _give_up_expired(self, kept: list[_KeptLease]) -> None:
         """Give up leases that have expired by our own clock: another worker may have them."""
         now = monotonic()
-        reason = f"lease expired, not renewed for {self._ttl.total_seconds():g} s"
-        self._lose({one: reason for one in kept if one.until <= now})
+        expired = LeaseExpired(not_renewed_for=self._ttl)
+        self._lose({one: expired for one in kept if one.until <= now})
 
-    def _lose(self, several: dict[_KeptLease, str]) -> None:
+    def _lose(self, several: Mapping[_KeptLease, FlowFabricError]) -> None:
         """Report all lost leases of a worker in one call, so that it starts none meanwhile."""
-        lost: dict[OnLost, dict[Claimed, str]] = {}
-        for one, reason in several.items():
+        lost: dict[OnLost, dict[Claimed, FlowFabricError]] = {}
+        for one, error in several.items():
             if self._kept.get(id(one.claimed)) is one and not one.is_lost:
                 one.is_lost = True
-                lost.setdefault(one.on_lost, {})[one.claimed] = reason
+                lost.setdefault(one.on_lost, {})[one.claimed] = error
         for on_lost, claimed in lost.items():
             try:
                 on_lost(claimed)
-            except Exception as error:
+            except Exception as problem:
                 # The loop of the worker may have ended.
-                WORKER_LOGGER.warning("lost leases not reported to their worker: %s", error)
+                WORKER_LOGGER.warning("lost leases not reported to their worker: %s", problem)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from flowfabric.core.errors import FlowFabricError, LeaseExpired, NotFound, StaleLease
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    LeaseExpired,
+    NotFound,
+    StaleLease,
+)
 from flowfabric.core.execution import CANCEL_SOURCES, Claimed
 from flowfabric.core.states import EventKind
 
@@ -28,17 +34,22 @@ def loss_text(error: FlowFabricError) -> str:
     if (timeout := facts.get("timeout_ms")) is not None:
         text, because = f"timed out after {timeout / 1000:g} s", None
     elif facts.get("reason") == "deadline_passed":
-        text, because = "its deadline passed", None
+        text, because = "its deadline passed, the execution expired", None
     elif by == EventKind.CANCELLED:
         text = f"cancelled by {who}"
     elif by == EventKind.LEASE_REVOKED:
         text = f"revoked by {who}"
     elif by == EventKind.LEASE_EXPIRED or isinstance(error, LeaseExpired):
         text, because = "lease expired", None
+        if (ttl := facts.get("not_renewed_for")) is not None:
+            text += f", not renewed for {ttl.total_seconds():g} s"
     elif isinstance(error, NotFound):
         text = "the execution was deleted"
     else:
         return str(error)
+    if timeout is not None and isinstance(error, ExecutionNotActive):
+        again = error.delayed_until
+        text += f", retry at {clock_text(again)}" if again else ", no retry is left"
     if isinstance(error, StaleLease):
         text += ", another worker has the execution"
     return f"{text}: {because}" if because else text

@@ -24,11 +24,11 @@ from flowfabric.handlers import (
     current_run,
 )
 from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, failure_of, fill_inputs
-from flowfabric.telemetry import WORKER_LOGGER, about, execution_in_log
+from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.lifespan import Lifespan
-from flowfabric.worker.log_text import attempt_text, loss_text
-from flowfabric.worker.settlement import Settlement, log_late, log_lost
+from flowfabric.worker.log_text import attempt_text
+from flowfabric.worker.settlement import Settlement, log_loss
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
@@ -227,12 +227,7 @@ class Runner:
         try:
             await self._client.executions.start(claimed, alone=is_alone)
         except (LeaseLost, ExecutionNotActive) as error:
-            WORKER_LOGGER.warning(
-                "lease lost before the start: %s: %s",
-                attempt_text(claimed),
-                loss_text(error),
-                extra=about(claimed),
-            )
+            log_loss("lease lost before the start", claimed, error)
         except Unavailable as error:
             WORKER_LOGGER.warning(
                 "execution not started, its lease will expire: %s: %s", claimed.id, error
@@ -292,14 +287,14 @@ class Runner:
         run.cancel()
         run.task.cancel()
 
-    def on_leases_lost(self, several: Mapping[Claimed, str]) -> None:
+    def on_leases_lost(self, several: Mapping[Claimed, FlowFabricError]) -> None:
         """Cancel the handlers of executions whose leases are lost, and log how each was lost."""
-        for claimed, reason in several.items():
+        for claimed, error in several.items():
             self._heartbeat.drop(claimed)
             run = self.running.get(claimed)
             if run is None or (run.durable is not None and run.durable.has_paused):
                 continue
-            log_lost(claimed, reason)
+            log_loss("lost the lease, handler cancelled", claimed, error)
             self.cancel(claimed)
             self.slots.request_stop(claimed)
 
@@ -308,10 +303,8 @@ class Runner:
         self._heartbeat.drop(claimed)
         if (run := self.running.get(claimed)) is None:
             return
-        if not run.is_cancelled and isinstance(error, ExecutionNotActive) and error.is_late:
-            log_late(claimed, error)
-        elif not run.is_cancelled:
-            log_lost(claimed, loss_text(error))
+        if not run.is_cancelled:
+            log_loss("lost the lease, handler cancelled", claimed, error)
         run.cancel()
         self.slots.request_stop(claimed)
         if run.task is not asyncio.current_task():

@@ -191,15 +191,8 @@ class Settlement:
         self, claimed: Claimed, error: BaseException | None, *, has_result: bool
     ) -> None:
         self._heartbeat.drop(claimed)
-        if isinstance(error, ExecutionNotActive) and error.is_late:
-            log_late(claimed, error)
-        elif isinstance(error, LeaseLost | ExecutionNotActive):
-            WORKER_LOGGER.warning(
-                "handler ended too late, its result does not count: %s: %s",
-                attempt_text(claimed),
-                loss_text(error),
-                extra=about(claimed),
-            )
+        if isinstance(error, LeaseLost | ExecutionNotActive):
+            log_loss("handler ended too late, its result does not count", claimed, error)
         elif isinstance(error, InvalidInput) and has_result:
             # The database cannot store the result, but it can store the failure.
             self.fail(claimed, failure_of(error, FailureClass.PERMANENT), error)
@@ -221,7 +214,7 @@ class Settlement:
         if (error := future.exception()) is None:
             return
         if isinstance(error, ExecutionNotActive) and error.is_late:
-            log_late(claimed, error)
+            log_loss("pause came too late", claimed, error)
         elif isinstance(error, LeaseLost | ExecutionNotActive):
             WORKER_LOGGER.info(
                 "pause came too late: %s: %s", attempt_text(claimed), loss_text(error)
@@ -263,28 +256,14 @@ def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: Bas
     )
 
 
-def log_late(claimed: Claimed, error: ExecutionNotActive) -> None:
-    """Log which time limit an attempt passed, and what becomes of its execution."""
-    if error.facts["reason"] == "deadline_passed":
-        then = "the execution expired"
-    elif error.delayed_until is None:
-        then = "no retry is left, the execution expired"
-    else:
-        then = f"retry at {clock_text(error.delayed_until)}"
-    WORKER_LOGGER.warning(
-        "handler ended too late, its result does not count: %s: %s; %s",
+def log_loss(event: str, claimed: Claimed, error: FlowFabricError) -> None:
+    """Log that a lease was lost and how; as an error if the execution has expired by that."""
+    is_end = isinstance(error, ExecutionNotActive) and error.is_late and error.delayed_until is None
+    WORKER_LOGGER.log(
+        logging.ERROR if is_end else logging.WARNING,
+        "%s: %s: %s",
+        event,
         attempt_text(claimed),
         loss_text(error),
-        then,
-        extra=about(claimed),
-    )
-
-
-def log_lost(claimed: Claimed, reason: str) -> None:
-    """Log that a handler was cancelled because its lease is lost, and how."""
-    WORKER_LOGGER.warning(
-        "lost the lease, handler cancelled: %s: %s",
-        attempt_text(claimed),
-        reason,
         extra=about(claimed),
     )

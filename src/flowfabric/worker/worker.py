@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import InvalidInput, SlotsLost
+from flowfabric.core.errors import FlowFabricError, InvalidInput, SlotsLost
 from flowfabric.core.execution import Claimed, check_lane
 from flowfabric.core.policy import capability_set
 from flowfabric.db.session import Session
@@ -346,11 +346,11 @@ class Worker:
         self._claimer.notify_room()
         self.wake()
 
-    def _on_leases_lost_elsewhere(self, several: dict[Claimed, str]) -> None:
+    def _on_leases_lost_elsewhere(self, several: dict[Claimed, FlowFabricError]) -> None:
         """Called on the heartbeat's thread."""
         self._loop.call_soon_threadsafe(self._on_leases_lost, several)
 
-    def _on_leases_lost(self, several: dict[Claimed, str]) -> None:
+    def _on_leases_lost(self, several: dict[Claimed, FlowFabricError]) -> None:
         gone = set(several)
         self._claimer.discard(gone)
         if self._suspects.current in gone and self._suspects.current not in self._runner.running:
