@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TextIO
 
-from flowfabric.core.trace import fold
+from flowfabric.core.trace import clean, fold
 
 LOGGER = logging.getLogger("flowfabric")
 WORKER_LOGGER = logging.getLogger("flowfabric.worker")
@@ -33,6 +33,7 @@ execution_in_log: ContextVar[Running | None] = ContextVar("flowfabric_execution"
 
 _NAMED = 10
 _MAX_LISTED = 10
+_MAX_LINE = 4000
 
 
 def named(executions: Iterable[Running]) -> str:
@@ -98,7 +99,12 @@ class _Formatter(logging.Formatter):
         kind, error, trace = info
         # The record's own traceback may begin at the user's code: the error has all of it.
         whole = trace if error is None else error.__traceback__
-        return fold("".join(traceback.format_exception(kind, error, whole)))
+        text = fold("".join(traceback.format_exception(kind, error, whole)))
+        # The message of an error is anybody's: it must neither steer a terminal nor flood a log.
+        lines = clean(text, lines=True).split("\n")
+        return "\n".join(
+            line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…" for line in lines
+        )
 
 
 class TextFormatter(_Formatter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import traceback
 
@@ -10,6 +11,7 @@ import pytest
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.trace import LIBRARY, fold, skip_library, trace_of
 from flowfabric.tasks.failures import failure_of
+from flowfabric.telemetry import JsonFormatter, TextFormatter
 
 OURS = f'  File "{LIBRARY}/worker/runner.py", line 9, in _run\n    value = await prepare()\n'
 THREAD = '  File "/usr/lib/python3.11/concurrent/futures/thread.py", line 58, in run\n    fn()\n'
@@ -69,6 +71,16 @@ def test_a_traceback_without_a_frame_of_the_user_stays():
     assert skip_library(error) is error.__traceback__
     ours = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
     assert skip_library(ours) is ours.__traceback__
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_the_message_of_an_error_neither_steers_a_terminal_nor_floods_a_log(formatter):
+    error = ValueError(f"red \x1b[31m \ud800 {'x' * 1_000_000}")
+    record = logging.LogRecord("n", 40, "", 0, "failed", (), (ValueError, error, None))
+    line = formatter.format(record)
+    assert "ValueError: red  [31m ? xxx" in line
+    assert len(line) < 5000
+    line.encode()
 
 
 def test_a_stored_trace_is_read_with_the_frames_of_the_user_or_with_all():

@@ -8,7 +8,7 @@ import traceback
 from flowfabric.core.execution import Failure
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import FailureClass
-from flowfabric.core.trace import LIBRARY
+from flowfabric.core.trace import LIBRARY, clean
 
 _NAME_BYTES = 256
 _REASON_BYTES = 256
@@ -32,12 +32,12 @@ def failure_of(
     if kind is FailureClass.TRANSIENT and retry is not None and not retry.allows(error):
         kind = FailureClass.PERMANENT
     name = type_of(error)
-    message = _printable(_message(error)[:_MESSAGE_BYTES])
+    message = clean(_message(error)[:_MESSAGE_BYTES])
     trace = "".join(traceback.format_exception(error))[-_TRACE_BYTES:]
     detail = {
         "type": name,
         "message": _head(message, _MESSAGE_BYTES),
-        "trace": _tail(_printable(trace, lines=True), _TRACE_BYTES),
+        "trace": _tail(clean(trace, lines=True), _TRACE_BYTES),
         # Whoever reads the trace, in another process, can tell our frames from the user's.
         "library": LIBRARY,
     }
@@ -59,7 +59,7 @@ def type_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the message of an error, cut to the limit."""
-    return _head(_printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
+    return _head(clean(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
 
 
 def _message(error: BaseException) -> str:
@@ -80,10 +80,3 @@ def _head(text: str, most: int) -> str:
 
 def _tail(text: str, most: int) -> str:
     return text.encode("utf-8", "replace")[-most:].decode(errors="ignore")
-
-
-def _printable(text: str, *, lines: bool = False) -> str:
-    """Return text that every JSON reader and every terminal accepts."""
-    keep = "\n\t" if lines else ""
-    clean = "".join(ch if ch >= " " or ch in keep else " " for ch in text)
-    return clean.encode("utf-8", "replace").decode()
