@@ -40,6 +40,7 @@ NAVIGATION: Navigation = {
         "guide/web-applications.md",
         "guide/dependencies.md",
         "guide/testing.md",
+        "guide/logging.md",
         "guide/tracing.md",
         "guide/*.md",
     ],

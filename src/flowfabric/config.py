@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,6 +17,10 @@ from flowfabric.core.execution import DEFAULT_NAMESPACE, check_name
 DATABASE_URL_VARIABLES = ("FLOWFABRIC_DATABASE_URL", "DATABASE_URL")
 LOG_FORMATS = ("text", "json")
 
+_SCHEME = re.compile(r"postgres(?:ql)?(?:\+(\w+))?://")
+# Options in the URL that are meant for a driver of SQLAlchemy, not for the server.
+_DRIVER_OPTIONS = {"async_fallback", "prepared_statement_cache_size"}
+
 # Every variable, including the ones that other layers read, so that a misspelt one is noticed.
 VARIABLES = frozenset(
     {
@@ -27,15 +32,20 @@ VARIABLES = frozenset(
         "FLOWFABRIC_LOG_FORMAT",
         "FLOWFABRIC_LOG_LEVEL",
         "FLOWFABRIC_PG_BINARIES",
+        "FLOWFABRIC_EMBEDDED",
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Validated settings. `database_url` None means the embedded server."""
+    """Validated settings. `database_url` None means the embedded server.
+
+    `embedded` says that the embedded server is meant, not what remains without a URL.
+    """
 
     database_url: str | None = None
+    embedded: bool = False
     namespace: str = DEFAULT_NAMESPACE
     lease_ttl: timedelta = timedelta(seconds=30)
     drain_timeout: timedelta = timedelta(seconds=25)
@@ -45,6 +55,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not isinstance(self.database_url, str | None):
             raise InvalidInput(field="database_url", problem="must be a text, as postgresql://…")
+        if self.database_url is not None:
+            object.__setattr__(self, "database_url", plain_url(self.database_url))
         check_name("namespace", self.namespace)
         for name in ("lease_ttl", "drain_timeout"):
             if not isinstance(getattr(self, name), timedelta):
@@ -71,6 +83,18 @@ class Settings:
         for variable in reversed(DATABASE_URL_VARIABLES):
             if env.get(variable):
                 given["database_url"] = env[variable]
+        if env.get("FLOWFABRIC_EMBEDDED"):
+            given["embedded"] = _truth("FLOWFABRIC_EMBEDDED", env["FLOWFABRIC_EMBEDDED"])
+            if given["embedded"] and env.get("FLOWFABRIC_DATABASE_URL"):
+                raise InvalidInput(
+                    field="FLOWFABRIC_EMBEDDED",
+                    problem="contradicts FLOWFABRIC_DATABASE_URL; unset one of them",
+                )
+        elif env.get("FLOWFABRIC_DATABASE_URL"):
+            given.pop("embedded", None)
+        if given.get("embedded"):
+            # DATABASE_URL may be meant for another program.
+            given.pop("database_url", None)
         for field, variable in (
             ("namespace", "FLOWFABRIC_NAMESPACE"),
             ("log_format", "FLOWFABRIC_LOG_FORMAT"),
@@ -85,6 +109,23 @@ class Settings:
             if env.get(variable):
                 given[field] = _seconds(variable, env[variable])
         return cls(**given)  # type: ignore[arg-type]
+
+
+def plain_url(url: str) -> str:
+    """Return a URL without the driver that SQLAlchemy names in it: `postgresql+asyncpg://…`."""
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        return url
+    rest = url[scheme.end() :]
+    if scheme[1]:
+        before, mark, query = rest.partition("?")
+        options = [
+            f"sslmode={option.removeprefix('ssl=')}" if option.startswith("ssl=") else option
+            for option in query.split("&")
+            if option.partition("=")[0] not in _DRIVER_OPTIONS
+        ]
+        rest = before + mark * any(options) + "&".join(options)
+    return f"postgresql://{rest}"
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -122,6 +163,10 @@ def _read_file(folder: Path) -> dict[str, object]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InvalidInput(field=field, problem="must be a number of seconds")
             given[key] = _seconds(field, str(value))
+        elif key == "embedded":
+            if not isinstance(value, bool):
+                raise InvalidInput(field=field, problem="must be true or false")
+            given[key] = value
         elif not isinstance(value, str):
             raise InvalidInput(field=field, problem="must be a text")
         elif value:
@@ -136,6 +181,13 @@ def _read_toml(file: Path) -> dict[str, object] | None:
         return None
     except ValueError as error:  # includes wrong encodings
         raise InvalidInput(field=file.name, problem=f"cannot be read as TOML: {error}") from error
+
+
+def _truth(variable: str, text: str) -> bool:
+    truths = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if (truth := truths.get(text.lower())) is None:
+        raise InvalidInput(field=variable, problem=f"must be 1 or 0, not {text!r}")
+    return truth
 
 
 def _seconds(variable: str, text: str) -> timedelta:

@@ -74,8 +74,10 @@ def test_a_bad_setting_is_refused(monkeypatch, variable, value):
     assert field in str(caught.value).lower()
 
 
-async def test_without_a_url_it_starts_a_server_of_its_own_and_migrates(project):
+async def test_without_a_url_it_starts_a_server_of_its_own_and_migrates(project, capsys, caplog):
+    caplog.set_level("INFO")
     app = App(project=project)
+    assert app.database_url is None
 
     @app.task
     async def work(n: int) -> int:
@@ -85,8 +87,14 @@ async def test_without_a_url_it_starts_a_server_of_its_own_and_migrates(project)
         run = await work.submit(1)
         async with working(app):
             assert await run.result(timeout=20) == 2
-        url = app._server.url
+        url = app.database_url
+        assert url == app._server.url
         assert (project / ".flowfabric").is_dir()
+    assert capsys.readouterr().err.startswith(
+        f"flowfabric: no database is set, so this app uses a Postgres in {project}/.flowfabric. "
+        "To use yours, set FLOWFABRIC_DATABASE_URL or DATABASE_URL.\n"
+    )
+    assert f", database embedded in {project}/.flowfabric" in caplog.text
 
     # The last one out stops it.
     with pytest.raises((OSError, asyncpg.PostgresError)):
@@ -297,7 +305,7 @@ def test_a_synchronous_program_with_a_server_of_its_own_ends_cleanly(project):
     finished = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "smoke.py"],
         cwd=project,
-        env={"PATH": os.environ["PATH"], **chosen_binaries()},
+        env={"PATH": os.environ["PATH"], "FLOWFABRIC_EMBEDDED": "1", **chosen_binaries()},
         capture_output=True,
         text=True,
         timeout=200,

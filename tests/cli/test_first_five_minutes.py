@@ -111,7 +111,9 @@ def test_a_new_user_gets_a_result_with_four_commands(wheel, folder):
         if dev.poll() is None:
             dev.kill()
             dev.wait()
-    assert "Traceback" not in log.read_text()
+    # The first attempt of each run fails on purpose.
+    told = log.read_text()
+    assert told.count("Traceback") == told.count("attempt failed, retry at ") == 2
     assert list((project / ".flowfabric").rglob("postmaster.pid")) == []
     assert len(names) <= MOST_PACKAGES, sorted(names)
     assert seconds["flowfabric dev"] + seconds["flowfabric submit"] < MOST_SECONDS

@@ -179,6 +179,33 @@ async def test_show_tells_the_failure(ff, make):
     assert "It is over: it failed" in text
 
 
+OURS = '  File "/opt/flowfabric/worker/runner.py", line 9, in _run\n    await call()'
+MINE = '  File "/srv/shop.py", line 4, in pay\n    raise ValueError("no")'
+
+
+@pytest.mark.parametrize("command", ["show", "attempts", "result"])
+async def test_the_trace_of_a_failure_is_shown(ff, make, engine, command):
+    execution = await make.execution("leased")
+    trace = f"Traceback (most recent call last):\n{OURS}\n{MINE}\nValueError: no"
+    detail = json.dumps({"trace": trace, "library": "/opt/flowfabric"}).encode()
+    await engine.fail(execution.lease, "permanent", "ValueError: no", detail=detail)
+    form = [] if command == "result" else ["-o", "table"]
+    shown, whole = [
+        await ff(command, str(execution.id), *form, *options) for options in ([], ["--trace"])
+    ]
+    users, everything = (shown.err, whole.err) if command == "result" else (shown.out, whole.out)
+    assert 'File "/srv/shop.py", line 4, in pay' in users
+    assert "… 1 frame of flowfabric left out" in users
+    assert "runner.py" not in users
+    assert "runner.py" in everything
+    assert "left out" not in everything
+    if command != "result":
+        facts = (await ff(command, str(execution.id))).line
+        (attempt,) = facts["attempts"] if command == "show" else [facts]
+        assert attempt["trace"] == trace
+        assert "failure_detail" not in attempt
+
+
 @pytest.mark.parametrize("form", ["table", "json"])
 async def test_payload_and_result_are_shown_only_when_asked(ff, engine, form):
     submitted = await engine.submit(Item(route=await engine.register(), payload=SECRET))

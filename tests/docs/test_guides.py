@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import configparser
+import io
 import json
+import re
 import sys
 import tomllib
 from decimal import Decimal
@@ -13,15 +15,17 @@ from functools import partial
 from types import ModuleType
 
 import pytest
+import sentry_sdk
 
-from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of
+from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of, same
 from flowfabric import ExecutionFailed, InvalidInput
 from flowfabric.cli.init import TEMPLATE
 from flowfabric.config import Settings
+from flowfabric.telemetry import JsonFormatter, TextFormatter
 from flowfabric.testing import Harness
 from support.factories import new_id
 from via.kinds import KINDS
-from worker.apps import working
+from worker.apps import log_to, working
 
 GUIDE = ROOT / "docs" / "guide"
 # Blocks that no test runs, in all pages together.
@@ -34,6 +38,7 @@ TESTED = {
         for name in (
             "dependencies",
             "flows",
+            "logging",
             "quickstart",
             "retries",
             "schedules",
@@ -191,6 +196,24 @@ async def test_tasks(program, capsys):
     assert await names["stop"](run.id) is False
     with pytest.raises(TypeError):
         names["send_mail"]("a@x", "?")
+
+
+async def test_logging(program, monkeypatch, capsys):
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(sentry_sdk, "init", seen.update)
+    text, lines = io.StringIO(), io.StringIO()
+    with log_to(TextFormatter(), text), log_to(JsonFormatter(), lines):
+        await program.run(GUIDE / "logging.md")
+    assert "ConnectionError the bank does not answer\nTraceback " in capsys.readouterr().out
+    assert seen["include_local_variables"] is False
+    page = GUIDE / "logging.md"
+    shown, as_json = (block.text for block in blocks(page, ""))
+    logged = text.getvalue().partition(" error   ")[2]
+    logged = re.sub(rf'File "{name_of(page)}", line \d+', 'File "/srv/shop/app.py", line 0', logged)
+    shown = re.sub(r"line \d+", "line 0", shown.partition(" error   ")[2])
+    assert same(logged).startswith(same(shown))
+    (line,) = [json.loads(one) for one in lines.getvalue().splitlines() if '"error"' in one]
+    assert set(json.loads(as_json)) <= set(line)
 
 
 async def test_retries(program):

@@ -4,6 +4,8 @@ kernel to notice, which takes a quarter of an hour."""
 from __future__ import annotations
 
 import asyncio
+import re
+from random import Random
 from time import monotonic
 from typing import Any
 
@@ -18,6 +20,7 @@ from flowfabric.db.functions import LIST_LANES
 from flowfabric.worker import claims
 from support.database import Database
 from worker.apps import working
+from worker.waiting import eventually
 
 from .proxy import Cut, Proxy, proxied
 
@@ -123,3 +126,30 @@ async def test_a_worker_does_not_forget_a_claim_whose_answer_was_lost(db: Databa
         assert [row[0] for row in kinds] == ["submitted", "claimed", "completed"]
         await submitter.close()
         await app.close()
+
+
+async def test_a_worker_says_once_that_its_database_is_lost_and_once_that_it_is_back(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxied(db.url) as proxy:
+        app = App(database_url=proxy.url)
+        app.task(name="echo")(lambda: None)
+        where = proxy.url.partition("@")[2]
+
+        def lines(text: str) -> list[str]:
+            return [line for line in caplog.messages if text in line]
+
+        with caplog.at_level("DEBUG"):
+            async with working(app):
+                proxy.is_closed = True
+                await eventually(lambda: not proxy.sever(Random(0)))
+                await eventually(lambda: lines("database lost"))
+                await eventually(lambda: len(lines("claim failed, retrying")) > 1)
+                proxy.is_closed = False
+                await eventually(lambda: lines("database is back"))
+        await app.close()
+    (gone,), (back,) = lines("database lost"), lines("database is back")
+    assert gone.startswith(f"database lost, trying again until it is back: {where}: ")
+    assert re.fullmatch(rf"database is back after \d\.\d s: {re.escape(where)}", back)
+    told = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert [one.getMessage() for one in told] == [gone, back]

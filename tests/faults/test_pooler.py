@@ -84,7 +84,7 @@ async def test_every_call_of_a_worker(client: FlowFabric) -> None:
         return (await executions.claim(worker_id="w", worker_instance_id="w-1"))[0]
 
     first = await claim()
-    assert await leases.renew([first], timedelta(seconds=60)) == ([], [])
+    assert await leases.renew([first], timedelta(seconds=60)) == ({}, [])
     assert await leases.release([first]) == {}
     second = await claim()
     assert (second.claim_kind, second.epoch) == ("resumed", 2)

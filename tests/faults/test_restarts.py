@@ -4,6 +4,7 @@ or a clear error, never nothing, and workers take up their work by themselves.""
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -147,7 +148,10 @@ async def test_a_long_outage_is_told_and_survived(durable: Server, tmp_path: Pat
         print(f"all work done {monotonic() - back:.1f} s after the server came back")
         await durable.check_invariants()
         assert fleet.close() == [0]
-        assert "claim failed, retrying: The database did not answer" in fleet.log()
+        log = fleet.log()
+        assert log.count("database lost, trying again until it is back: ") == 1
+        assert len(re.findall(r"database is back after \d\d\.\d s: ", log)) == 1
+        assert "retrying" not in log
     finally:
         fleet.destroy()
         await app.close()

@@ -33,8 +33,11 @@ class Probe:
             self.stopped.set()
 
 
-@pytest.mark.parametrize("operation", ["cancel", "revoke"])
-async def test_a_running_handler_is_stopped_within_a_second(make_app, operation):
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [("cancel", "cancelled by ann: stop"), ("revoke", "revoked by ann: stop")],
+)
+async def test_a_running_handler_is_stopped_within_a_second(make_app, caplog, operation, reason):
     """It is the hint that does it: a beat comes every 200 s."""
     app, probe = make_app(lease_ttl=LONG), Probe()
 
@@ -60,6 +63,9 @@ async def test_a_running_handler_is_stopped_within_a_second(make_app, operation)
 
     async with working(app):
         assert await is_ever_within(1.0, begin_and_stop)
+    lines = [line for line in caplog.messages if "lost the lease" in line]
+    assert lines
+    assert all(line.endswith(f"attempt 1: {reason}") for line in lines)
 
 
 async def test_a_busy_worker_hears_it_as_well(make_app):
@@ -115,7 +121,7 @@ async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
         await asyncio.wait_for(probe.stopped.wait(), 30)
 
 
-async def test_an_attempt_that_takes_too_long_is_stopped(make_app):
+async def test_an_attempt_that_takes_too_long_is_stopped(make_app, caplog):
     app, probe = make_app(), Probe()
 
     @app.task(timeout=timedelta(milliseconds=300))
@@ -127,6 +133,9 @@ async def test_an_attempt_that_takes_too_long_is_stopped(make_app):
         with pytest.raises(ExecutionExpired):
             await run.result(timeout=10)
         await asyncio.wait_for(probe.stopped.wait(), 30)
+    (line,) = [one for one in caplog.records if "lost the lease" in one.getMessage()]
+    assert line.getMessage().endswith("attempt 1: timed out after 0.3 s, no retry is left")
+    assert line.levelname == "ERROR"
 
 
 async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric import Context
-from flowfabric.core.errors import Unavailable
+from flowfabric.core.errors import LeaseExpired, Unavailable
 from flowfabric.core.execution import Claimed
 from flowfabric.worker import loop_watch
 from flowfabric.worker.heartbeat import Heartbeat
@@ -117,7 +117,8 @@ async def test_a_lost_lease_cancels_an_async_handler(make_app, db, clock, caplog
             assert (await engine.complete(theft, b'"theirs"')).word == "completed"
             assert await run.result(timeout=10) == "theirs"
 
-    assert "lost the lease" in caplog.text
+    (line,) = [line for line in caplog.messages if "lost the lease" in line]
+    assert line.endswith(": lease expired, another worker has the execution")
     events = [event["kind"] for event in await engine.events(run.id.uuid)]
     assert events == ["submitted", "claimed", "lease_expired", "reclaimed", "completed"]
 
@@ -248,7 +249,8 @@ class Renewals:
         self.calls.append(list(held))
         if self.error is not None:
             raise self.error
-        return [c for c in held if c in self.lost], [c for c in held if c in self.busy]
+        lost = {c: LeaseExpired() for c in held if c in self.lost}
+        return lost, [c for c in held if c in self.busy]
 
     async def call(self, *_: Any, **__: Any) -> Any: ...
 
@@ -352,7 +354,7 @@ async def test_an_error_of_a_listener_does_not_end_the_heartbeat():
     held = [claim(), claim()]
     renewals.lost = list(held)
 
-    def lost(several: list[Claimed]) -> None:
+    def lost(several: dict[Claimed, str]) -> None:
         told.extend(several)
         raise RuntimeError("Event loop is closed")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import threading
 import weakref
 from collections.abc import (
@@ -44,13 +45,13 @@ from flowfabric.app.schedules import (
 )
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
-from flowfabric.config import Settings
+from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
-from flowfabric.db.connection import open_connection
+from flowfabric.db.connection import open_connection, place
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
@@ -460,7 +461,12 @@ class App:
             needs=needs,
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
+            database=self._place(client),
         )
+
+    def _place(self, client: FlowFabric) -> str:
+        server = self._server
+        return place(client.database.url) if server is None else f"embedded in {server.folder}"
 
     def _check_has_own_name(self) -> None:
         """Refuse to work beside another app of the same name that has schedules."""
@@ -478,6 +484,12 @@ class App:
                     problem=f"another app with schedules in this process is named {self.name!r}, "
                     "too; give each app a name of its own, App(name=...)",
                 )
+
+    @property
+    def database_url(self) -> str | None:
+        """The URL of the database, with its password. None before the app's own server starts."""
+        server = self._server
+        return self.settings.database_url or (None if server is None else server.url)
 
     @property
     def project(self) -> Path:
@@ -611,11 +623,22 @@ class App:
         with self._server_lock:  # loops of several threads share one server
             if self._server is None:
                 self._server = start_server(self.project)
+                if not self.settings.embedded:
+                    _announce(self._server)
             return self._server.url
 
     async def _migrate(self, url: str) -> None:
         async with open_connection(url) as connection:
             await migrate(connection)
+
+
+def _announce(server: Server) -> None:
+    """Say that nobody named a database: the work may be meant for another one."""
+    if sys.stderr is not None:
+        sys.stderr.write(
+            f"flowfabric: no database is set, so this app uses a Postgres in {server.folder}. "
+            f"To use yours, set {' or '.join(DATABASE_URL_VARIABLES)}.\n"
+        )
 
 
 def _as_json(stored: bytes | None) -> Any:

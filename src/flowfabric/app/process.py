@@ -69,6 +69,7 @@ class Process:
         needs: Iterable[str],
         worker_id: str | None,
         drain_timeout: timedelta,
+        database: str,
     ) -> Worker:
         worker = Worker(
             self._client,
@@ -83,6 +84,7 @@ class Process:
             worker_id=worker_id,
             lease_ttl=self._ttl,
             drain_timeout=drain_timeout,
+            database=database,
         )
         self._workers.append(worker)
         return worker

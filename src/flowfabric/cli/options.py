@@ -20,10 +20,11 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from flowfabric import embedded
 from flowfabric.cli.output import complain, harmless
 from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
-from flowfabric.config import Settings
+from flowfabric.config import Settings, plain_url
 from flowfabric.core.errors import (
     FlowFabricError,
     InvalidInput,
@@ -34,8 +35,6 @@ from flowfabric.core.errors import (
     Unavailable,
 )
 from flowfabric.core.execution import check_name
-from flowfabric.embedded import EmbeddedError
-from flowfabric.embedded import start as start_server
 
 EXIT_DOES_NOT_FIT = 1
 EXIT_USAGE = 2
@@ -74,6 +73,10 @@ AllNamespaces = Annotated[
     bool, typer.Option("--all-namespaces", "-A", help="Use all namespaces.", show_default=False)
 ]
 
+TRACE_OPTION = typer.Option(
+    "--trace", help="Print all frames of a traceback, not only those of your code."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
@@ -83,7 +86,11 @@ class Database:
 
     @property
     def url(self) -> str:
-        return resolve_database_url(self.database_url)
+        return self.resolve()[0]
+
+    def resolve(self) -> tuple[str, embedded.Server | None]:
+        """Return the URL of the database, and the server if it is the embedded one."""
+        return resolve_database(self.database_url)
 
     @property
     def space(self) -> str | None:
@@ -242,19 +249,23 @@ def _refuse_unused_global_options(context: typer.Context) -> None:
             )
 
 
-def resolve_database_url(option: str | None) -> str:
-    """Return the URL of the option, the environment or the project's file, else start the embedded
-    server of this folder.
+def resolve_database(option: str | None) -> tuple[str, embedded.Server | None]:
+    """Return the URL of the option, the environment or the project's file, else the embedded server
+    of this folder, started, with its URL.
 
     A folder without `.flowfabric/` gets a usage error, not a new server.
     """
-    if url := option or Settings.from_environment().database_url:
-        return url
-    if (Path.cwd() / ".flowfabric").is_dir():
+    if option:
+        return plain_url(option), None
+    settings = Settings.from_environment()
+    if settings.database_url:
+        return settings.database_url, None
+    if settings.embedded or embedded.exists(Path.cwd()):
         try:
-            return start_server(Path.cwd()).url
-        except EmbeddedError as error:
+            server = embedded.start(Path.cwd())
+        except embedded.EmbeddedError as error:
             raise Unavailable(str(error)) from error
+        return server.url, server
     raise typer.BadParameter(
         f"no database given. Pass it, or set {URL_VARIABLES[0]}, "
         "for example to postgresql://user@localhost/app",

@@ -18,7 +18,7 @@ from flowfabric.app.run import Run
 from flowfabric.app.task import Task
 from flowfabric.cli.ids import ID_ARGUMENT, missing, parse_id
 from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
-from flowfabric.cli.options import EXIT_CONFLICT, Database, Namespaces, exit_code
+from flowfabric.cli.options import EXIT_CONFLICT, TRACE_OPTION, Database, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, complain, harmless, say
 from flowfabric.cli.times import span, when
 from flowfabric.client import FlowFabric
@@ -31,8 +31,10 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import check_tags
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.trace import LIBRARY, fold
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
+from flowfabric.embedded import exists
 
 EXIT_FAILED = 1
 
@@ -105,6 +107,8 @@ def submit(
     args, kwargs = bind_arguments(loaded, values)
     if database.database_url is not None:
         loaded.app.settings = replace(loaded.app.settings, database_url=database.database_url)
+    elif exists(loaded.app.project):
+        loaded.app.settings = replace(loaded.app.settings, embedded=True)
     configured = loaded.using(**options)
     as_json = printer.output is Form.JSON
     return asyncio.run(_submit(configured, args, kwargs, wait, seconds, as_json, task))
@@ -115,8 +119,9 @@ async def result(
     id: Annotated[str, ID_ARGUMENT],
     wait: bool = WAIT_OPTION,
     timeout: str | None = TIMEOUT_OPTION,
+    trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
-    """Print the result of an execution as JSON.
+    """Print the result of an execution as JSON, or the traceback of its failure.
 
     Exit codes: 0 completed, 1 failed, cancelled or expired, 3 no such execution, 4 not ended yet,
     5 no database.
@@ -131,7 +136,7 @@ async def result(
         if not wait and not info.public_state.is_terminal:
             complain(f"it has not ended yet, it is {info.public_state}; use --wait to wait for it")
             return EXIT_CONFLICT
-        return await _conclude(client, execution_id, info.task, seconds)
+        return await _conclude(client, execution_id, info.task, seconds, with_trace=trace)
 
 
 # Arguments
@@ -300,7 +305,12 @@ async def _warn_without_worker(
 
 
 async def _conclude(
-    client: FlowFabric, id: ExecutionId, task: str, timeout: timedelta | None
+    client: FlowFabric,
+    id: ExecutionId,
+    task: str,
+    timeout: timedelta | None,
+    *,
+    with_trace: bool = False,
 ) -> int:
     """Wait for the end, print the result, and return the exit code."""
 
@@ -311,8 +321,10 @@ async def _conclude(
     try:
         stored = await run.result(timeout)
     except ExecutionEnded as error:
-        if isinstance(error, ExecutionFailed) and (trace := error.facts.get("trace")):
-            typer.echo(harmless(str(trace).rstrip()), err=True)
+        if isinstance(error, ExecutionFailed) and error.trace:
+            library = str(error.facts.get("library") or LIBRARY)
+            trace = error.trace if with_trace else fold(error.trace, library)
+            typer.echo(harmless(trace.rstrip()), err=True)
         complain(str(error).partition("\n")[0])
         typer.echo(f"  details: flowfabric show '{id}'", err=True)
         return EXIT_FAILED

@@ -141,7 +141,7 @@ def _rates(lane: LaneTraffic) -> dict[str, float]:
 def _lines(
     snapshot: Snapshot, client: FlowFabric, screen: Screen, height: int | None = None
 ) -> list[str]:
-    where = place(client.database.url).removeprefix(f"{Path.cwd()}/")
+    where = place(client.database.url).replace(f"{Path.cwd()}/", "")
     totals = Counter[str]()
     for lane in snapshot.lanes:
         totals.update(_rates(lane))

@@ -26,6 +26,7 @@ from flowfabric.core.states import (
     Phase,
     PublicState,
 )
+from flowfabric.core.trace import trace_of
 
 MAX_PAYLOAD_BYTES = 1_048_576
 MAX_LANE_BYTES = 64
@@ -270,6 +271,15 @@ class CancelSource(StrEnum):
     LEASE_HOLDER = "lease_holder"
     FLOW_CASCADE = "flow_cascade"
     SYSTEM_TIMEOUT = "system_timeout"
+
+
+CANCEL_SOURCES = {
+    CancelSource.OPERATOR_OVERRIDE: "an operator",
+    CancelSource.LEASE_HOLDER: "its own handler",
+    CancelSource.FLOW_CASCADE: "its flow",
+    "parent": "the end of its parent",
+}
+"""How a sentence names who cancelled an execution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -547,6 +557,11 @@ class AttemptInfo:
     failure_class: FailureClass | None
     failure_category: str | None
     failure_reason: str | None
+    failure_detail: bytes | None = field(repr=False)
+
+    def trace(self, *, is_whole: bool = True) -> str:
+        """Return the traceback of its failure: all frames, or the ones of user code. '' if none."""
+        return trace_of(self.failure_detail, is_whole=is_whole)
 
 
 @dataclass(frozen=True, slots=True)

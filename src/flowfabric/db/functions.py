@@ -448,7 +448,7 @@ LIST_ATTEMPTS = _function(
     "partition_key namespace execution_id",
     "attempt_index attempt_id attempt_type lifecycle epoch started_at ended_at worker_id "
     "worker_instance_id attempt_reason pause_cause failure_class failure_category "
-    "failure_reason",
+    "failure_reason failure_detail",
 )
 LIST_EVENTS = _function(
     "list_events",

@@ -122,9 +122,27 @@ def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
     ]
 
 
+def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
+    """Return an attempt as plain data, with its trace as text."""
+    facts = plain(attempt)
+    facts.pop("failure_detail", None)
+    return facts | ({"trace": trace} if (trace := attempt.trace()) else {})
+
+
+def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
+    """Return the traceback of a failed attempt under the number of the attempt; empty if none."""
+    if not (trace := attempt.trace(is_whole=is_whole)):
+        return []
+    lines = (f"  {printable(line)}" for line in trace.split("\n"))
+    return [f"trace of attempt {attempt.attempt_index}", *lines]
+
+
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """Everything about one execution. Payload, result and step values only if `with_payload`."""
+    """Everything about one execution. Payload, result and step values only if `with_payload`.
+
+    The trace of the last failure has the frames of user code, with `with_trace` all frames.
+    """
 
     info: ExecutionInfo
     why: Why
@@ -132,6 +150,7 @@ class Portrait:
     steps: Sequence[StepRecord]
     events: Sequence[Event]
     with_payload: bool = False
+    with_trace: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -141,7 +160,7 @@ class Portrait:
             body = getattr(self.info, name)
             facts |= body_facts(name, body, is_whole=self.with_payload)
         facts["why"] = why_facts(self.why)
-        facts["attempts"] = list(map(plain, self.attempts))
+        facts["attempts"] = list(map(attempt_facts, self.attempts))
         if self.steps:
             facts["steps"] = list(map(self._step_facts, self.steps))
         facts["events"] = list(map(plain, self.events[-EVENTS_SHOWN:]))
@@ -159,7 +178,13 @@ class Portrait:
             if section:
                 head, *rows = section
                 lines += ["", f"  {title}{head}", *(f"  {row}" for row in rows)]
+            if title == "attempts" and (trace := self._last_trace()):
+                lines += ["", *(f"  {line}" for line in trace)]
         return lines
+
+    def _last_trace(self) -> list[str]:
+        traces = (trace_lines(one, is_whole=self.with_trace) for one in reversed(self.attempts))
+        return next(filter(None, traces), [])
 
     def _record_facts(self, now: datetime) -> Iterator[tuple[str, Cell | Sequence[Cell] | None]]:
         info = self.info

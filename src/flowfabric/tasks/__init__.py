@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowfabric.tasks.assignability import accepts_none, type_text
 from flowfabric.tasks.extensions import Extensions, Hook
-from flowfabric.tasks.failures import facts_of, failure_of
+from flowfabric.tasks.failures import failure_of
 from flowfabric.tasks.handler_context import HandlerContext
 from flowfabric.tasks.inputs import (
     INPUTS_ENCODING,
@@ -35,7 +35,6 @@ __all__ = [
     "check_middleware",
     "describe_arguments",
     "encode_argument",
-    "facts_of",
     "failure_of",
     "fill_inputs",
     "leaf_values",

@@ -14,6 +14,7 @@ from flowfabric.client.executions import Floor
 from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import uuid7
+from flowfabric.db.outage import level_of
 from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.heartbeat import Heartbeat, OnLost
@@ -199,7 +200,7 @@ class Claimer:
             self._pending = (claim_id, asked_at)
             delay = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
             self._failures += 1
-            WORKER_LOGGER.warning("claim failed, retrying: %s", error)
+            WORKER_LOGGER.log(level_of(error), "claim failed, retrying: %s", error)
             await self._wait(delay)
             return None
         except BaseException:

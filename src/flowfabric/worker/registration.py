@@ -14,6 +14,7 @@ from typing import Protocol
 
 from flowfabric.client.leases import Caller
 from flowfabric.core.errors import InvalidInput
+from flowfabric.db.outage import level_of
 from flowfabric.telemetry import WORKER_LOGGER
 
 # A worker counts as dead after this many lease times without a beat.
@@ -95,7 +96,7 @@ class Registrations:
                         return True
                     await self._register(registration, caller)
         except Exception as error:
-            WORKER_LOGGER.warning("workers not registered, retrying: %s", error)
+            WORKER_LOGGER.log(level_of(error), "workers not registered, retrying: %s", error)
         return False
 
     async def end(self, caller: Caller) -> None:

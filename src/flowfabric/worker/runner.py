@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -28,7 +28,7 @@ from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.log_text import attempt_text
-from flowfabric.worker.settlement import Settlement, log_late
+from flowfabric.worker.settlement import Settlement, log_loss
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
@@ -194,17 +194,17 @@ class Runner:
                 return
             if run.task.cancelling():
                 run.cancel()
-                self._settlement.fail_interrupted(claimed, self._failure_of(run, error))
+                self._settlement.fail_interrupted(claimed, self._failure_of(run, error), error)
             else:
                 # Something that the handler awaited was cancelled: an ordinary failure.
-                self._settlement.fail(claimed, self._failure_of(run, error))
+                self._settlement.fail(claimed, self._failure_of(run, error), error)
         elif isinstance(error, KeyboardInterrupt):
             self._end_by_keyboard(run)
         elif isinstance(error, GeneratorExit):
             # The loop has ended: nobody can release the lease any more, so it expires.
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
-            self._settlement.fail(claimed, self._failure_of(run, error))
+            self._settlement.fail(claimed, self._failure_of(run, error), error)
 
     def _failure_of(self, run: HandlerRun, error: BaseException) -> Failure:
         attempt = run.claimed.attempt_index + 1
@@ -231,7 +231,7 @@ class Runner:
         try:
             await self._client.executions.start(claimed, alone=is_alone)
         except (LeaseLost, ExecutionNotActive) as error:
-            WORKER_LOGGER.warning("lease lost before the start: %s: %s", claimed.id, error)
+            log_loss("lease lost before the start", claimed, error)
         except Unavailable as error:
             WORKER_LOGGER.warning(
                 "execution not started, its lease will expire: %s: %s", claimed.id, error
@@ -291,14 +291,14 @@ class Runner:
         run.cancel()
         run.task.cancel()
 
-    def on_leases_lost(self, several: Sequence[Claimed]) -> None:
-        """Cancel the handlers of executions whose leases are lost."""
-        for claimed in several:
+    def on_leases_lost(self, several: Mapping[Claimed, FlowFabricError]) -> None:
+        """Cancel the handlers of executions whose leases are lost, and log how each was lost."""
+        for claimed, error in several.items():
             self._heartbeat.drop(claimed)
             run = self.running.get(claimed)
             if run is None or (run.durable is not None and run.durable.has_paused):
                 continue
-            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+            log_loss("lost the lease, handler cancelled", claimed, error)
             self.cancel(claimed)
             self.slots.request_stop(claimed)
 
@@ -307,10 +307,8 @@ class Runner:
         self._heartbeat.drop(claimed)
         if (run := self.running.get(claimed)) is None:
             return
-        if not run.is_cancelled and isinstance(error, ExecutionNotActive) and error.is_late:
-            log_late(claimed, error)
-        elif not run.is_cancelled:
-            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+        if not run.is_cancelled:
+            log_loss("lost the lease, handler cancelled", claimed, error)
         run.cancel()
         self.slots.request_stop(claimed)
         if run.task is not asyncio.current_task():

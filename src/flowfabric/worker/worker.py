@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import InvalidInput, SlotsLost
+from flowfabric.core.errors import FlowFabricError, InvalidInput, SlotsLost
 from flowfabric.core.execution import Claimed, check_lane
 from flowfabric.core.policy import capability_set
 from flowfabric.db.session import Session
@@ -56,6 +56,7 @@ class Worker:
         worker_id: str | None = None,
         lease_ttl: timedelta = timedelta(seconds=30),
         drain_timeout: timedelta = timedelta(seconds=25),
+        database: str,
     ) -> None:
         _check_options(tasks, lanes, concurrency)
         self.worker_id = worker_id or socket.gethostname()
@@ -69,6 +70,7 @@ class Worker:
             sorted(capability_set(needs)),
         )
         self._client = client
+        self._database = database
         self._heartbeat = heartbeat
         self._tasks = dict(tasks)
         self._concurrency = concurrency
@@ -291,11 +293,12 @@ class Worker:
 
     async def _work(self) -> None:
         WORKER_LOGGER.info(
-            "worker started: %s, %s tasks, concurrency %s, lanes %s",
+            "worker started: %s, %s, concurrency %s, lanes %s, database %s",
             self.instance_id,
-            len(self._tasks),
+            "1 task" if len(self._tasks) == 1 else f"{len(self._tasks)} tasks",
             self._concurrency,
             ", ".join(self.lanes) if self.lanes else "all",
+            self._database,
         )
         self._hints.add(self)
         self._heartbeat.add_worker(self._registration)
@@ -343,11 +346,11 @@ class Worker:
         self._claimer.notify_room()
         self.wake()
 
-    def _on_leases_lost_elsewhere(self, several: list[Claimed]) -> None:
+    def _on_leases_lost_elsewhere(self, several: dict[Claimed, FlowFabricError]) -> None:
         """Called on the heartbeat's thread."""
         self._loop.call_soon_threadsafe(self._on_leases_lost, several)
 
-    def _on_leases_lost(self, several: list[Claimed]) -> None:
+    def _on_leases_lost(self, several: dict[Claimed, FlowFabricError]) -> None:
         gone = set(several)
         self._claimer.discard(gone)
         if self._suspects.current in gone and self._suspects.current not in self._runner.running:
