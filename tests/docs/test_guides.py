@@ -187,6 +187,7 @@ async def test_tasks(program, capsys):
         run = await names["send_mail"].submit("a@x", "?")
         assert (await run.result(timeout=10)).startswith("a@x: ? (attempt ")
         assert await names["watch"](run.id) == "completed"
+        assert await names["find"]("mail-7") != run.id
     assert "claimed" in capsys.readouterr().out
     assert await names["stop"](run.id) is False
     with pytest.raises(TypeError):
