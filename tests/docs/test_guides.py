@@ -11,8 +11,11 @@ import tomllib
 from decimal import Decimal
 from functools import partial
 from types import ModuleType
+from urllib.parse import quote
 
+import httpx
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of
 from flowfabric import ExecutionFailed, InvalidInput
@@ -41,6 +44,7 @@ TESTED = {
             "tasks",
             "testing",
             "transactional-submit",
+            "web-applications",
         )
     ),
 }
@@ -258,6 +262,51 @@ async def test_dependencies(program, db, capsys):
     assert set(names["seconds"]) == {"guide.bill"}
     # The hooks are registered by the last block, after the worker of the block before has ended.
     assert capsys.readouterr().out == "load the models\nsend the metrics\n"
+
+
+async def test_web_applications(program, db):
+    await program.run(GUIDE / "web-applications.md")
+    names = program.names
+    web, app, engine = names["web"], names["app"], names["engine"]
+    async with engine.begin() as connection:
+        await connection.run_sync(names["Base"].metadata.create_all)
+    async with (
+        names["lifespan"](web),
+        httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser,
+    ):
+        told = (await browser.post("/customers", json={"mail": "ada@example.org"})).json()
+        assert await app.get(told["run"]).state() == "waiting"
+        with pytest.raises(IntegrityError):
+            await browser.post("/customers", json={"mail": "ada@example.org"})
+        assert await db.fetchval("select count(*) from ff.execution") == 1
+
+        async def order(key: str, **body: object) -> httpx.Response:
+            return await browser.post("/orders", json=body, headers={"Idempotency-Key": key})
+
+        first, again, other = [await order("k", id=n) for n in (7, 7, 8)]
+        assert (first.status_code, again.json(), other.status_code) == (202, first.json(), 409)
+        assert other.json()["run"] == first.json()["run"]
+        bills = [
+            (await browser.put(f"/bills/7?language={language}")).json() for language in ("en", "de")
+        ]
+        assert [bill["is_new"] for bill in bills] == [True, False]
+        found = (await browser.get("/bills/7")).json()
+        assert found == {"run": bills[0]["run"], "state": "waiting"}
+        assert bills[1]["run"] == bills[0]["run"]
+        assert (await browser.get("/bills/8")).status_code == 404
+        assert (await browser.get("/runs/seven")).status_code == 422
+        assert (await browser.post("/quick-bills/8?wait=0")).status_code == 202
+    async with (
+        names["lifespan_with_worker"](web),
+        httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser,
+    ):
+        done = await browser.post("/quick-bills/8?wait=20")
+        assert (done.status_code, done.json()) == (200, {"bill": "bill 8 in en"})
+        assert await app.get(told["run"]).result(timeout=10) == "welcomed customer 1"
+        answer = await browser.get(f"/runs/{quote(told['run'])}")
+        assert answer.json() == {"state": "completed"}
+    assert app.loops == []
+    await engine.dispose()
 
 
 async def test_testing(program, ff: Harness, monkeypatch):
