@@ -1,4 +1,4 @@
-"""The tables and the tasks of the shop."""
+"""The tables and the tasks of the shop. README.md says how to run it."""
 
 from __future__ import annotations
 
