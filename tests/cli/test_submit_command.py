@@ -131,13 +131,18 @@ async def test_json_says_whether_the_key_was_used_before(submit):
     assert "the key was used before" in again.err
 
 
-async def test_a_key_with_other_arguments_is_a_conflict(submit):
-    await submit("greet", '["Ada"]', "--key", "k")
+async def test_a_key_with_other_arguments_is_a_conflict_or_yields_the_existing_one(ff, shop):
+    first = await ff("submit", "e6_store:greet", '["Ada"]', "--key", "k")
+    id = first.out.strip()
 
-    finished = await submit("greet", '["Bob"]', "--key", "k")
-
-    assert finished.code == 4
-    assert finished.out == ""
+    finished = await ff("submit", "e6_store:greet", '["Bob"]', "--key", "k")
+    assert (finished.code, finished.out) == (4, "")
+    assert id[-36:] in finished.err
+    again = await ff(
+        *("submit", "e6_store:greet", '["Bob"]', "--key", "k", "--on-conflict", "existing")
+    )
+    assert (again.code, again.out.strip()) == (0, id)
+    assert "the key was used before" in again.err
 
 
 async def test_the_options_reach_the_execution(ff, submit):
@@ -240,6 +245,7 @@ async def test_arguments_that_do_not_fit_are_named(ff: Commands, shop, task, arg
 async def test_options_that_make_no_sense_are_named(ff: Commands, shop):
     for options, told in (
         (["--unique", "window"], "--unique: requires --key"),
+        (["--on-conflict", "existing"], "--on-conflict: requires --key"),
         (["--timeout", "1s"], "--timeout: requires --wait"),
         (["--delay", "soon"], "delay"),
         (["--deadline", "2026-01-01"], "deadline"),

@@ -50,6 +50,8 @@ def test_a_command_exists_with_its_options(command: Command):
             for name, extra in re.findall(r"([\w-]+)\[(\w+)\]", " ".join(words)):
                 assert name == project["name"]
                 assert extra in project["optional-dependencies"]
+        case "pytest":
+            assert words == ["pytest"]
         case "export":
             assert re.fullmatch(r"(FLOWFABRIC_\w+|DATABASE_URL)=\S+", words[1])
         case other:

@@ -7,15 +7,19 @@ import asyncio
 import configparser
 import io
 import json
+import os
 import re
 import sys
 import tomllib
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
-from types import ModuleType
+from urllib.parse import quote
 
+import httpx
 import pytest
 import sentry_sdk
+from sqlalchemy.exc import IntegrityError
 
 from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of, same
 from flowfabric import ExecutionFailed, InvalidInput
@@ -46,6 +50,7 @@ TESTED = {
             "tasks",
             "testing",
             "transactional-submit",
+            "web-applications",
         )
     ),
 }
@@ -192,6 +197,7 @@ async def test_tasks(program, capsys):
         run = await names["send_mail"].submit("a@x", "?")
         assert (await run.result(timeout=10)).startswith("a@x: ? (attempt ")
         assert await names["watch"](run.id) == "completed"
+        assert await names["find"]("mail-7") != run.id
     assert "claimed" in capsys.readouterr().out
     assert await names["stop"](run.id) is False
     with pytest.raises(TypeError):
@@ -282,60 +288,71 @@ async def test_dependencies(program, db, capsys):
     assert capsys.readouterr().out == "load the models\nsend the metrics\n"
 
 
-async def test_testing(program, ff: Harness, monkeypatch):
-    monkeypatch.delenv("FLOWFABRIC_DATABASE_URL")
-    monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
-    # The app that the page tests.
-    await program.run_text(
-        """
-from dataclasses import dataclass
-from datetime import timedelta
-from flowfabric import App, Context
-
-app = App(name="shop")
-payments: list[int] = []
-
-
-@dataclass
-class Order:
-    total: int
-
-
-order = Order(7)
-
-
-async def pay(total: int) -> None:
-    payments.append(total)
-
-
-@app.task
-async def onboard(ctx: Context, user_id: int) -> str:
-    await ctx.sleep(timedelta(days=1))
-    return "in"
-
-
-@app.task
-async def checkout(ctx: Context, order: Order) -> str:
-    await ctx.step("charge", pay, order.total)
-    return "shipped"
-
-
-@app.task
-async def send_mail(to: str) -> None: ...
-""",
-        "app.py",
-    )
+async def test_web_applications(program, ff: Harness):
+    await program.run(GUIDE / "web-applications.md")
     names = program.names
-    sys.modules["app"].onboard = names["onboard"]
-    first, crash, submitted = blocks(GUIDE / "testing.md", "python")
-    await program.run_text(first.text, "testing.md", first.line)
-    await names["test_onboarding_takes_a_day"](ff)
-    await program.run_text(crash.text, "testing.md", crash.line)
-    await names["test_a_crash_does_not_charge_twice"](ff)
-    for to in ("ada", "bob", "bob"):
-        await ff.submit(names["send_mail"], f"{to}@example.com")
-    names["ff"] = ff
-    await program.run_text(submitted.text, "testing.md", submitted.line)
+    web, app, engine = names["web"], names["app"], names["engine"]
+    async with engine.begin() as connection:
+        await connection.run_sync(names["Base"].metadata.create_all)
+    async with (
+        names["lifespan"](web),
+        httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser,
+    ):
+        told = (await browser.post("/customers", json={"mail": "ada@example.org"})).json()
+        assert await app.get(told["run"]).state() == "waiting"
+        with pytest.raises(IntegrityError):
+            await browser.post("/customers", json={"mail": "ada@example.org"})
+        assert len(ff.submitted()) == 1
+
+        async def order(key: str, **body: object) -> httpx.Response:
+            return await browser.post("/orders", json=body, headers={"Idempotency-Key": key})
+
+        first, again, other = [await order("k", id=n) for n in (7, 7, 8)]
+        assert (first.status_code, again.json(), other.status_code) == (202, first.json(), 409)
+        assert other.json()["run"] == first.json()["run"]
+        bills = [
+            (await browser.put(f"/bills/7?language={language}")).json() for language in ("en", "de")
+        ]
+        assert [bill["is_new"] for bill in bills] == [True, False]
+        found = (await browser.get("/bills/7")).json()
+        assert found == {"run": bills[0]["run"], "state": "waiting"}
+        assert bills[1]["run"] == bills[0]["run"]
+        assert (await browser.get("/bills/8")).status_code == 404
+        assert (await browser.get("/runs/seven")).status_code == 422
+        assert (await browser.post("/quick-bills/8?wait=0")).status_code == 202
+    async with asynccontextmanager(names["browser"].__wrapped__)(ff) as browser:
+        await names["test_a_bill_is_made_once"](ff, browser)
+    async with (
+        names["lifespan_with_worker"](web),
+        httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser,
+    ):
+        done = await browser.post("/quick-bills/8?wait=20")
+        assert (done.status_code, done.json()) == (200, {"bill": "bill 8 in en"})
+        assert await app.get(told["run"]).result(timeout=10) == "welcomed customer 1"
+        answer = await browser.get(f"/runs/{quote(told['run'])}")
+        assert answer.json() == {"state": "completed"}
+    assert app.loops == []
+    await engine.dispose()
+
+
+async def test_testing(db, tmp_path):
+    """The files of the page, as they stand, in a folder with nothing else."""
+    for block in blocks(GUIDE / "testing.md"):
+        if block.text.startswith("# "):
+            name, _, _ = block.text.removeprefix("# ").partition("\n")
+            (tmp_path / name).write_text(block.text)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {
+        *("pyproject.toml", "app.py", "test_onboard.py", "test_checkout.py", "test_mails.py")
+    }
+    pytest_run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", "-q", "-W", "error"),
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "FLOWFABRIC_TEST_DATABASE_URL": db.url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told, _ = await asyncio.wait_for(pytest_run.communicate(), 60)
+    assert re.search(r"^3 passed in ", told.decode(), re.MULTILINE), told.decode()
 
 
 def test_every_picture_of_the_guide_is_there():

@@ -1346,6 +1346,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_events": "ff.read_events(0::smallint, null, ff.open_cursor(0::smallint))",
         "list_workers": "ff.list_workers()",
         "read_traffic": "ff.read_traffic(0::smallint)",
+        "read_key": "ff.read_key(0::smallint, 'default', 'k')",
         "list_executions": "ff.list_executions(0::smallint, null)",
         "count_executions": "ff.count_executions(0::smallint, null)",
         "list_execution_ids": "ff.list_execution_ids(0::smallint, null)",

@@ -69,6 +69,11 @@ async def options(connection: object) -> None:
     await add.submit(1, key="k", unique="always")  # bad: not one of two words
     await add.submit(1, key="k", window=60)  # bad: the type of an option
     await add.submit(1, unique="unfinished")  # bad: without a key
+    await add.submit(1, on_conflict="existing")  # bad: without a key
+    await add.submit(1, key="k", on_conflict="replace")  # bad: not one of two words
+    await add.submit_many([(1,)], keys=[7])  # bad: the type of a key
+    result: str = await add.get("id").result()  # bad: the type of the result
+    print(result)
     await add.using(priority="high").submit(1)  # bad: the type of an option
     await add.using(hurry=True).submit(1)  # bad: an unknown option
     await add.using(key="k", via=connection).submit("1")  # bad: an argument, with options

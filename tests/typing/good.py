@@ -176,7 +176,10 @@ async def options(connection: object) -> None:
     assert_type((await add.submit(1, key="k")).is_duplicate, bool)
     assert_type(await add.using(key="k", via=connection).submit(1), Run[int])
     assert_type(await add.using(priority=3, delay=timedelta(1)).submit(1), Run[int])
+    assert_type(await add.submit(1, key="k", on_conflict="existing"), Run[int])
+    assert_type(await add.using(key="k", on_conflict="raise").submit(1), Run[int])
     assert_type(await add.submit_many([(1, 2), (3,)]), list[Run[int]])
+    assert_type(await add.submit_many([(1, 2), (3,)], keys=["a", None]), list[Run[int]])
 
 
 async def calls() -> None:
@@ -194,6 +197,9 @@ async def runs(run: Run[int]) -> None:
     async for event in run.events():
         assert_type(event.version, int)
     assert_type(app.get(run.id), Run[Any])
+    assert_type(await app.get_by_key("k"), Run[Any])
+    assert_type(add.get(run.id), Run[int])
+    assert_type(await send_mail.get("an id").result(), str)
     name: str = await run.state()
     print(name)
 

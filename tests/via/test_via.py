@@ -13,7 +13,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from flowfabric import App, Fixed, InvalidInput, KeyReused, NotFound, Retry, SchemaMismatch
+from flowfabric import App, Fixed, InvalidInput, KeyReused, NotFound, Retry, Run, SchemaMismatch
 from flowfabric.core.errors import LaneClosed, RetryExhausted, UnknownRoute
 from via.kinds import KINDS, Caller
 from worker.apps import working
@@ -119,6 +119,34 @@ async def test_a_refused_submit_leaves_the_transaction_usable(db, app, greet, no
     async with KINDS[kind](db.url) as caller:
         await caller.run(refused_sync if caller.thread else refused)
 
+    assert await notes() == 1
+    assert await db.fetchval("select count(*) from ff.execution") == 2
+
+
+@EVERY
+async def test_a_key_in_the_callers_transaction_leads_to_the_existing_run(
+    db, app, greet, notes, kind
+):
+    first = await greet.submit("Ann", key="ann")
+    many = greet.using(on_conflict="existing")
+    calls, keys = [("Bob",), ("Cid",), ("Dan",)], ["ann", "cid", "cid"]
+    async with KINDS[kind](db.url) as caller:
+        run = await caller.submit(greet, "Bob", key="ann", on_conflict="existing")
+
+        async def submit_many(caller: Caller) -> list[Run[str]]:
+            async with caller.transaction():
+                return await many.using(via=caller.via).submit_many(calls, keys=keys)
+
+        def submit_many_sync(caller: Caller) -> list[Run[str]]:
+            with caller.transaction():
+                return many.using(via=caller.via).submit_many_sync(calls, keys=keys)
+
+        runs = await caller.run(submit_many_sync if caller.thread else submit_many)
+
+    assert (run.id, run.is_duplicate) == (first.id, True)
+    assert [one.is_duplicate for one in runs] == [True, False, True]
+    assert runs[0].id == first.id
+    assert runs[1].id == runs[2].id == (await app.get_by_key("cid")).id
     assert await notes() == 1
     assert await db.fetchval("select count(*) from ff.execution") == 2
 

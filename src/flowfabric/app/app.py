@@ -46,7 +46,7 @@ from flowfabric.app.schedules import (
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
-from flowfabric.core.errors import InvalidInput, Unavailable
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
@@ -381,6 +381,24 @@ class App:
             find_decoder=self._decoder,
             call=self.portal.call,
         )
+
+    async def get_by_key(self, key: str) -> Run[Any]:
+        """Return the run that a submit with this key would get, in the namespace of the app.
+
+        Raises ExecutionNotFound if no execution has the key now.
+        """
+        found = await (await self.client()).executions.find_by_key(key)
+        if found is None:
+            raise ExecutionNotFound(
+                f"No execution has the key {key!r} in the namespace {self.settings.namespace}: the "
+                "key was not used there, its time is over, or its execution was trimmed.",
+                key=key,
+            )
+        return self.run_of(*found)
+
+    def get_by_key_sync(self, key: str) -> Run[Any]:
+        """`get_by_key` for synchronous code."""
+        return self.portal.call(lambda: self.get_by_key(key), "app.get_by_key(...)")
 
     def flow(
         self, name: str, /, *, via: object = None, tags: Mapping[str, str] | None = None

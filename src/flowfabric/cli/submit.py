@@ -29,7 +29,7 @@ from flowfabric.core.errors import (
     InvalidInput,
     ResultTimeout,
 )
-from flowfabric.core.execution import check_tags
+from flowfabric.core.execution import OnConflict, check_tags
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.trace import LIBRARY, fold
 from flowfabric.drawing.plain import json_line
@@ -81,6 +81,13 @@ def submit(
         "ended (unfinished). Default: window.",
         show_default=False,
     ),
+    on_conflict: OnConflict | None = typer.Option(
+        None,
+        "--on-conflict",
+        help="If the task used the key with other arguments, refuse (raise) or yield that "
+        "execution (existing). Default: raise.",
+        show_default=False,
+    ),
     lane: str | None = typer.Option(None, "--lane", "-l", help="Lane. Default: the task's."),
     priority: int | None = typer.Option(
         None, "--priority", "-p", help="Priority from 0 to 9000, higher first. Default: the task's."
@@ -101,7 +108,7 @@ def submit(
     was used for other arguments or the execution has not ended within --timeout, 5 no database.
     """
     seconds = _seconds(timeout, wait)
-    options = _options(key, unique, lane, priority, delay, deadline, tags)
+    options = _options(key, unique, on_conflict, lane, priority, delay, deadline, tags)
     values = _values(arguments)
     loaded = load_task(task)
     args, kwargs = bind_arguments(loaded, values)
@@ -226,6 +233,7 @@ def _json_problem(source: str, error: json.JSONDecodeError) -> str:
 def _options(
     key: str | None,
     unique: Unique | None,
+    on_conflict: OnConflict | None,
     lane: str | None,
     priority: int | None,
     delay: str | None,
@@ -234,8 +242,11 @@ def _options(
 ) -> dict[str, Any]:
     if unique is not None and key is None:
         raise InvalidInput(field="--unique", problem="requires --key")
+    if on_conflict is not None and key is None:
+        raise InvalidInput(field="--on-conflict", problem="requires --key")
     options: dict[str, Any] = {"key": key, "lane": lane, "priority": priority}
     options["unique"] = None if unique is None else str(unique)
+    options["on_conflict"] = None if on_conflict is None else str(on_conflict)
     if delay is not None:
         moment = when(delay, "delay")
         options["delayed_until" if isinstance(moment, datetime) else "delay"] = moment

@@ -17,6 +17,7 @@ from flowfabric.client.events import reads_events
 from flowfabric.client.outcomes import refusal
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
+    MAX_KEY_BYTES,
     AttemptInfo,
     Ending,
     Event,
@@ -31,8 +32,9 @@ from flowfabric.core.execution import (
     Progress,
     StateInfo,
     check_tags,
+    check_text,
 )
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, key_partition
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -189,6 +191,21 @@ class ExecutionReads(Scoped):
         if not rows:
             return None
         return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
+
+    async def find_by_key(self, key: str) -> tuple[ExecutionId, str] | None:
+        """Return the id and the task of the execution that has a key now; None without one.
+
+        It is the execution that a submit with the key would get."""
+        check_text("key", key, MAX_KEY_BYTES)
+        if self._namespace is None:
+            raise InvalidInput(field="namespace", problem="is needed: a key belongs to one")
+        partition = key_partition(self._namespace, key)
+        rows = await self._database.call(
+            functions.READ_KEY, partition_key=partition, namespace=self._namespace, key=key
+        )
+        for row in rows:
+            return ExecutionId.of(partition, row["execution_id"]), str(row["task"])
+        return None
 
     async def context(self, id: ExecutionId) -> ExecutionContext | None:
         """Return what a worker needs to run an execution; None if it does not exist."""

@@ -56,7 +56,10 @@ as the outcome of an item. A leaf's docstring is its default message.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from flowfabric.core.ids import ExecutionId
 
 
 class FlowFabricError(Exception):
@@ -174,6 +177,22 @@ class Conflict(FlowFabricError):
 
 class KeyReused(Conflict, code="WF401", name="key_reused"):
     """The idempotency key was used before with other arguments; use another key."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        id, task = facts.get("execution_id"), facts.get("task")
+        return cls(
+            f"The key {facts.get('key')!r} was used before with other arguments: it belongs to "
+            f"{getattr(id, 'uuid', id)}, "
+            f"{f'an execution of {task}' if task else 'which was trimmed'}. Use another key. (A "
+            "submit of the same task with on_conflict='existing' gets that run.)",
+            **facts,
+        )
+
+    @property
+    def execution_id(self) -> ExecutionId | None:
+        """The id of the execution that has the key."""
+        return self.facts.get("execution_id")
 
 
 class RouteCollision(Conflict, code="WF402", name="route_collision"):

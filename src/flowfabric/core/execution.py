@@ -31,6 +31,7 @@ from flowfabric.core.trace import trace_of
 MAX_PAYLOAD_BYTES = 1_048_576
 MAX_LANE_BYTES = 64
 MAX_NAME_BYTES = 256
+MAX_KEY_BYTES = 512
 MAX_TRACE_BYTES = 4096
 DEFAULT_LANE = "default"
 DEFAULT_NAMESPACE = "default"
@@ -66,6 +67,13 @@ class Route:
         check_name("task", self.task)
 
 
+class OnConflict(StrEnum):
+    """What a submit does if its key was used by the same task with other arguments."""
+
+    RAISE = "raise"
+    EXISTING = "existing"
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Submission:
     """One execution to store. Not frozen, for speed, like `Claimed`."""
@@ -87,6 +95,8 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
+    # Decided by the client, from the answer of the engine.
+    on_conflict: OnConflict = OnConflict.RAISE
     # The execution whose handler submits this one, and whether this one ends with it.
     parent_id: ExecutionId | None = None
     with_parent: bool = False
@@ -120,7 +130,7 @@ class Submission:
         if self.tags:
             check_tags(self.tags)
         if self.key is not None:
-            check_text("key", self.key, 512)
+            check_text("key", self.key, MAX_KEY_BYTES)
         if self.creator is not None:
             check_text("creator", self.creator, MAX_NAME_BYTES)
         if self.parent_id is not None or self.with_parent:

@@ -109,10 +109,14 @@ def mint(partitions: int = 1) -> ExecutionId:
     return ExecutionId.of(partition, uuid)
 
 
+def key_partition(namespace: str, key: str, partitions: int = 1) -> int:
+    """Return the partition of an idempotency key."""
+    return partition_of(f"{namespace}\x00{key}".encode(), partitions)
+
+
 def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
     """Make an id in the partition of its idempotency key, where duplicates are found."""
-    partition = partition_of(f"{namespace}\x00{key}".encode(), partitions)
-    return ExecutionId.of(partition, uuid7())
+    return ExecutionId.of(key_partition(namespace, key, partitions), uuid7())
 
 
 def mint_flow(partitions: int = 1) -> FlowId:

@@ -443,6 +443,11 @@ READ_EXECUTION_INFO = _function(
     "blocking_detail outcome attempt_state public_state version attempt_index "
     "total_attempt_count flow_id created_at started_at terminal_at",
 )
+READ_KEY = _function(
+    "read_key",
+    "partition_key namespace key",
+    "execution_id task",
+)
 LIST_ATTEMPTS = _function(
     "list_attempts",
     "partition_key namespace execution_id",
@@ -562,6 +567,7 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_KEYS,
     DESCRIBE_EXECUTION,
     READ_EXECUTION_INFO,
+    READ_KEY,
     LIST_ATTEMPTS,
     LIST_EVENTS,
     LIST_LANES,

@@ -17,6 +17,7 @@ from flowfabric.core.errors import ReadOnlyServer
 from flowfabric.core.execution import Claimed, ExecutionFilter, ExecutionInfo
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
+from flowfabric.core.trace import facts_of
 from flowfabric.handlers import (
     DryRun,
     HandlerPaused,
@@ -26,7 +27,7 @@ from flowfabric.handlers import (
     context_of,
     current_run,
 )
-from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, facts_of, failure_of, fill_inputs
+from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, failure_of, fill_inputs
 from flowfabric.worker.lifespan import Lifespan
 
 # How long one handler may take to reach its first new step.
