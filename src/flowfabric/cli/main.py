@@ -43,7 +43,7 @@ def flowfabric(
             "--output",
             "-o",
             metavar="table|json|...",
-            help="Format of the output. Default: table on a terminal, else json.",
+            help="Format of the output. Default: table.",
             show_default=False,
         ),
     ] = None,
