@@ -46,8 +46,7 @@ async def test_global_options_reach_the_commands_of_a_group(ff, db, make):
 
 @pytest.mark.parametrize(
     "words",
-    ["ls", "show ID", "why ID", "attempts ID", "cancel ID --dry-run", "events", "lane ls", "top"]
-    + ["db status"],
+    ["ls", "show ID", "why ID", "attempts ID", "cancel ID --dry-run", "events", "top", "db status"],
 )
 async def test_a_pipe_gets_text_and_json_only_when_asked_for(ff, make, words):
     id = full((await make.execution("leased")).id)

@@ -27,10 +27,15 @@ def test_a_join_stands_below_the_branches_it_joins():
     assert shown("abcde", ["ab", "ac", "bd", "cd", "de"]) == [
         "• a",
         "├─ • b",
-        "├─ • c",
+        "└─ • c",
         "• d  ← b, c",
         "• e",
     ]
+
+
+def test_a_join_that_ends_a_tree_is_its_last_branch():
+    links = ["ab", "ac", "bd", "cd"]
+    assert shown("abcd", links) == ["• a", "├─ • b", "├─ • c", "└─ • d  ← b, c"]
 
 
 def test_branches_that_never_meet_end_in_a_corner():

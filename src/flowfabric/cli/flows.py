@@ -145,7 +145,8 @@ async def graph(
             nodes, lines = list(map(plain, members)), list(map(plain, edges))
             say(json_line({**flow_facts(info, summary), "nodes": nodes, "edges": lines}))
             return None
-        picture = picture_of(info.flow_kind, summary.state, members, edges, info.groups)
+        now = await client.executions.server_time()
+        picture = picture_of(info.flow_kind, summary.state, members, edges, info.groups, now=now)
         if svg is not None:
             return _write(svg, as_svg(picture, is_folded=not unfold))
         picture = unfolded(picture) if unfold else fold(picture)

@@ -103,11 +103,19 @@ def _split(reference: str, form: str, hint: str) -> tuple[str, str]:
     module_name, colon, attribute = reference.partition(":")
     if colon and module_name and attribute:
         return module_name, attribute
-    path = Path(module_name)
-    instead = f"; write {path.stem}:{attribute or form.partition(':')[2]}"
+    instead = f"; write {_meant(module_name, attribute or form.partition(':')[2])}"
     raise typer.BadParameter(
         f"{reference!r} is not of the form {form}{instead if module_name else ''}", param_hint=hint
     )
+
+
+def _meant(module_name: str, attribute: str) -> str:
+    """Return the reference that a file, a module or `module.attribute` stands for."""
+    if module_name.endswith(".py") or "/" in module_name:
+        return f"{Path(module_name).stem}:{attribute}"
+    package, _, last = module_name.rpartition(".")
+    is_module = last in (name.rpartition(".")[2] for name in _modules_beside(module_name))
+    return f"{package}:{last}" if package and not is_module else f"{module_name}:{attribute}"
 
 
 def _load(module_name: str, hint: str) -> ModuleType:
