@@ -8,7 +8,8 @@ import pytest
 
 from drawing.shapes import SHAPES, at_random, large, picture
 from flowfabric.core.states import GroupPolicy, PublicState
-from flowfabric.drawing import Box, Joint, Line, Picture, as_tree
+from flowfabric.drawing.picture import Box, Joint, Line, Picture
+from flowfabric.drawing.tree import as_tree
 
 
 def shown(names: str, links: Sequence[str], joints: Sequence[Joint] = ()) -> list[str]:

@@ -41,12 +41,12 @@ from flowfabric.core.flow import (
 )
 from flowfabric.core.ids import FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState
-from flowfabric.drawing import as_svg, fold, picture_of
 from flowfabric.drawing.executions import short_id
 from flowfabric.drawing.flows import flow_columns, flow_facts, flow_lines, flow_tree
-from flowfabric.drawing.folding import unfolded
-from flowfabric.drawing.picture import ORDER
+from flowfabric.drawing.folding import fold, unfolded
+from flowfabric.drawing.picture import ORDER, picture_of
 from flowfabric.drawing.plain import json_line, plain
+from flowfabric.drawing.svg import as_svg
 from flowfabric.drawing.text import count_of, printable
 
 PAGE = 500

@@ -19,10 +19,10 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
+from flowfabric.drawing.picture import SIGNS
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Screen, Styled, cut, paint, printable
-from flowfabric.drawing.tree import SIGNS
 
 # Seconds between two progress lines: on a terminal, and in a log.
 TERMINAL_SECONDS = 0.2

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from flowfabric.cli.lanes import COLOURS
 from flowfabric.cli.options import Namespaces
@@ -87,6 +84,10 @@ async def _once(client: FlowFabric, printer: Printer) -> None:
 
 
 async def _watch(client: FlowFabric, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
     loop = asyncio.get_running_loop()
     async with client:
         snapshot = await _read(client)

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from flowfabric.core.flow import EdgeInfo, FlowMember, GroupInfo
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
+
+if TYPE_CHECKING:
+    from flowfabric.core.flow import EdgeInfo, FlowMember, GroupInfo
 
 # The order of states in a summary: failures first, then unfinished, then ended.
 ORDER = (
@@ -36,6 +39,22 @@ COLOURS = {
     PublicState.DELAYED: "yellow",
     PublicState.SUSPENDED: "yellow",
     PublicState.RATE_LIMITED: "yellow",
+}
+
+# The signs of states in a tree, and the same in ASCII.
+SIGNS = {
+    PublicState.COMPLETED: ("✔", "+"),
+    PublicState.FAILED: ("✘", "x"),
+    PublicState.EXPIRED: ("✘", "x"),
+    PublicState.ACTIVE: ("▶", ">"),
+    PublicState.SUSPENDED: ("‖", "="),
+    PublicState.RESUMABLE: ("▷", ">"),
+    PublicState.DELAYED: ("◷", "~"),
+    PublicState.RATE_LIMITED: ("≈", "~"),
+    PublicState.WAITING: ("○", "o"),
+    PublicState.WAITING_CHILDREN: ("◌", "."),
+    PublicState.CANCELLED: ("⊘", "-"),
+    PublicState.SKIPPED: ("»", "-"),
 }
 
 # How many failed members a folded box names.

@@ -20,24 +20,10 @@ from dataclasses import dataclass
 
 from flowfabric.core.states import PublicState
 from flowfabric.drawing.folding import depths, fold, neighbours, topological, unfolded
-from flowfabric.drawing.picture import COLOURS, Box, Picture, grouped, visible_joints, words
+from flowfabric.drawing.picture import COLOURS, SIGNS, Box, Picture, grouped, visible_joints, words
 from flowfabric.drawing.text import Screen, cell, cut, paint, printable, text_width
 from flowfabric.drawing.times import short
 
-SIGNS = {
-    PublicState.COMPLETED: ("✔", "+"),
-    PublicState.FAILED: ("✘", "x"),
-    PublicState.EXPIRED: ("✘", "x"),
-    PublicState.ACTIVE: ("▶", ">"),
-    PublicState.SUSPENDED: ("‖", "="),
-    PublicState.RESUMABLE: ("▷", ">"),
-    PublicState.DELAYED: ("◷", "~"),
-    PublicState.RATE_LIMITED: ("≈", "~"),
-    PublicState.WAITING: ("○", "o"),
-    PublicState.WAITING_CHILDREN: ("◌", "."),
-    PublicState.CANCELLED: ("⊘", "-"),
-    PublicState.SKIPPED: ("»", "-"),
-}
 _NO_SIGN = ("•", "*")
 _FORK, _LAST, _PAST, _GAP = 0, 1, 2, 3
 _ARMS = (("├─ ", "|- "), ("└─ ", "`- "), ("│  ", "|  "), ("   ", "   "))
