@@ -66,7 +66,7 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push boxes: a chain and a join that goes on keep the indent, others branch off."""
+        """Push boxes. The next box of a chain, and a join that goes on, keep the indent."""
         tail = None
         if boxes:
             is_join = len(ups[boxes[-1]]) > 1 and not is_root
