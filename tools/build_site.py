@@ -44,10 +44,17 @@ NAVIGATION: Navigation = {
         "guide/tracing.md",
         "guide/*.md",
     ],
+    "Coming from": [
+        "guide/coming-from-celery.md",
+        "guide/coming-from-temporal.md",
+        "guide/coming-from-dbos.md",
+        "guide/coming-from-prefect.md",
+    ],
     "Operating": [
         "operating.md",
         "guide/deployment.md",
         "guide/backup-and-failover.md",
+        "guide/limits.md",
     ],
     "Reference": [
         "reference/README.md",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
@@ -170,6 +171,20 @@ async def test_a_bad_value_is_named_wherever_it_stands(app):
             await bad()
         assert caught.value.field.startswith(field), caught.value
         assert "shop.order" in str(caught.value)
+
+
+async def test_all_that_is_wrong_with_a_call_is_told_at_once(app):
+    @app.task(name="shop.pay")
+    def pay(amount: int, currency: str, card: str) -> None: ...
+
+    with pytest.raises(InvalidInput) as caught:
+        await pay.submit("ten", 5, "4111")  # type: ignore[arg-type]
+    assert caught.value.field == "amount"
+    assert re.fullmatch(
+        r"amount: Input should be a valid integer.*; currency: Input should be a valid string "
+        r"\(argument of shop.pay\)",
+        str(caught.value),
+    )
 
 
 async def test_a_type_that_cannot_travel_is_named(app):

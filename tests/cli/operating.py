@@ -7,10 +7,12 @@ import json
 import os
 import pty
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import typer
 from typer.testing import CliRunner
 
 from flowfabric.cli.main import app
@@ -36,18 +38,23 @@ class Finished:
 
 
 class Commands:
-    """Runs `flowfabric ...` in this process, as a pipe would."""
+    """Runs `flowfabric ...` in this process as a program would: with `-o json`, or another form
+    that the test names."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     async def __call__(
-        self, *arguments: str, url: str | None = None, stdin: str | None = None
+        self,
+        *arguments: str,
+        url: str | None = None,
+        stdin: str | None = None,
+        is_program: bool = True,
     ) -> Finished:
         result = await asyncio.to_thread(
             CliRunner().invoke,
             app,
-            list(arguments),
+            [*(_json_asked(arguments) if is_program else ()), *arguments],
             input=stdin,
             env={
                 "FLOWFABRIC_DATABASE_URL": url or self.url,
@@ -84,6 +91,15 @@ class Commands:
         os.write(ours, typed.encode())
         shown = await asyncio.to_thread(_read_all, ours)
         return await process.wait(), shown.replace("\r\n", "\n")
+
+
+def _json_asked(arguments: Sequence[str]) -> Sequence[str]:
+    """`-o json` for a command that lists or reports; `submit` prints an id, a picture is a file."""
+    found: Any = typer.main.get_command(app)
+    for word in arguments:
+        found = getattr(found, "commands", {}).get(word, found)
+    is_asked = any(one.name == "output" for one in found.params) and not hasattr(found, "commands")
+    return ["-o", "json"] if is_asked and not {"submit", "--svg"} & set(arguments) else []
 
 
 def _read_all(terminal: int) -> str:

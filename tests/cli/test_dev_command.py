@@ -12,14 +12,17 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import asyncpg
 import pytest
 
 from flowfabric import App
+from flowfabric.__main__ import main
 from flowfabric.client import FlowFabric
 from support.isolation import chosen_binaries
 from support.processes import children_of, is_alive
+from support.signals import hear_ctrl_c
 from worker.apps import WorkerProcess
 
 SHOP = """
@@ -260,8 +263,15 @@ async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev
     assert "asyncio" not in told.partition("Traceback")[2]
 
 
-@pytest.mark.parametrize("reference", ["shop", "shop.py", ":app", "shop:", ""])
-def test_what_no_save_can_mend_is_not_waited_for(folder, reference):
+@pytest.mark.parametrize(
+    ("reference", "told"),
+    [
+        *((form, "is not of the form module:app") for form in ("shop", "shop.py", ":app", "")),
+        ("no:app", "there is no module 'no', neither in"),
+        ("shop:ap", "'shop' has no App named 'ap'; did you mean shop:app?"),
+    ],
+)
+def test_a_reference_to_nothing_is_refused_as_other_commands_do(folder, reference, told):
     done = subprocess.run(
         [sys.executable, "-m", "flowfabric", "dev", reference],
         cwd=folder,
@@ -272,7 +282,37 @@ def test_what_no_save_can_mend_is_not_waited_for(folder, reference):
         check=False,
     )
     assert done.returncode == 2
-    assert "is not of the form module:app" in done.stderr
+    assert told in " ".join(done.stderr.replace("│", " ").split())
+
+
+async def test_ctrl_c_while_it_starts_prints_no_traceback(folder, db):
+    (folder / "shop.py").write_text("open('marks', 'w').close()\nimport time\ntime.sleep(60)\n")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "flowfabric", "dev", "shop:app"),
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "FLOWFABRIC_DATABASE_URL": db.url},
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=hear_ctrl_c,
+    )
+    try:
+        await until((folder / "marks").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, told) == (0, b"")
+
+
+def test_ctrl_c_while_a_command_is_imported_prints_no_traceback(monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "flowfabric.cli.main", SimpleNamespace(app=interrupted))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folder, client, shop):

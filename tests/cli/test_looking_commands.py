@@ -70,7 +70,7 @@ async def test_ls_marks_crash_loops(ff, make):
         ("--lane", "mail", "--task", "tests.work", "--since", "1h"),
         ("--tag", "team.name=x"),
         ("--where", "tag.team.name=x age<1h"),
-        ("--where", "ended>1h"),
+        ("--where", "ended<1h"),
     ],
 )
 async def test_ls_filters(ff, make, arguments):
@@ -204,6 +204,23 @@ async def test_the_trace_of_a_failure_is_shown(ff, make, engine, command):
         (attempt,) = facts["attempts"] if command == "show" else [facts]
         assert attempt["trace"] == trace
         assert "failure_detail" not in attempt
+
+
+@pytest.mark.parametrize(
+    ("category", "reason", "told"),
+    [
+        ("ValueError", "ValueError: no card", "permanent: ValueError: no card"),
+        ("shop.NoCard", "NoCard: 4111", "permanent: NoCard: 4111"),
+        ("shop.NoCard", "shop.NoCard", "permanent: shop.NoCard"),
+        ("gateway", "it broke", "permanent gateway: it broke"),
+    ],
+)
+async def test_show_names_the_class_of_an_error_once(ff, engine, category, reason, told):
+    submitted = await engine.submit(Item(route=await engine.register()))
+    lease = await engine.take(submitted.id)
+    await engine.fail(lease, "permanent", reason, category=category)
+    text = (await ff("show", str(submitted.id), "-o", "table")).out
+    assert f"failure    {told}\n" in text
 
 
 @pytest.mark.parametrize("form", ["table", "json"])

@@ -223,6 +223,8 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
             "zzz: there is no such parameter; e6_store.greet takes",
         ),
         ("greet", "{}", "name: is missing; e6_store.greet takes name: str, times: int = 1"),
+        ("total", "{}", "order, on: are missing; e6_store.total takes"),
+        ("greet", '{"name": 5, "times": "x"}', "valid string; times: Input should be a valid int"),
         ("greet", '["a", 1, 2]', "too many positional arguments"),
         ("greet", '{"name": 5}', "name: Input should be a valid string"),
         ("total", '{"order": {"size": "s"}, "on": "2026-11-16"}', "order.price: Field required"),

@@ -64,7 +64,7 @@ def doctor(bare: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     async def run(*arguments: str, url: str = bare) -> tuple[int, str, str]:
         result = await asyncio.to_thread(
-            CliRunner().invoke, app, ["doctor", "--database-url", url, *arguments]
+            CliRunner().invoke, app, ["-o", "json", "doctor", "--database-url", url, *arguments]
         )
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -12,8 +12,9 @@ import pytest
 
 from drawing.shapes import SHAPES, STATES, at_random, large, picture
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
-from flowfabric.drawing import Box, Joint, Line, Picture, as_svg, fold
-from flowfabric.drawing.svg import fit, plan, text_width
+from flowfabric.drawing.folding import fold
+from flowfabric.drawing.picture import Box, Joint, Line, Picture
+from flowfabric.drawing.svg import as_svg, fit, plan, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (

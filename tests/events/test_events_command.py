@@ -28,7 +28,9 @@ def run(db, monkeypatch):
 
     async def run(*arguments: str, url: str | None = None) -> tuple[int, str, str]:
         result = await asyncio.to_thread(
-            CliRunner().invoke, app, ["events", "--database-url", url or db.url, *arguments]
+            CliRunner().invoke,
+            app,
+            ["-o", "json", "events", "--database-url", url or db.url, *arguments],
         )
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -220,7 +222,8 @@ async def test_follow_prints_what_happens_until_it_is_interrupted(db, make, monk
     monkeypatch.setenv("FLOWFABRIC_NAMESPACE", NAMESPACE)
     await make.execution("waiting")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "flowfabric", "events", "--follow", "--database-url", db.url,
+        sys.executable, "-m", "flowfabric", "events", "-o", "json",
+        "--follow", "--database-url", db.url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=hear_ctrl_c,
     )  # fmt: skip
     try:

@@ -591,6 +591,10 @@ async def test_outside_a_handler_there_is_no_context():
     with pytest.raises(RuntimeError, match="outside a handler"):
         _ = current.attempt
     assert repr(current) == "flowfabric.current"
+    assert dir(current) == dir(Context(object()))  # type: ignore[arg-type]
+    twins = {"step", "sleep", "sleep_until", "now", "scheduled_at", "progress", "submit"}
+    facts = {"execution_id", "task", "attempt", "epoch", "cancelled", "random"}
+    assert set(dir(current)) == {*twins, *(f"{name}_sync" for name in twins), *facts, "flow"}
     assert not hasattr(current, "__wrapped__")
 
 

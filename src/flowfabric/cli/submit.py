@@ -177,7 +177,10 @@ def bind_arguments(
             and index >= len(args)
         ]
         if missing_names:
-            raise InvalidInput(field=missing_names[0], problem=f"is missing; {takes}") from error
+            are = "is" if len(missing_names) == 1 else "are"
+            raise InvalidInput(
+                field=", ".join(missing_names), problem=f"{are} missing; {takes}"
+            ) from error
         raise InvalidInput(field="JSON", problem=f"{error}; {takes}") from error
     return arguments.args, arguments.kwargs
 

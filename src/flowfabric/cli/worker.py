@@ -10,11 +10,10 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flowfabric.app.app import App
 from flowfabric.cli.imports import APP_ARGUMENT, load_app
 from flowfabric.cli.options import EXIT_INTERRUPTED, Database, exit_code
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
@@ -22,7 +21,10 @@ from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.embedded import exists
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
-from flowfabric.worker import Worker
+
+if TYPE_CHECKING:
+    from flowfabric.app.app import App
+    from flowfabric.worker import Worker
 
 
 def worker(

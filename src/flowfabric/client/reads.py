@@ -134,6 +134,7 @@ class _Filter(TypedDict):
     created_after: datetime | None
     created_before: datetime | None
     ended_after: datetime | None
+    ended_before: datetime | None
     worker_instance_id: str | None
 
 
@@ -433,6 +434,7 @@ class ExecutionReads(Scoped):
             created_after=asked.created_after,
             created_before=asked.created_before,
             ended_after=asked.ended_after,
+            ended_before=asked.ended_before,
             worker_instance_id=asked.worker_instance_id,
         )
 

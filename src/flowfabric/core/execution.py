@@ -469,6 +469,7 @@ class ExecutionFilter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     ended_after: datetime | None = None
+    ended_before: datetime | None = None
     worker_instance_id: str | None = None
 
     def check(self) -> None:
@@ -491,7 +492,7 @@ class ExecutionFilter:
             check_tags(self.tags)
         if self.worker_instance_id is not None:
             check_text("worker_instance_id", self.worker_instance_id, MAX_NAME_BYTES)
-        for name in ("created_after", "created_before", "ended_after"):
+        for name in ("created_after", "created_before", "ended_after", "ended_before"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
                 raise InvalidInput(field=name, problem="must be a datetime with a time zone")

@@ -23,3 +23,5 @@ class WorkerInfo:
     # The worker counts as alive until this time; each heartbeat moves it.
     expires_at: datetime
     is_alive: bool
+    # It has missed two heartbeats; one is due every sixth of `liveness_ttl`.
+    is_silent: bool

@@ -281,7 +281,7 @@ LIST_WORKERS = _function(
     "list_workers",
     "namespace after_namespace after_instance_id limit with_dead",
     "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
-    "heartbeat_at expires_at is_alive",
+    "heartbeat_at expires_at is_alive is_silent",
 )
 READ_TRAFFIC = _function(
     "read_traffic",
@@ -342,7 +342,7 @@ SET_TAGS = _function(
 )
 _FILTER = (
     "partition_key namespace states lanes tasks tags created_after created_before ended_after "
-    "worker_instance_id cursor"
+    "ended_before worker_instance_id cursor"
 )
 LIST_EXECUTIONS = _function(
     "list_executions",

@@ -221,7 +221,7 @@ class Portrait:
         yield "reclaim", at(info.reclaim_at) if is_open else None
         yield "progress", _progress(info, now)
         yield "attempts", _tally(info)
-        kind = " ".join(filter(None, (info.failure_class, info.failure_category)))
+        kind = " ".join(filter(None, (info.failure_class, _category(info))))
         if info.failure_reason or kind:
             yield "failure", ": ".join(filter(None, (kind, info.failure_reason)))
         if info.cancelled_by or info.cancellation_reason:
@@ -286,6 +286,13 @@ def _last(
         return []
     head = f" (the last {number})" if len(records) > number else ""
     return [head, *table(columns, records[-number:], screen)]
+
+
+def _category(info: ExecutionInfo) -> str | None:
+    """Return the category of a failure, unless the reason begins with the class that it names."""
+    category, reason = info.failure_category or "", info.failure_reason or ""
+    name = category.rpartition(".")[2]
+    return None if reason == category or reason.startswith(f"{name}: ") else category
 
 
 def _progress(info: ExecutionInfo, now: datetime) -> str | None:

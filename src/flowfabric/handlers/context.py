@@ -125,6 +125,10 @@ class Context(HandlerContext):
         self._run = run
         self._random: random.Random | None = None
 
+    def __dir__(self) -> list[str]:
+        """List what a handler may use."""
+        return [name for name in vars(Context) if not name.startswith("_")]
+
     @property
     def execution_id(self) -> ExecutionId:
         return self._run.claimed.id
@@ -512,6 +516,9 @@ class _Current:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self(), name)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in vars(Context) if not name.startswith("_")]
 
     def __repr__(self) -> str:
         return "flowfabric.current"

@@ -18,7 +18,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.policy import Exponential, Retry
 from flowfabric.core.step import check_step_name
 from flowfabric.handlers.loops import COROUTINE_MARK
-from flowfabric.tasks.codec import Codec, codec_for
+from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
 from flowfabric.tasks.retry_rules import decide
 
@@ -33,8 +33,9 @@ PATCH_PREFIX = f"{RESERVED_PREFIX}patch "
 class StepCodec:
     """Writes the values of a step as JSON, and reads them back."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, *, has_hint: bool = True) -> None:
         self._codec = codec
+        self._hint = " (the hint is the return type of the function)" if has_hint else ""
 
     def write(self, value: Any, step: str) -> bytes:
         """Encode a value; `InvalidInput` names the step if the value would not read back equal."""
@@ -43,8 +44,8 @@ class StepCodec:
         except EncodingError as unfit:
             raise InvalidInput(
                 field=f"step {step!r}",
-                problem="what its function returned cannot be stored: "
-                f"{unfit.describe()} (the hint is the return type of the function)",
+                problem=f"what its function returned cannot be stored: {unfit.describe()}"
+                f"{self._hint}",
             ) from None
 
     def read(self, stored: bytes | None) -> Any:
@@ -52,11 +53,11 @@ class StepCodec:
         try:
             return self._codec.read(stored or b"null")
         except ValidationError as error:
-            raise ValueError(_describe(error)) from None
+            raise ValueError(describe(error)) from None
 
 
 _codecs: WeakKeyDictionary[Any, StepCodec] = WeakKeyDictionary()
-_untyped = StepCodec(Codec(Any))
+_untyped = StepCodec(Codec(Any), has_hint=False)
 
 
 def codec_of(function: Callable[..., Any], step: str) -> StepCodec:
@@ -147,11 +148,3 @@ def _build_codec(function: Any, hint: Any, step: str) -> StepCodec:
             f"{error.message.splitlines()[0]}"
         )
     raise InvalidInput(field=f"step {step!r}", problem=problem)
-
-
-def _describe(error: ValidationError) -> str:
-    """Describe what is wrong with a value without showing it: the text is stored and logged."""
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"]
-        for one in error.errors(include_url=False, include_input=False, include_context=False)[:3]
-    )

@@ -19,8 +19,9 @@ from flowfabric.telemetry import WORKER_LOGGER
 
 # A worker counts as dead after this many lease times without a beat.
 _LIVENESS_SHARE = 2
-# A beat is due a little before a third of that, so that it falls on a beat of the leases.
-_BEAT_SHARE = 3.5
+# A beat is due a little before a sixth of that, so that it falls on every beat of the leases. After
+# two missed ones `worker ls` says that the worker is silent.
+_BEAT_SHARE = 7
 # Leases must not wait for the registry longer than this share of their time.
 _LEASE_SHARE = 10
 

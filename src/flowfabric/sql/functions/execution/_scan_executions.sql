@@ -15,6 +15,7 @@ create function ff._scan_executions(
   p_created_after      timestamptz,
   p_created_before     timestamptz,
   p_ended_after        timestamptz,
+  p_ended_before       timestamptz,
   p_worker_instance_id text,
   p_cursor             text,
   p_take               integer,
@@ -182,6 +183,7 @@ begin
       and (p_created_after is null or s.created_at >= p_created_after)
       and (p_created_before is null or s.created_at < p_created_before)
       and (p_ended_after is null or s.terminal_at >= p_ended_after)
+      and (p_ended_before is null or s.terminal_at < p_ended_before)
       and (p_worker_instance_id is null or s.worker_instance_id = p_worker_instance_id)
       and s.execution_id >= coalesce((select c.execution_id from cut c),
                                      '00000000-0000-0000-0000-000000000000')

@@ -156,10 +156,14 @@ begin
 
   insert into ff.schedule_app as a (namespace, app, version)
   values (p_namespace, p_app, p_version)
-  on conflict (namespace, app) do update set version = greatest(a.version, excluded.version)
+  -- A number that is left out counts as 0. Of 1 and 1.0 the later declaration is kept.
+  on conflict (namespace, app) do update set version = case
+    when excluded.version || array_fill(0, array[8 - cardinality(excluded.version)])
+         >= a.version || array_fill(0, array[8 - cardinality(a.version)])
+    then excluded.version else a.version end
   returning a.namespace, a.app, a.version, a.generation into v_known;
   v_now := ff.now();
-  if v_known.version > p_version then
+  if v_known.version <> p_version then
     return query select 'older', v_known.generation, v_known.version, '{}'::text[];
     return;
   end if;
