@@ -27,6 +27,7 @@ from flowfabric.cli.init import TEMPLATE
 from flowfabric.config import Settings
 from flowfabric.telemetry import JsonFormatter, TextFormatter
 from flowfabric.testing import Harness
+from steps.stage import until
 from support.factories import new_id
 from via.kinds import KINDS
 from worker.apps import log_to, working
@@ -230,6 +231,20 @@ async def test_retries(program):
         with pytest.raises(ExecutionFailed, match="in attempt 1: CardDeclined"):
             await run.result(timeout=10)
         assert await (await names["fetch"].submit("u")).result(timeout=10) == "u"
+        assert await (await names["send_reminder"].submit(1)).result(timeout=60) == "receipt of 1"
+
+        async def refuse(order_id: int) -> str:
+            raise names["ProviderError"](order_id, {"Retry-After": "90"})
+
+        names["ask_provider"] = refuse
+        for task, status, state in [
+            ("send_invoice", 429, "delayed"),
+            ("send_receipt", 429, "delayed"),
+            ("send_receipt", 503, "delayed"),
+            ("send_receipt", 404, "failed"),
+            ("send_reminder", 404, "failed"),
+        ]:
+            await until(await names[task].submit(status), state)
 
 
 async def test_steps(program):
