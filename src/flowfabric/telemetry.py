@@ -19,7 +19,7 @@ ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
 class Running(Protocol):
     """A running execution, as a log line names it."""
 
-    attempt_index: int
+    attempt: int
     task: str
 
     @property
@@ -78,7 +78,7 @@ class ExecutionFilter(logging.Filter):
             record.execution_id, record.attempt, record.task = "", 0, ""
         else:
             record.execution_id = about.id
-            record.attempt = about.attempt_index
+            record.attempt = about.attempt
             record.task = about.task
         return True
 

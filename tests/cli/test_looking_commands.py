@@ -221,9 +221,9 @@ async def test_why_tells_in_a_sentence(ff, make):
 async def test_attempts_are_listed_first_to_latest(ff, make):
     execution = await make.execution("retried")
     found = await ff("attempts", full(execution.id))
-    assert [(line["attempt_index"], line["attempt_type"]) for line in found.lines] == [
-        (0, "initial"),
-        (1, "retry"),
+    assert [(line["attempt"], line["attempt_type"]) for line in found.lines] == [
+        (1, "initial"),
+        (2, "retry"),
     ]
     table = (await ff("attempts", full(execution.id), "-o", "table")).out.splitlines()
     assert table[0].split() == ["#", "TYPE", "STATE", "STARTED", "TOOK", "WORKER", "FAILURE"]

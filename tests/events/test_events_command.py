@@ -80,7 +80,7 @@ async def test_it_prints_text_for_people(run, make):
     assert re.match(r"\d\d:\d\d:\d\d\.\d{3}  submitted +tests\.work ", first)
     assert f"{{fp:0}}:{execution.id}" in second
     assert "claimed" in second
-    assert "attempt 0 epoch 1" in second
+    assert "attempt 1 epoch 1" in second
     assert second.endswith("pool-1")
 
 

@@ -252,7 +252,7 @@ async def _claim(stage: Stage) -> Any:
     )
     known = {(one.execution_id, one.lease_id, one.epoch) for one in claimed}
     assert {tuple(row) for row in rows} == known, "leased, and the holder does not know it"
-    return [(one.claim_kind, one.attempt_index, one.epoch, one.payload) for one in claimed]
+    return [(one.claim_kind, one.attempt, one.epoch, one.payload) for one in claimed]
 
 
 async def _interrupted(stage: Stage) -> None:
@@ -278,7 +278,7 @@ async def _fail(stage: Stage) -> Any:
     )
     row = await stage.row(claimed.execution_id)
     assert row["delayed_until"] == answer.delayed_until
-    return answer.will_retry, answer.next_attempt_index, row["failure_reason"]
+    return answer.will_retry, answer.next_attempt, row["failure_reason"]
 
 
 async def _release(stage: Stage) -> Any:
@@ -553,7 +553,7 @@ async def _grant_and_claim(stage: Stage) -> Any:
 async def _held(stage: Stage, claimed: Claimed) -> Any:
     row = await stage.row(claimed.execution_id)
     assert (row["lease_id"], row["epoch"]) == (claimed.lease_id, claimed.epoch)
-    return claimed.claim_kind, claimed.attempt_index, claimed.epoch, claimed.payload
+    return claimed.claim_kind, claimed.attempt, claimed.epoch, claimed.payload
 
 
 async def _reap(stage: Stage) -> Any:

@@ -124,7 +124,7 @@ async def test_a_step_is_done_once_and_its_value_comes_back_as_its_type(app, db)
             await ctx.step("task", double, 4),
         ]
         runs.append(found)
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise RuntimeError("once more")
 
     run = await work.submit()
@@ -156,7 +156,7 @@ async def test_a_loop_of_one_name_counts_its_rounds(app, db):
         found = []
         for n in range(5):
             found.append(await ctx.step("square", one, n))
-            if n == 2 and ctx.attempt == 0:
+            if n == 2 and ctx.attempt == 1:
                 raise RuntimeError("once more")
         return found
 
@@ -310,7 +310,7 @@ async def test_twenty_steps_side_by_side_that_end_in_any_order_replay(app, db):
         await ctx.step("first", lambda: 1)
         found = await asyncio.gather(*(ctx.step(f"one-{n}", one, n) for n in range(20)))
         await ctx.step("last", lambda: 2)
-        if ctx.attempt < 2:
+        if ctx.attempt < 3:
             raise RuntimeError("once more")
         return found
 
@@ -366,7 +366,7 @@ async def test_branches_of_several_steps_replay(app, db):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(branch(ctx, letter)) for letter in "xyz"]
         await ctx.step("end", lambda: 0)
-        if ctx.attempt < 3:
+        if ctx.attempt < 4:
             raise RuntimeError("once more")
         return [task.result() for task in tasks]
 
@@ -458,7 +458,7 @@ async def test_time_and_random_numbers_are_the_same_in_every_run(app, db, clock)
         found = [await ctx.now(), ctx.random.random(), await ctx.now(name="later")]
         found.append(ctx.random.getrandbits(64))
         seen.setdefault(ctx.execution_id, []).append(found)
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             await clock.advance(seconds=5)
             raise RuntimeError("once more")
         return found[0]
@@ -505,7 +505,7 @@ async def test_the_context_is_given_wherever_its_parameter_stands(app):
     @app.task
     async def ambient(n: int) -> int:
         assert current.task.endswith("ambient")
-        assert current.attempt == 0
+        assert current.attempt == 1
         assert not current.cancelled
         return await current.step("n", lambda: n)
 
@@ -583,12 +583,12 @@ async def test_a_plain_handler_has_all_of_it(app, db, clock):
     def work(ctx: Context) -> list[Any]:
         mine = threading.current_thread().name
         found = [
-            ctx.step_sync("here", here) == mine or ctx.attempt > 0,
+            ctx.step_sync("here", here) == mine or ctx.attempt > 1,
             ctx.step_sync("loop", on_the_loop) != mine,
             ctx.now_sync() <= ctx.now_sync(name="again"),
             ctx.submit_sync(child, 4).result_sync(),
         ]
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise RuntimeError("once more")
         return found
 

@@ -187,7 +187,7 @@ def _explanation_lines(found: Explanation) -> Iterator[str]:
             rest = {
                 name: value
                 for name, value in known.items()
-                if name in ("attempt_index", "epoch", "lease_id", "outcome", "actor", "detail")
+                if name in ("attempt", "epoch", "lease_id", "outcome", "actor", "detail")
             }
             yield head + printable("  ".join(f"{name}={_plain(rest[name])}" for name in rest))
             continue

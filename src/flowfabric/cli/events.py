@@ -97,7 +97,7 @@ def _line(event: Event, output: Output) -> str:
     if output is Output.JSON:
         return json_line(event)
     time = event.occurred_at.astimezone().strftime("%H:%M:%S.%f")[:-3]
-    where = f"attempt {event.attempt_index} epoch {event.epoch}" if event.epoch else ""
+    where = f"attempt {event.attempt} epoch {event.epoch}" if event.epoch else ""
     who = event.worker_instance_id or ""
     line = f"{time}  {event.kind:<16} {event.task or '':<28} {event.id}  {where}  {who}"
     return printable(line).rstrip()

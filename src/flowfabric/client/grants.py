@@ -10,6 +10,7 @@ from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, address
 from flowfabric.client.outcomes import handle_batch, refusal
+from flowfabric.core.attempts import attempt_index
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, check_name
 from flowfabric.core.grant import KEY_BYTES, Grant, check_key
@@ -92,7 +93,7 @@ class Grants(Scoped):
         worker_instance_id: str,
         worker_id: str | None = None,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
-        expected_attempt_index: int | None = None,
+        expected_attempt: int | None = None,
         claim_id: UUID | None = None,
     ) -> Claimed:
         """Use a claim grant: start a new attempt."""
@@ -103,7 +104,7 @@ class Grants(Scoped):
             worker_instance_id,
             claim_id,
             lease_ttl,
-            expected_attempt_index=expected_attempt_index,
+            expected_attempt_index=attempt_index(expected_attempt),
         )
 
     async def claim_from_resume_grant(
@@ -113,7 +114,7 @@ class Grants(Scoped):
         worker_instance_id: str,
         worker_id: str | None = None,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
-        expected_attempt_index: int | None = None,
+        expected_attempt: int | None = None,
         claim_id: UUID | None = None,
     ) -> Claimed:
         """Use a resume grant: continue the interrupted attempt under a new lease."""
@@ -124,7 +125,7 @@ class Grants(Scoped):
             worker_instance_id,
             claim_id,
             lease_ttl,
-            expected_attempt_index=expected_attempt_index,
+            expected_attempt_index=attempt_index(expected_attempt),
         )
 
     claim_resumed_execution = claim_from_resume_grant

@@ -15,6 +15,7 @@ from uuid import UUID
 from flowfabric.client.addresses import Scoped, address, place
 from flowfabric.client.events import reads_events
 from flowfabric.client.outcomes import refusal
+from flowfabric.core.attempts import with_attempt_numbers
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     AttemptInfo,
@@ -171,13 +172,9 @@ class ExecutionReads(Scoped):
         row = await self._head(id)
         return _flow(id, row["flow_id"]) if row else None
 
-    async def attempt_index(self, id: ExecutionId) -> int | None:
-        """Return the index of the latest attempt, 0 before the first; None if not found."""
-        row = await self._head(id)
-        return int(row["attempt_index"]) if row else None
-
     async def attempt_count(self, id: ExecutionId) -> int | None:
-        """Return the number of attempts so far; None if the execution does not exist."""
+        """Return how many attempts there were, which is also the number of the latest one; None if
+        the execution does not exist."""
         row = await self._head(id)
         return int(row["total_attempt_count"]) if row else None
 
@@ -239,7 +236,7 @@ class ExecutionReads(Scoped):
                 id,
                 dimension=Dimension(row["dimension"]),
                 code=row["code"],
-                evidence=json.loads(row["evidence"]),
+                evidence=with_attempt_numbers(json.loads(row["evidence"])),
                 changes_at=row["changes_at"],
             )
             for row in rows

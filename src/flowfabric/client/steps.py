@@ -9,6 +9,7 @@ from flowfabric.client.addresses import Scoped, lease_addresses, place
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.outcomes import refusal
+from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId
@@ -126,7 +127,7 @@ class Steps(Scoped):
                     encoding=step.encoding if is_new else row["encoding"],
                     recorded_at=row["recorded_at"],
                     until_at=row["until_at"],
-                    attempt_index=row["attempt_index"],
+                    attempt=attempt_number(row["attempt_index"]),
                 )
             elif outcome != "busy":
                 found[row["item"] - 1] = refusal(outcome, row["detail"], id=str(held.id))

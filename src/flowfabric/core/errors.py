@@ -58,6 +58,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
+from flowfabric.core.attempts import with_attempt_numbers
+
 
 class FlowFabricError(Exception):
     """Something went wrong in flowfabric."""
@@ -87,6 +89,7 @@ class FlowFabricError(Exception):
     @classmethod
     def from_engine(cls, name_or_code: str, facts: dict[str, Any]) -> FlowFabricError:
         """Return the error for an outcome or an SQLSTATE of the engine."""
+        facts = with_attempt_numbers(facts)
         leaf = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
         if leaf is None:
             return FlowFabricError(f"The engine answered {name_or_code}: {facts}", **facts)

@@ -190,7 +190,7 @@ class Claimed:
     rank: int
     order_at: datetime
     epoch: int
-    attempt_index: int
+    attempt: int
     attempt_id: UUID
     attempt_type: str
     lease_expires_at: datetime
@@ -235,7 +235,7 @@ class FailAnswer:
     """The answer to a failure: retried at `delayed_until`, or ended as failed."""
 
     delayed_until: datetime | None = None
-    next_attempt_index: int | None = None
+    next_attempt: int | None = None
 
     @property
     def will_retry(self) -> bool:
@@ -249,7 +249,7 @@ class Ending:
     execution_id: UUID
     public_state: PublicState
     terminal_at: datetime
-    attempt_index: int
+    attempt: int
     result_encoding: str | None
     result: bytes | None = field(repr=False)
     failure_class: FailureClass | None
@@ -302,7 +302,7 @@ class ExecutionInfo:
     attempt_state: AttemptState
     version: int
     epoch: int
-    attempt_index: int
+    attempt: int
     attempt_id: UUID | None
     attempt_type: AttemptType | None
     total_attempt_count: int
@@ -385,7 +385,7 @@ class StateInfo:
     attempt_state: AttemptState
     public_state: PublicState
     version: int
-    attempt_index: int
+    attempt: int
     total_attempt_count: int
     flow_id: FlowId | None
     created_at: datetime
@@ -414,7 +414,7 @@ class ExecutionSummary:
     priority: int
     public_state: PublicState
     blocking_reason: BlockingReason
-    attempt_index: int
+    attempt: int
     total_attempt_count: int
     retry_count: int
     replay_count: int
@@ -515,7 +515,7 @@ class ExpiredLease:
     worker_id: str
     worker_instance_id: str
     lease_expires_at: datetime
-    attempt_index: int
+    attempt: int
     is_marked: bool
 
     @property
@@ -528,7 +528,7 @@ class ExpiredLease:
 class AttemptInfo:
     """One attempt of an execution."""
 
-    attempt_index: int
+    attempt: int
     attempt_id: UUID
     attempt_type: AttemptType
     lifecycle: AttemptLifecycle
@@ -552,7 +552,7 @@ class Event:
     version: int
     kind: EventKind
     occurred_at: datetime
-    attempt_index: int | None
+    attempt: int | None
     lease_id: UUID | None
     epoch: int | None
     worker_instance_id: str | None

@@ -73,7 +73,7 @@ class StepRecord:
     encoding: str | None
     recorded_at: datetime
     until_at: datetime | None
-    attempt_index: int
+    attempt: int
 
 
 def check_step_name(name: str, *, field: str = "name") -> None:

@@ -106,7 +106,7 @@ def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
         return text or each.pause_cause or ""
 
     return [
-        Column("#", lambda each: str(each.attempt_index), is_number=True),
+        Column("#", lambda each: str(each.attempt), is_number=True),
         Column("TYPE", lambda each: each.attempt_type),
         Column("STATE", lambda each: each.lifecycle, least=10),
         Column("STARTED", lambda each: exact(each.started_at), drop=2),
@@ -235,7 +235,7 @@ class Portrait:
             ),
             Column("KIND", lambda each: each.kind),
             Column("RECORDED", lambda each: exact(each.recorded_at), drop=2),
-            Column("ATTEMPT", lambda each: str(each.attempt_index), is_number=True, drop=1),
+            Column("ATTEMPT", lambda each: str(each.attempt), is_number=True, drop=1),
             Column("VALUE", value, least=10),
         ]
 

@@ -118,8 +118,8 @@ class Context(HandlerContext):
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt: 0 for the first, then 1, 2, ..."""
-        return self._run.claimed.attempt_index
+        """The number of this attempt: 1 for the first, then 2, 3, ..."""
+        return self._run.claimed.attempt
 
     @property
     def epoch(self) -> int:

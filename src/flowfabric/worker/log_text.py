@@ -7,4 +7,4 @@ from flowfabric.core.execution import Claimed
 
 def attempt_text(claimed: Claimed) -> str:
     """Name an execution and its attempt: `app.render 01a1e3ef, attempt 2`."""
-    return f"{claimed.task} {claimed.id}, attempt {claimed.attempt_index + 1}"
+    return f"{claimed.task} {claimed.id}, attempt {claimed.attempt}"
