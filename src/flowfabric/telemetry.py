@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TextIO
 
+from flowfabric.core.ids import with_bare_ids
+
 LOGGER = logging.getLogger("flowfabric")
 WORKER_LOGGER = logging.getLogger("flowfabric.worker")
 ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
@@ -87,7 +89,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         about = getattr(record, "execution_id", "")
-        message, tail = record.getMessage(), ""
+        message, tail = with_bare_ids(record.getMessage()), ""
         if about:
             task = record.__dict__["task"]
             uuid = about.rpartition(":")[2]
@@ -109,6 +111,8 @@ class JsonFormatter(logging.Formatter):
         for key in ("action", "execution_id", "attempt", "task", "worker_instance_id"):
             if (value := getattr(record, key, None)) not in (None, "", 0):
                 line[key] = value
+        if "execution_id" in line:
+            line["uuid"] = str(line["execution_id"]).rpartition(":")[2]
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

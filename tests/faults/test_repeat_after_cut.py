@@ -1348,6 +1348,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_traffic": "ff.read_traffic(0::smallint)",
         "list_executions": "ff.list_executions(0::smallint, null)",
         "count_executions": "ff.count_executions(0::smallint, null)",
+        "find_ids": f"ff.find_ids(0::smallint, null, '{known}')",
         "list_execution_ids": "ff.list_execution_ids(0::smallint, null)",
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",

@@ -20,7 +20,13 @@ import typer
 
 from flowfabric.cli.executions import matching
 from flowfabric.cli.filters import WHERE_OPTION, Where, parse
-from flowfabric.cli.ids import OPTIONAL_IDS_ARGUMENT, PARTITION_OPTION, missing, parse_ids
+from flowfabric.cli.ids import (
+    OPTIONAL_IDS_ARGUMENT,
+    PARTITION_OPTION,
+    find_execution,
+    missing,
+    parse_ids,
+)
 from flowfabric.cli.options import EXIT_INTERRUPTED, Change, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, Progress
 from flowfabric.client import FlowFabric
@@ -380,8 +386,10 @@ class _Run:
     # An error that would hit every execution.
     stopped_by: FlowFabricError | None = None
 
-    async def act(self, ids: Sequence[ExecutionId]) -> None:
+    async def act(self, texts: Sequence[str]) -> None:
         async with self.client:
+            found = [await find_execution(self.client, text) for text in texts]
+            ids = list(dict.fromkeys(found))
             if self.where is None:
                 self.tally.total = ExecutionCount(len(ids))
                 pages = _given_pages(self.client, ids, self.choice.dry_run)
@@ -458,7 +466,7 @@ class _Run:
         detail = " ".join(f"{key}={value}" for key, value in answer.detail.items())
         self._print(
             answer.id,
-            f"{answer.id}  {word}  {detail}" if self._has_lines else None,
+            f"{answer.id.uuid}  {word}  {detail}" if self._has_lines else None,
             outcome=answer.outcome,
             public_state=answer.public_state,
             version=answer.version,
@@ -472,7 +480,7 @@ class _Run:
             problem = missing(id, self.client.namespace)
         else:
             facts = {key: value for key, value in error.facts.items() if key != "id"}
-            problem = f"{id}: {type(error).explained(facts)}"
+            problem = f"{id.uuid}: {type(error).explained(facts)}"
         if self.report.is_json:
             self._print(id, None, outcome=word, error=problem)
         else:
@@ -487,7 +495,7 @@ class _Run:
         self.tally.count(outcome)
         self._print(
             id,
-            f"{id}  {outcome}  (it is {state})",
+            f"{id.uuid}  {outcome}  (it is {state})",
             outcome=outcome.replace(" ", "_").replace("-", "_"),
             public_state=state,
         )

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from flowfabric.cli.filters import WHERE_OPTION, from_flags
-from flowfabric.cli.ids import IDS_ARGUMENT, PARTITION_OPTION, for_each, parse_ids
+from flowfabric.cli.flow_show import show_flow
+from flowfabric.cli.ids import IDS_ARGUMENT, PARTITION_OPTION, find_execution, for_each, parse_ids
 from flowfabric.cli.options import Namespaces
 from flowfabric.cli.output import ListPrinter, Output, Printer, Progress, say, say_all, screen
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.execution import ExecutionFilter, ExecutionSummary
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId, PartitionedId
 from flowfabric.drawing.executions import (
     Portrait,
     attempt_columns,
@@ -80,13 +81,16 @@ async def show(
         False, "--payload", help="Print payload and result, too. They may be confidential."
     ),
 ) -> int:
-    """Show everything about an execution.
+    """Show everything about an execution, or about a flow.
 
     State, reason, lease, attempts, progress, deadline, failure, tags, recorded steps and the last
     ten events. Exit code 3 if there is no such execution.
     """
 
-    async def show_one(client: FlowFabric, id: ExecutionId) -> None:
+    async def show_one(client: FlowFabric, id: PartitionedId) -> None:
+        if isinstance(id, FlowId):
+            await show_flow(client, id, printer)
+            return
         info = await client.executions.describe(id)
         if info is None:
             raise ExecutionNotFound(id=str(id))
@@ -103,7 +107,9 @@ async def show(
 
     parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, parsed, show_one, blank_between=not printer.is_json)
+        return await for_each(
+            client, parsed, _find_either, show_one, blank_between=not printer.is_json
+        )
 
 
 async def why(
@@ -121,7 +127,7 @@ async def why(
 
     parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, parsed, explain_one)
+        return await for_each(client, parsed, find_execution, explain_one)
 
 
 async def attempts(
@@ -145,12 +151,25 @@ async def attempts(
 
     parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, parsed, list_one)
+        return await for_each(client, parsed, find_execution, list_one)
+
+
+async def _find_either(client: FlowFabric, text: str) -> PartitionedId:
+    """Return the id of an execution or, if there is no such execution, of a flow."""
+    try:
+        id = await client.executions.find(text)
+    except ExecutionNotFound:
+        return await client.flows.find(text)
+    if await client.executions.state(id) is None:
+        flow_id = await client.flows.find(text)
+        if await client.flows.describe(flow_id) is not None:
+            return flow_id
+    return id
 
 
 def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
     """Return the id as a heading if several ids were given."""
-    return [str(id)] if len(texts) > 1 or "-" in texts else []
+    return [str(id.uuid)] if len(texts) > 1 or "-" in texts else []
 
 
 async def matching(

@@ -34,6 +34,7 @@ from flowfabric.core.errors import (
     Unavailable,
 )
 from flowfabric.core.execution import check_name
+from flowfabric.core.ids import with_bare_ids
 from flowfabric.embedded import EmbeddedError
 from flowfabric.embedded import start as start_server
 
@@ -283,7 +284,7 @@ def failures_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        raise typer.BadParameter(harmless(str(error))) from error
+        raise typer.BadParameter(with_bare_ids(harmless(str(error)))) from error
     except FlowFabricError as error:
         complain(error)
         raise typer.Exit(exit_code(error)) from error

@@ -14,7 +14,7 @@ from flowfabric.core.attempts import attempt_index
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, check_name
 from flowfabric.core.grant import KEY_BYTES, Grant, check_key
-from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.ids import AnyId, ExecutionId, uuid7
 from flowfabric.core.policy import capability_set
 from flowfabric.core.states import GrantKind
 from flowfabric.db import functions
@@ -46,7 +46,7 @@ class Grants(Scoped):
 
     async def issue_claim_grant(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         worker_id: str,
         worker_instance_id: str,
@@ -55,6 +55,7 @@ class Grants(Scoped):
         key: bytes | None = None,
     ) -> Grant:
         """Reserve a waiting execution for a worker; the grant's `kind` says which claim to use."""
+        id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_CLAIM_GRANT,
             id,
@@ -67,7 +68,7 @@ class Grants(Scoped):
 
     async def issue_reclaim_grant(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         worker_id: str,
         worker_instance_id: str,
@@ -76,6 +77,7 @@ class Grants(Scoped):
         key: bytes | None = None,
     ) -> Grant:
         """Reserve an execution that lost its lease for a worker."""
+        id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_RECLAIM_GRANT,
             id,
@@ -146,7 +148,7 @@ class Grants(Scoped):
 
     async def issue_grant_and_claim(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
         worker_id: str = "operator",
@@ -154,6 +156,7 @@ class Grants(Scoped):
         claim_id: UUID | None = None,
     ) -> Claimed:
         """Lease one waiting execution as an operator, whatever its capabilities and lane."""
+        id = await self._execution(id)
         _check_worker(worker_id, worker_instance_id)
         _check_span("lease_ttl", lease_ttl)
         claim_id = claim_id or uuid7()

@@ -12,7 +12,7 @@ from flowfabric.client.outcomes import refusal
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import AnyId
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import Step, StepRecord
 from flowfabric.db import functions
@@ -66,8 +66,9 @@ class Steps(Scoped):
             )
         return await batcher.put(held)
 
-    async def list(self, id: ExecutionId) -> Records:
+    async def list(self, id: AnyId) -> Records:
         """Return the journal of an execution, in the order in which its steps started."""
+        id = await self._execution(id)
         partition, execution_id = place(id)
         rows = await self._database.call(
             functions.LIST_STEPS,

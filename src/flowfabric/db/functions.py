@@ -356,6 +356,9 @@ COUNT_EXECUTIONS = _function("count_executions", _FILTER, "counted next_cursor")
 LIST_EXECUTION_IDS = _function(
     "list_execution_ids", "partition_key namespace after limit", "execution_id next_after"
 )
+FIND_IDS = _function(
+    "find_ids", "partition_key namespace text", "kind id name state created_at partition_count"
+)
 LIST_EXPIRED_LEASES = _function(
     "list_expired_leases",
     "partition_key namespace as_of after_at after_id limit",
@@ -526,6 +529,7 @@ FUNCTIONS: tuple[Function, ...] = (
     LIST_EXECUTIONS,
     COUNT_EXECUTIONS,
     LIST_EXECUTION_IDS,
+    FIND_IDS,
     LIST_EXPIRED_LEASES,
     EXPLAIN_EXECUTION,
     SERVER_TIME,

@@ -26,8 +26,8 @@ _Record = TypeVar("_Record")
 
 
 def short_id(id: PartitionedId) -> str:
-    """Return the shortest name of an execution or a flow: in partition 0 its UUID alone."""
-    return str(id) if id.partition_key else str(id.uuid)
+    """Return the name of an execution or a flow that people read: its UUID."""
+    return str(id.uuid)
 
 
 def state_cell(state: PublicState) -> Cell:
@@ -39,7 +39,7 @@ def summary_columns(
 ) -> list[Column[ExecutionSummary]]:
     """Return the columns of a list of executions."""
     return [
-        Column("ID", lambda each: str(each.id) if is_wide else short_id(each.id)),
+        Column("ID", lambda each: short_id(each.id)),
         Column("STATE", lambda each: state_cell(each.public_state), least=9),
         Column(
             "NAMESPACE",
@@ -150,7 +150,7 @@ class Portrait:
     def lines(self, now: datetime, screen: Screen) -> list[str]:
         """Return it as text."""
         inner = screen.narrowed(2)
-        lines = [str(self.info.id), *record(self._record_facts(now), screen, indent=2)]
+        lines = [short_id(self.info.id), *record(self._record_facts(now), screen, indent=2)]
         for title, section in (
             ("attempts", _last(self.attempts, ATTEMPTS_SHOWN, attempt_columns(now), inner)),
             ("steps", _last(self.steps, STEPS_SHOWN, self._step_columns(now), inner)),
@@ -180,7 +180,11 @@ class Portrait:
         yield "created", at(info.created_at)
         yield "creator", info.creator
         if info.parent_id is not None:
-            yield "parent", f"{info.parent_id}{', ends with it' if info.ends_with_parent else ''}"
+            yield (
+                "parent",
+                f"{short_id(info.parent_id)}{', ends with it' if info.ends_with_parent else ''}",
+            )
+        yield "flow", info.flow_id and short_id(info.flow_id)
         yield "children", str(info.child_count or "")
         yield "version", info.task_version
         yield "started", at(info.started_at)
