@@ -1367,6 +1367,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_execution_info": f"ff.read_execution_info(0::smallint, null, '{known}')",
         "list_attempts": f"ff.list_attempts(0::smallint, null, '{known}')",
         "list_events": f"ff.list_events(0::smallint, null, '{known}')",
+        "list_tasks": "ff.list_tasks(null)",
         "list_lanes": "ff.list_lanes(null)",
         "list_schedules": "ff.list_schedules(null)",
     }

@@ -515,6 +515,42 @@ async def test_the_context_is_given_wherever_its_parameter_stands(app):
         assert [await run.result(timeout=20) for run in runs] == [7] * 7
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_value_with_a_secret_is_marked(app, db, is_plain):
+    def password() -> Base:
+        return Base(password=SecretStr("hush"))
+
+    def passwords() -> list[SecretStr]:
+        return [SecretStr("hush")]
+
+    def number() -> int:
+        return 7
+
+    steps = (password, passwords, number)
+    if is_plain:
+
+        @app.task
+        def work(ctx: Context) -> None:
+            for one in steps:
+                ctx.step_sync(one.__name__, one)
+
+    else:
+
+        @app.task
+        async def work(ctx: Context) -> None:
+            for one in steps:
+                await ctx.step(one.__name__, one)
+
+    async with working(app):
+        await (await work.submit()).result(timeout=20)
+    rows = await db.fetch("select name, encoding from ff.step order by position")
+    assert [tuple(row) for row in rows] == [
+        ("password", "secret"),
+        ("passwords", "secret"),
+        ("number", None),
+    ]
+
+
 async def test_outside_a_handler_there_is_no_context():
     with pytest.raises(RuntimeError, match="outside a handler"):
         current()

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import typer
 
-from flowfabric.cli.executions import matching
+from flowfabric.cli.executions import located, matching, unknown_tasks
 from flowfabric.cli.filters import WHERE_OPTION, Where, parse
 from flowfabric.cli.ids import (
     OPTIONAL_IDS_ARGUMENT,
@@ -341,7 +341,8 @@ def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) ->
     chosen = parse(where)
     if chosen.is_everything:
         raise InvalidInput(field="--where", problem="must hold at least one condition")
-    if chosen.states is None:
+    # What is held is in one state.
+    if chosen.states is None and not chosen.held:
         if action.is_careful:
             raise InvalidInput(
                 field="--where",
@@ -395,16 +396,18 @@ class _Run:
                 pages = _given_pages(self.client, ids, self.choice.dry_run)
             else:
                 now = await self.client.executions.server_time()
-                filter = self.where.resolved(now)
+                filter, partition = await located(
+                    self.client, self.where.resolved(now), self.choice.partition
+                )
                 # Executions that are submitted from now on are not meant.
                 filter = replace(filter, created_before=min(filter.created_before or now, now))
-                partition = self.choice.partition
                 async with Progress(for_logs=False).during(lambda: "counting"):
                     self.tally.total = await self.client.executions.count(
                         filter, partition=partition
                     )
                 if not self.tally.total.number:
-                    typer.echo(f"nothing matches: {self.where}", err=True)
+                    hint = await unknown_tasks(self.client, self.where.tasks)
+                    typer.echo(hint or f"nothing matches: {self.where}", err=True)
                     return
                 self._confirm(self.tally.total)
                 pages = _matching_pages(self.client, filter, partition, self.where.is_state_meant)

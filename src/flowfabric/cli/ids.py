@@ -27,6 +27,7 @@ from flowfabric.core.ids import (
     PartitionedId,
     bare_uuid,
     is_suffix,
+    noun_of,
     with_bare_ids,
 )
 from flowfabric.drawing.plain import json_line
@@ -120,7 +121,7 @@ def missing(id: PartitionedId, namespace: str | None) -> str:
     """Return the message for an unknown execution or flow, with where else it may be."""
     where = "" if namespace is None else f" in the namespace {namespace}"
     hint = "" if namespace is None else ", or belong to another (--all-namespaces)"
-    return f"{id.uuid}: there is no such {id.noun}{where}; it may have been trimmed{hint}"
+    return f"{id.uuid}: there is no such {noun_of(type(id))}{where}; it may have been trimmed{hint}"
 
 
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:

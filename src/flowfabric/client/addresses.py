@@ -16,6 +16,7 @@ from flowfabric.core.ids import (
     PartitionedId,
     bare_uuid,
     is_suffix,
+    noun_of,
 )
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -74,10 +75,10 @@ class Scoped:
         if not isinstance(text, str) or not is_suffix(text):
             return await self._locate(kind, text)
         found = await self._search(kind, text)
-        noun = kind.noun
         if not found:
             raise (ExecutionNotFound if kind is ExecutionId else FlowNotFound)(
-                f"No {noun} among the newest {SEARCHED} ends with {text}; give its whole id.",
+                f"No {noun_of(kind)} among the newest {SEARCHED} ends with {text}; "
+                "give its whole id.",
                 id=text,
             )
         if len(found) > 1:
@@ -103,7 +104,7 @@ class Scoped:
             found += [
                 Found(kind.of(partition, row["id"]), row["name"], row["state"], row["created_at"])
                 for row in rows
-                if row["kind"] == kind.noun
+                if row["kind"] == noun_of(kind)
             ]
             partition, count = partition + 1, last["partition_count"]
             if found and not is_suffix(text):

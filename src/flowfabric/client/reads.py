@@ -134,6 +134,11 @@ class _Filter(TypedDict):
     created_before: datetime | None
     ended_after: datetime | None
     worker_instance_id: str | None
+    key: str | None
+    parent_id: UUID | None
+    error: str | None
+    is_held: bool | None
+    is_crash_loop: bool | None
 
 
 class ExecutionReads(Scoped):
@@ -375,7 +380,7 @@ class ExecutionReads(Scoped):
         A page costs the same however many executions exist. It may therefore be short or empty
         and still have a cursor; only the last page has none.
         """
-        asked = self._asked(filter, partition)
+        asked = self._asked(await self._located(filter, partition), partition)
         limit = _page_size(limit, MAX_PAGE)
         if not limit:
             return ExecutionPage([], None)
@@ -389,7 +394,7 @@ class ExecutionReads(Scoped):
         self, filter: ExecutionFilter | None = None, *, partition: int = 0
     ) -> ExecutionCount:
         """Count the executions that match: exact up to 10 000, then "more than that"."""
-        asked = self._asked(filter, partition)
+        asked = self._asked(await self._located(filter, partition), partition)
         counted, cursor = 0, None
         while counted <= COUNT_LIMIT:
             rows = await self._database.call(functions.COUNT_EXECUTIONS, **asked, cursor=cursor)
@@ -423,10 +428,19 @@ class ExecutionReads(Scoped):
                 refused[id] = refusal(row["outcome"], row["detail"])
         return refused
 
-    def _asked(self, filter: ExecutionFilter | None, partition: int) -> _Filter:
+    async def _located(self, filter: ExecutionFilter | None, partition: int) -> ExecutionFilter:
+        """Return a checked filter with the whole id of its parent."""
         _check_partition(partition)
         asked = filter or ExecutionFilter()
         asked.check()
+        if asked.parent is None:
+            return asked
+        parent = await self._execution(asked.parent)
+        if parent.partition_key != partition:
+            raise InvalidInput(field="parent", problem=f"is not of partition {partition}")
+        return replace(asked, parent=parent)
+
+    def _asked(self, asked: ExecutionFilter, partition: int) -> _Filter:
         return _Filter(
             partition_key=partition,
             namespace=self._namespace,
@@ -438,6 +452,11 @@ class ExecutionReads(Scoped):
             created_before=asked.created_before,
             ended_after=asked.ended_after,
             worker_instance_id=asked.worker_instance_id,
+            key=asked.key,
+            parent_id=asked.parent.uuid if isinstance(asked.parent, ExecutionId) else None,
+            error=asked.error,
+            is_held=asked.is_held,
+            is_crash_loop=asked.is_crash_loop,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -30,6 +30,7 @@ from flowfabric.core.states import (
 MAX_PAYLOAD_BYTES = 1_048_576
 MAX_LANE_BYTES = 64
 MAX_NAME_BYTES = 256
+MAX_KEY_BYTES = 512
 MAX_TRACE_BYTES = 4096
 DEFAULT_LANE = "default"
 DEFAULT_NAMESPACE = "default"
@@ -119,7 +120,7 @@ class Submission:
         if self.tags:
             check_tags(self.tags)
         if self.key is not None:
-            check_text("key", self.key, 512)
+            check_text("key", self.key, MAX_KEY_BYTES)
         if self.creator is not None:
             check_text("creator", self.creator, MAX_NAME_BYTES)
         if self.parent_id is not None or self.with_parent:
@@ -356,6 +357,8 @@ class ExecutionInfo:
     wait_left: int | None = None
     child_count: int = 0
     step_count: int = 0
+    # The idempotency key that stands for it.
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +423,9 @@ class ExecutionSummary:
     replay_count: int
     reclaim_count: int
     is_crash_loop: bool
+    # Its worker stopped it for an operator, at this step.
+    is_held: bool
+    held_step: str | None
     worker_instance_id: str | None
     created_at: datetime
     started_at: datetime | None
@@ -434,7 +440,9 @@ class ExecutionSummary:
 class ExecutionFilter:
     """Which executions to list or to count. A field that is None matches every execution.
 
-    `worker_instance_id` is the current holder. An execution must have all `tags`.
+    `worker_instance_id` is the current holder. An execution must have all `tags`. In `tasks`, *
+    stands for any text and ? for any character. `key` is the idempotency key that stands for it,
+    `error` the type of its latest failure, with or without its module.
     """
 
     states: Collection[PublicState] | None = None
@@ -445,6 +453,11 @@ class ExecutionFilter:
     created_before: datetime | None = None
     ended_after: datetime | None = None
     worker_instance_id: str | None = None
+    key: str | None = None
+    parent: AnyId | None = None
+    error: str | None = None
+    is_held: bool | None = None
+    is_crash_loop: bool | None = None
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field."""
@@ -464,8 +477,14 @@ class ExecutionFilter:
             )
         if self.tags is not None:
             check_tags(self.tags)
-        if self.worker_instance_id is not None:
-            check_text("worker_instance_id", self.worker_instance_id, MAX_NAME_BYTES)
+        for name, most in (
+            ("worker_instance_id", MAX_NAME_BYTES),
+            ("key", MAX_KEY_BYTES),
+            ("error", MAX_NAME_BYTES),
+        ):
+            value = getattr(self, name)
+            if value is not None:
+                check_text(name, value, most)
         for name in ("created_after", "created_before", "ended_after"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):

@@ -36,7 +36,6 @@ class PartitionedId(str):
     __slots__ = ("partition_key", "uuid")
 
     _field: ClassVar[str]
-    noun: ClassVar[str]
 
     partition_key: int
     uuid: UUID
@@ -110,7 +109,6 @@ class ExecutionId(PartitionedId):
     __slots__ = ()
 
     _field = "execution_id"
-    noun = "execution"
 
 
 class FlowId(PartitionedId):
@@ -119,7 +117,11 @@ class FlowId(PartitionedId):
     __slots__ = ()
 
     _field = "flow_id"
-    noun = "flow"
+
+
+def noun_of(kind: type[PartitionedId]) -> str:
+    """Return what ids of a type name: `execution` or `flow`."""
+    return "flow" if issubclass(kind, FlowId) else "execution"
 
 
 def partition_of(data: bytes, partitions: int) -> int:

@@ -60,6 +60,10 @@ class Step:
             )
 
 
+# The encoding of values that are never shown to people: JSON with secrets in it.
+SECRET = "secret"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """A recorded step: its value, or the end of its sleep."""

@@ -10,17 +10,20 @@ from typing import Any, TypeVar
 from flowfabric.core.execution import AttemptInfo, Event, ExecutionInfo, ExecutionSummary
 from flowfabric.core.ids import PartitionedId
 from flowfabric.core.states import BlockingReason, PublicState
-from flowfabric.core.step import StepRecord
+from flowfabric.core.step import SECRET, StepRecord
 from flowfabric.core.why import Why
 from flowfabric.drawing.picture import COLOURS
 from flowfabric.drawing.plain import body_facts, body_text, plain
 from flowfabric.drawing.table import Column, record, table
-from flowfabric.drawing.text import Cell, Screen, Styled, cell, printable
+from flowfabric.drawing.text import Cell, Screen, Styled, cell, cut, printable
 from flowfabric.drawing.times import exact, relative, short, until
 
 EVENTS_SHOWN = 10
 ATTEMPTS_SHOWN = 5
 STEPS_SHOWN = 20
+CHILDREN_SHOWN = 10
+# Without --payload, this much of the value of a step is shown.
+VALUE_SHOWN = 120
 
 _Record = TypeVar("_Record")
 
@@ -67,7 +70,9 @@ def _in_short(each: ExecutionSummary, now: datetime) -> Cell:
     if each.public_state.is_terminal:
         return each.failure_reason or ""
     words = ""
-    if each.blocking_reason is not BlockingReason.NONE:
+    if each.is_held:
+        words = f"held at step {each.held_step}" if each.held_step else "held"
+    elif each.blocking_reason is not BlockingReason.NONE:
         # The state says that it waits; the reason says for what.
         words = each.blocking_reason.removeprefix("waiting_").replace("_", " ")
     elif each.public_state is PublicState.ACTIVE and each.worker_instance_id:
@@ -78,6 +83,11 @@ def _in_short(each: ExecutionSummary, now: datetime) -> Cell:
     if each.failure_reason:
         words = f"{words}: {each.failure_reason}" if words else each.failure_reason
     return words
+
+
+def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
+    names = ("id", "task", "public_state", "attempt", "created_at", "terminal_at", "failure_reason")
+    return plain({name: getattr(each, name) for name in names})
 
 
 def why_facts(why: Why) -> dict[str, Any]:
@@ -124,13 +134,15 @@ def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
 
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """Everything about one execution. Payload, result and step values only if `with_payload`."""
+    """Everything about one execution. Payload, result and whole step values only if `with_payload`;
+    values with secrets never."""
 
     info: ExecutionInfo
     why: Why
     attempts: Sequence[AttemptInfo]
     steps: Sequence[StepRecord]
     events: Sequence[Event]
+    children: Sequence[ExecutionSummary] = ()
     with_payload: bool = False
 
     def facts(self) -> dict[str, Any]:
@@ -144,6 +156,8 @@ class Portrait:
         facts["attempts"] = list(map(plain, self.attempts))
         if self.steps:
             facts["steps"] = list(map(self._step_facts, self.steps))
+        if self.children:
+            facts["children"] = list(map(_child_facts, self.children))
         facts["events"] = list(map(plain, self.events[-EVENTS_SHOWN:]))
         return facts
 
@@ -154,6 +168,7 @@ class Portrait:
         for title, section in (
             ("attempts", _last(self.attempts, ATTEMPTS_SHOWN, attempt_columns(now), inner)),
             ("steps", _last(self.steps, STEPS_SHOWN, self._step_columns(now), inner)),
+            ("children", self._child_lines(now, inner)),
             ("events", _last(self.events, EVENTS_SHOWN, _EVENT_COLUMNS, inner)),
         ):
             if section:
@@ -206,6 +221,7 @@ class Portrait:
         if info.cancelled_by or info.cancellation_reason:
             reason = f": {info.cancellation_reason}" if info.cancellation_reason else ""
             yield "cancelled", f"by {info.cancelled_by}{reason}"
+        yield "key", info.key
         yield "tags", " ".join(f"{key}={value}" for key, value in info.tags.items())
         yield "trimmed", at(info.trim_at)
         for name, body, encoding in (
@@ -217,10 +233,24 @@ class Portrait:
                 if self.with_payload:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
+    def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
+        """Return a remark for the title and a table of the newest children."""
+        if not self.children:
+            return []
+        number = len(self.children)
+        head = f" (the newest {number} of {self.info.child_count})"
+        columns = summary_columns(now, is_wide=False, with_namespace=False)
+        return [
+            head if self.info.child_count > number else "",
+            *table(columns, self.children, screen),
+        ]
+
     def _step_facts(self, step: StepRecord) -> dict[str, Any]:
         facts = plain(step)
         facts.pop("value", None)
-        return facts | body_facts("value", step.value, is_whole=self.with_payload)
+        is_shown = self.with_payload or len(step.value or b"") <= VALUE_SHOWN
+        is_whole = is_shown and step.encoding != SECRET
+        return facts | body_facts("value", step.value, is_whole=is_whole)
 
     def _step_columns(self, now: datetime) -> list[Column[StepRecord]]:
         def value(step: StepRecord) -> str:
@@ -228,7 +258,10 @@ class Portrait:
                 return f"until {relative(step.until_at, now)}"
             if step.value is None:
                 return ""
-            return body_text(step.value) if self.with_payload else f"{len(step.value)} bytes"
+            if step.encoding == SECRET:
+                return "a secret"
+            text = body_text(step.value)
+            return text if self.with_payload else cut(text, VALUE_SHOWN)
 
         return [
             Column("#", lambda each: str(each.position), is_number=True),

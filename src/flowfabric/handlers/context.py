@@ -211,7 +211,7 @@ class Context(HandlerContext):
         try:
             value = await call.call()
             stored = codec.write(value, name)
-            record = await durable.record(entry, value=stored)
+            record = await durable.record(entry, value=stored, encoding=codec.encoding)
         except Exception as error:
             durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
             raise
@@ -267,7 +267,9 @@ class Context(HandlerContext):
         try:
             value = call.call_sync()
             stored = codec.write(value, name)
-            record = self._run.call_sync(lambda: durable.record(entry, value=stored))
+            record = self._run.call_sync(
+                lambda: durable.record(entry, value=stored, encoding=codec.encoding)
+            )
         except Exception as error:
             durable.fail_step(entry, stored_error(error))
             raise
