@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TextIO
 
+from flowfabric.core.ids import with_bare_ids
 from flowfabric.core.trace import clean, fold
 
 LOGGER = logging.getLogger("flowfabric")
@@ -22,7 +23,7 @@ ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
 class Running(Protocol):
     """A running execution, as a log line names it."""
 
-    attempt_index: int
+    attempt: int
     task: str
 
     @property
@@ -77,7 +78,7 @@ def about(execution: Running) -> dict[str, object]:
     """Return what a log record says about an execution, for `extra=`."""
     return {
         "execution_id": str(execution.id),
-        "attempt": execution.attempt_index,
+        "attempt": execution.attempt,
         "task": execution.task,
     }
 
@@ -111,7 +112,7 @@ class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         uuid = getattr(record, "execution_id", "").rpartition(":")[2]
-        message, tail = record.getMessage(), ""
+        message, tail = with_bare_ids(record.getMessage()), ""
         if uuid and uuid not in message:
             task = record.__dict__["task"]
             tail = f"  [{uuid}]" if message.startswith(f"{task} ") else f"  [{task} {uuid}]"
@@ -132,6 +133,8 @@ class JsonFormatter(_Formatter):
         for key in ("action", "execution_id", "attempt", "task", "worker_instance_id"):
             if (value := getattr(record, key, None)) not in (None, "", 0):
                 line[key] = value
+        if "execution_id" in line:
+            line["uuid"] = str(line["execution_id"]).rpartition(":")[2]
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

@@ -61,7 +61,7 @@ async def test_it_knows_the_execution_and_sees_its_result(app):
         run = await add.submit(1, b=2)
         assert await run.result(timeout=10) == 3
 
-    assert seen == [("shop.add", run.id, 0, 3)]
+    assert seen == [("shop.add", run.id, 1, 3)]
 
 
 async def test_a_plain_task_runs_in_its_thread_inside_it(app):
@@ -143,7 +143,7 @@ async def test_its_error_is_a_failure_of_the_attempt_and_is_tried_again(app):
     @app.middleware
     async def shaky(ctx, call_next):
         attempts.append(ctx.attempt)
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise ConnectionError("not yet")
         return await call_next()
 
@@ -153,7 +153,7 @@ async def test_its_error_is_a_failure_of_the_attempt_and_is_tried_again(app):
 
     async with working(app):
         assert await (await greet.submit()).result(timeout=10) == "hello"
-    assert attempts == [0, 1]
+    assert attempts == [1, 2]
 
 
 async def test_it_does_not_run_for_a_payload_that_cannot_be_read(app, make_app):

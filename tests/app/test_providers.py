@@ -155,7 +155,7 @@ async def test_it_may_stand_anywhere_and_is_never_an_argument(app):
     assert list(first.spec.signature.parameters) == ["a", "b"]
     assert first.submission((1,), {}).payload == b'{"a":1}'
     async with working(app):
-        assert await (await first.submit(1)).result(timeout=10) == ["real", 1, 0, 5]
+        assert await (await first.submit(1)).result(timeout=10) == ["real", 1, 1, 5]
         assert await (await last.submit(1, 2, scale=3)).result(timeout=10) == [3, 6, "real"]
         assert await (await only.submit()).result(timeout=10) is True
         with pytest.raises(InvalidInput, match="session"):

@@ -253,7 +253,7 @@ async def snapshot(server: Server, folder: Path, lease_seconds: float) -> Histor
     for row in await server.fetch(
         """
         select execution_id, version, kind::text, lease_id::text as lease, epoch,
-               attempt_index as attempt, outcome::text, detail
+               attempt_index + 1 as attempt, outcome::text, detail
         from ff.event order by execution_id, version, event_id
         """
     ):

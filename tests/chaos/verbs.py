@@ -205,9 +205,7 @@ def fence(held: Claimed) -> dict[str, Any]:
 
 def claimed(several: Sequence[Claimed]) -> dict[str, Any]:
     return {
-        "items": [
-            {**fence(one), "attempt": one.attempt_index, "kind": one.claim_kind} for one in several
-        ]
+        "items": [{**fence(one), "attempt": one.attempt, "kind": one.claim_kind} for one in several]
     }
 
 
@@ -222,7 +220,7 @@ def renewed(
 
 
 def failed(given: FailAnswer) -> dict[str, Any]:
-    return {"retries": given.will_retry, "next": given.next_attempt_index}
+    return {"retries": given.will_retry, "next": given.next_attempt}
 
 
 def steered(given: Steered) -> dict[str, Any]:

@@ -46,7 +46,7 @@ async def test_from_claim_over_progress_to_its_only_end(client):
     id = await submitted(client)
     (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
     assert (await client.executions.describe(id)).public_state == "active"
-    assert (held.epoch, held.attempt_index) == (1, 0)
+    assert (held.epoch, held.attempt) == (1, 1)
     assert held.lease_expires_at > await client.executions.server_time()
     await client.executions.report_progress(held, 30, "read")
     await client.executions.report_progress(held, 60)

@@ -15,7 +15,7 @@ from .sources import PACKAGE, ROOT
 ORDINARY_TEXT = """
 add after all allows and any apply approval at by call callback capable change changed check
 close code conclude count create created current database dead declare decode describe due error
-escalated evaluate every exists explain explained exponential fabric fallback fixed for forget
+escalated evaluate every exists explain explained exponential fabric fallback find fixed for forget
 found from function gather get graph header held id impossible index info infra initial invalid
 is issue jitter last let list locality loops lost many mark match max maximum message mismatch
 multiplier name never next of on once only open options overriding pending permanent prepare

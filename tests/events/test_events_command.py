@@ -80,9 +80,9 @@ async def test_it_prints_text_for_people(run, make):
     assert code == 0
     first, second = out.splitlines()
     assert re.match(r"\d\d:\d\d:\d\d\.\d{3}  submitted +tests\.work ", first)
-    assert f"{{fp:0}}:{execution.id}" in second
+    assert f" {execution.id}  " in second
     assert "claimed" in second
-    assert "attempt 0 epoch 1" in second
+    assert "attempt 1 epoch 1" in second
     assert second.endswith("pool-1")
 
 
@@ -165,7 +165,7 @@ async def test_filters_choose_what_is_printed(run, make):
         (("--kind", "nope"), "nope"),
         (("--feed", "nope"), "feed"),
         (("--feed", ""), "feed"),
-        (("--execution", "nope"), "execution"),
+        (("--execution", "nope"), "'nope' is not an id"),
         (("--cursor", "nope"), "cursor"),
         (("--cursor", ""), "cursor"),
         (("--cursor", "ff1:99999:x"), "cursor"),

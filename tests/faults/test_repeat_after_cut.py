@@ -252,7 +252,7 @@ async def _claim(stage: Stage) -> Any:
     )
     known = {(one.execution_id, one.lease_id, one.epoch) for one in claimed}
     assert {tuple(row) for row in rows} == known, "leased, and the holder does not know it"
-    return [(one.claim_kind, one.attempt_index, one.epoch, one.payload) for one in claimed]
+    return [(one.claim_kind, one.attempt, one.epoch, one.payload) for one in claimed]
 
 
 async def _interrupted(stage: Stage) -> None:
@@ -278,7 +278,7 @@ async def _fail(stage: Stage) -> Any:
     )
     row = await stage.row(claimed.execution_id)
     assert row["delayed_until"] == answer.delayed_until
-    return answer.will_retry, answer.next_attempt_index, row["failure_reason"]
+    return answer.will_retry, answer.next_attempt, row["failure_reason"]
 
 
 async def _release(stage: Stage) -> Any:
@@ -553,7 +553,7 @@ async def _grant_and_claim(stage: Stage) -> Any:
 async def _held(stage: Stage, claimed: Claimed) -> Any:
     row = await stage.row(claimed.execution_id)
     assert (row["lease_id"], row["epoch"]) == (claimed.lease_id, claimed.epoch)
-    return claimed.claim_kind, claimed.attempt_index, claimed.epoch, claimed.payload
+    return claimed.claim_kind, claimed.attempt, claimed.epoch, claimed.payload
 
 
 async def _reap(stage: Stage) -> Any:
@@ -1349,6 +1349,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_key": "ff.read_key(0::smallint, 'default', 'k')",
         "list_executions": "ff.list_executions(0::smallint, null)",
         "count_executions": "ff.count_executions(0::smallint, null)",
+        "find_ids": f"ff.find_ids(0::smallint, null, '{known}')",
         "list_execution_ids": "ff.list_execution_ids(0::smallint, null)",
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",
@@ -1367,6 +1368,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_execution_info": f"ff.read_execution_info(0::smallint, null, '{known}')",
         "list_attempts": f"ff.list_attempts(0::smallint, null, '{known}')",
         "list_events": f"ff.list_events(0::smallint, null, '{known}')",
+        "list_tasks": "ff.list_tasks(null)",
         "list_lanes": "ff.list_lanes(null)",
         "list_schedules": "ff.list_schedules(null)",
     }

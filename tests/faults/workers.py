@@ -44,7 +44,7 @@ def block(ctx: Context, n: int, seconds: float) -> list[int]:
 
 @app.task(name="flaky", retry=Retry(max_retries=3, backoff=Fixed(timedelta(milliseconds=100))))
 async def flaky(ctx: Context, n: int) -> list[int]:
-    if ctx.attempt < 1 + n % 2:
+    if ctx.attempt < 2 + n % 2:
         raise RuntimeError(f"attempt {ctx.attempt} of {n} fails")
     return [n * 7 + 4, ctx.attempt]
 

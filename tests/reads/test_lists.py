@@ -408,7 +408,7 @@ async def test_expired_leases_first_to_run_out_first(stage: Stage) -> None:
     last = leases[-1]
     assert (last.lease_id, last.epoch) == (unnoticed.lease_id, 1)
     assert (last.worker_id, last.worker_instance_id) == ("pool", "pool-1")
-    assert (last.lease_expires_at, last.attempt_index) == (unnoticed.lease_expires_at, 0)
+    assert (last.lease_expires_at, last.attempt) == (unnoticed.lease_expires_at, 1)
     early = await stage.executions.expired_leases(as_of=leases[0].lease_expires_at)
     assert [lease.id for lease in early] == [looping]
     assert await stage.executions.expired_leases(limit=0) == []

@@ -823,7 +823,7 @@ async def test_the_evidence_names_times_by_the_clock_of_the_database(stage: Stag
     told = datetime.fromisoformat(why.evidence["lease_expires_at"])
     assert told.astimezone(UTC) == held.lease_expires_at == why.changes_at
     assert why.evidence["epoch"] == 1
-    assert why.evidence["attempt_index"] == 0
+    assert why.evidence["attempt"] == 1
 
 
 async def test_the_answer_changes_nothing(stage: Stage) -> None:

@@ -37,7 +37,7 @@ def recorded(*entries: Entry) -> Journal:
             encoding=None,
             recorded_at=AT,
             until_at=AT if one.kind is StepKind.SLEEP else None,
-            attempt_index=0,
+            attempt=1,
         )
         for one in entries
     )

@@ -82,7 +82,7 @@ async def test_progress_is_told_when_the_row_is_free_again(app, db, lock):
 
     async with working(app):
         run = await work.submit()
-        assert await run.result(timeout=20) == 0
+        assert await run.result(timeout=20) == 1
     assert await db.fetchval("select progress_percent from ff.execution") == 50
 
 

@@ -126,7 +126,7 @@ async def test_a_step_is_done_once_and_its_value_comes_back_as_its_type(app, db)
             await ctx.step("task", double, 4),
         ]
         runs.append(found)
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise RuntimeError("once more")
 
     run = await work.submit()
@@ -158,7 +158,7 @@ async def test_a_loop_of_one_name_counts_its_rounds(app, db):
         found = []
         for n in range(5):
             found.append(await ctx.step("square", one, n))
-            if n == 2 and ctx.attempt == 0:
+            if n == 2 and ctx.attempt == 1:
                 raise RuntimeError("once more")
         return found
 
@@ -380,7 +380,7 @@ async def test_twenty_steps_side_by_side_that_end_in_any_order_replay(app, db):
         await ctx.step("first", lambda: 1)
         found = await asyncio.gather(*(ctx.step(f"one-{n}", one, n) for n in range(20)))
         await ctx.step("last", lambda: 2)
-        if ctx.attempt < 2:
+        if ctx.attempt < 3:
             raise RuntimeError("once more")
         return found
 
@@ -436,7 +436,7 @@ async def test_branches_of_several_steps_replay(app, db):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(branch(ctx, letter)) for letter in "xyz"]
         await ctx.step("end", lambda: 0)
-        if ctx.attempt < 3:
+        if ctx.attempt < 4:
             raise RuntimeError("once more")
         return [task.result() for task in tasks]
 
@@ -528,7 +528,7 @@ async def test_time_and_random_numbers_are_the_same_in_every_run(app, db, clock)
         found = [await ctx.now(), ctx.random.random(), await ctx.now(name="later")]
         found.append(ctx.random.getrandbits(64))
         seen.setdefault(ctx.execution_id, []).append(found)
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             await clock.advance(seconds=5)
             raise RuntimeError("once more")
         return found[0]
@@ -575,7 +575,7 @@ async def test_the_context_is_given_wherever_its_parameter_stands(app):
     @app.task
     async def ambient(n: int) -> int:
         assert current.task.endswith("ambient")
-        assert current.attempt == 0
+        assert current.attempt == 1
         assert not current.cancelled
         return await current.step("n", lambda: n)
 
@@ -583,6 +583,42 @@ async def test_the_context_is_given_wherever_its_parameter_stands(app):
     runs.append(await middle.submit(1, 2, 3, a=1))
     async with working(app):
         assert [await run.result(timeout=20) for run in runs] == [7] * 7
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_value_with_a_secret_is_marked(app, db, is_plain):
+    def password() -> Base:
+        return Base(password=SecretStr("hush"))
+
+    def passwords() -> list[SecretStr]:
+        return [SecretStr("hush")]
+
+    def number() -> int:
+        return 7
+
+    steps = (password, passwords, number)
+    if is_plain:
+
+        @app.task
+        def work(ctx: Context) -> None:
+            for one in steps:
+                ctx.step_sync(one.__name__, one)
+
+    else:
+
+        @app.task
+        async def work(ctx: Context) -> None:
+            for one in steps:
+                await ctx.step(one.__name__, one)
+
+    async with working(app):
+        await (await work.submit()).result(timeout=20)
+    rows = await db.fetch("select name, encoding from ff.step order by position")
+    assert [tuple(row) for row in rows] == [
+        ("password", "secret"),
+        ("passwords", "secret"),
+        ("number", None),
+    ]
 
 
 async def test_outside_a_handler_there_is_no_context():
@@ -657,12 +693,12 @@ async def test_a_plain_handler_has_all_of_it(app, db, clock):
     def work(ctx: Context) -> list[Any]:
         mine = threading.current_thread().name
         found = [
-            ctx.step_sync("here", here) == mine or ctx.attempt > 0,
+            ctx.step_sync("here", here) == mine or ctx.attempt > 1,
             ctx.step_sync("loop", on_the_loop) != mine,
             ctx.now_sync() <= ctx.now_sync(name="again"),
             ctx.submit_sync(child, 4).result_sync(),
         ]
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise RuntimeError("once more")
         return found
 

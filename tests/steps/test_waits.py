@@ -342,7 +342,7 @@ async def test_what_a_handler_leaves_running_does_not_make_it_pause(app, db):
 
     @app.task(retry=Retry(max_retries=1, backoff=Fixed(timedelta(0))))
     async def work(ctx: Context) -> str:
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise RuntimeError("once more")
         left.append(asyncio.create_task(ctx.sleep(HOUR)))
         await asyncio.sleep(0)
@@ -373,7 +373,7 @@ async def test_the_timeout_of_an_attempt_does_not_count_sleeps_and_waits(app, db
             await clock.advance(HOUR)
             assert (await expire())[0] == 0
             await skip(app, clock, timedelta(0))
-        assert await run.result(timeout=20) == 1
+        assert await run.result(timeout=20) == 2
     left = await db.fetchval(
         "select detail from ff.event where execution_id = $1 and kind = 'expired'", run.id.uuid
     )

@@ -53,7 +53,7 @@ class TestRun:
 
     async def test_time_passes_for_retries_by_itself(self, ff):
         before = await ff.now()
-        assert await ff.run(shop.flaky) == 2
+        assert await ff.run(shop.flaky) == 3
         assert await ff.now() - before >= timedelta(hours=2)
 
     async def test_what_nobody_can_run_is_explained(self, ff):
@@ -189,7 +189,7 @@ class TestCrash:
         assert await ff.drain() == 0
         assert await run.state() is PublicState.ACTIVE
         await ff.skip(LEASE)
-        assert await ff.run(run) == "attempt 1"
+        assert await ff.run(run) == "attempt 2"
         kinds = [str(event.kind) for event in await ff.events(run)]
         assert kinds == ["submitted", "claimed", "lease_expired", "reclaimed", "completed"]
 
@@ -197,7 +197,7 @@ class TestCrash:
         run = await ff.submit(shop.stuck_at_first)
         await ff.run_until(run, "active")
         await ff.crash_worker()
-        assert await ff.run(run) == "attempt 1"
+        assert await ff.run(run) == "attempt 2"
 
     async def test_an_idle_worker_leaves_nothing(self, ff):
         await ff.run(greet, "ada")
@@ -379,7 +379,7 @@ class TestPlainTests:
         run = greet.submit_sync("ada")
         assert ff.call(ff.drain()) == 1
         assert run.result_sync(timeout=5) == "ada"
-        assert ff.call(ff.run(shop.flaky)) == 2
+        assert ff.call(ff.run(shop.flaky)) == 3
         ff.assert_submitted(greet, "ada")
 
     async def test_others_must_not(self, ff):

@@ -24,7 +24,7 @@ EVERY = pytest.mark.parametrize("kind", KINDS)
 # What must be the same however an execution was submitted.
 COMPARED = (
     *("lane", "task", "capabilities", "priority", "public_state", "payload", "payload_encoding"),
-    *("delayed_until", "deadline_at", "tags", "policy", "max_reclaims", "attempt_index"),
+    *("delayed_until", "deadline_at", "tags", "policy", "max_reclaims", "attempt"),
 )
 
 

@@ -169,7 +169,7 @@ async def test_something_cancelled_inside_a_handler_is_a_failure_like_any_other(
     async def clumsy(times: int) -> str:
         from flowfabric import current
 
-        if current().attempt < times:
+        if current().attempt <= times:
             child = asyncio.ensure_future(asyncio.sleep(3600))
             child.cancel()
             await child
@@ -185,7 +185,7 @@ async def test_a_handler_that_cancels_itself_is_tried_again(app):
     async def hasty() -> str:
         from flowfabric import current
 
-        if current().attempt == 0:
+        if current().attempt == 1:
             asyncio.current_task().cancel()
             await asyncio.sleep(3600)
         return "done"

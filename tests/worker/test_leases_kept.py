@@ -47,7 +47,7 @@ async def test_the_lease_is_kept_while_a_handler_blocks_the_event_loop(make_app,
 
     run = await block.submit()
     async with working(app):
-        assert await run.result(timeout=10) == "attempt 0, epoch 1"
+        assert await run.result(timeout=10) == "attempt 1, epoch 1"
     assert await db.fetchval("select reclaim_count from ff.execution") == 0
 
 
@@ -219,7 +219,7 @@ def claim() -> Claimed:
         rank=0,
         order_at=now,
         epoch=1,
-        attempt_index=0,
+        attempt=1,
         attempt_id=uuid4(),
         attempt_type="initial",
         lease_expires_at=now,

@@ -128,7 +128,7 @@ async def test_a_handler_knows_its_execution(app):
     async with working(app):
         run = await who.submit(5)
 
-        assert await run.result(timeout=10) == [run.id, "shop.who", 0, 1, False, 5]
+        assert await run.result(timeout=10) == [run.id, "shop.who", 1, 1, False, 5]
     with pytest.raises(RuntimeError, match="outside a handler"):
         current()
 
@@ -150,13 +150,13 @@ async def test_a_plain_handler_submits_through_its_worker(app):
 async def test_a_failing_task_is_retried_until_it_succeeds(app):
     @app.task(retry=Retry(max_retries=4, backoff=QUICK))
     async def shaky(ctx: Context) -> int:
-        if ctx.attempt < 2:
+        if ctx.attempt < 3:
             raise ConnectionError("the bank does not answer")
         return ctx.attempt
 
     async with working(app):
         run = await shaky.submit()
-        assert await run.result(timeout=10) == 2
+        assert await run.result(timeout=10) == 3
 
         client = await app.client()
         info = await client.executions.describe(run.id)
@@ -196,7 +196,7 @@ async def test_retries_come_to_an_end_with_the_last_failure(app):
 
     assert "failed in attempt 3" in str(error)
     assert error.type == f"{__name__}.TypeAdapterError"
-    assert error.message == "attempt 2"
+    assert error.message == "attempt 3"
 
 
 class TypeAdapterError(Exception):
@@ -374,7 +374,7 @@ async def test_an_error_of_validation_in_the_handlers_own_work_is_retried(app):
 
     @app.task(retry=Retry(3, QUICK))
     async def fetch(ctx: Context) -> int:
-        return TypeAdapter(int).validate_python("not yet" if ctx.attempt == 0 else 5)
+        return TypeAdapter(int).validate_python("not yet" if ctx.attempt == 1 else 5)
 
     async with working(app):
         run = await fetch.submit()

@@ -122,7 +122,7 @@ async def test_a_trace_is_stored_as_w3c_writes_it(app, db, spans):
 async def test_a_later_attempt_begins_a_trace_with_a_link(app, spans):
     @app.task(retry=Retry(max_retries=1, backoff=Fixed(timedelta(milliseconds=20))))
     async def shaky(ctx: Context) -> None:
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise ConnectionError("to 4711")
 
     async with working(app):

@@ -48,7 +48,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
 from flowfabric.db.connection import open_connection, place
@@ -367,20 +367,30 @@ class App:
             )
         return await task.submit(*args, **kwargs)
 
-    def get(self, id: str) -> Run[Any]:
-        """Return the run of an execution by its id, without asking the database.
+    def get(self, id: AnyId) -> Run[Any]:
+        """Return the run of an execution by its whole id or its UUID, without asking the database.
 
         Its result has the type of its task if the task is registered here.
         """
-        return Run(
-            id if isinstance(id, ExecutionId) else ExecutionId.parse(id),
+        uuid = bare_uuid(id)
+
+        async def client() -> FlowFabric:
+            nonlocal uuid
+            found = await self.client()
+            if uuid is not None:
+                run.id, uuid = await found.executions.find(uuid), None
+            return found
+
+        run: Run[Any] = Run(
+            ExecutionId.parse(str(id) if uuid is None else f"{{fp:0}}:{uuid}"),
             "",
-            self.client,
+            client,
             _as_json,
             is_stored=False,
             find_decoder=self._decoder,
             call=self.portal.call,
         )
+        return run
 
     async def get_by_key(self, key: str) -> Run[Any]:
         """Return the run that a submit with this key would get, in the namespace of the app.
@@ -413,9 +423,11 @@ class App:
         """
         return Flow(self, name, via=via, tags=tags)
 
-    def get_flow(self, id: str) -> FlowRun:
-        """Return the run of a flow by its id, without asking the database."""
-        return FlowRun(self, id if isinstance(id, FlowId) else FlowId.parse(id), is_stored=False)
+    def get_flow(self, id: AnyId) -> FlowRun:
+        """Return the run of a flow by its whole id or its UUID, without asking the database."""
+        uuid = bare_uuid(id)
+        whole = FlowId.parse(str(id) if uuid is None else f"{{fp:0}}:{uuid}")
+        return FlowRun(self, whole, is_stored=False, is_located=uuid is None)
 
     def run_of(self, id: ExecutionId, task: str, *, is_stored: bool = True) -> Run[Any]:
         """Return the run of an execution whose task is known."""

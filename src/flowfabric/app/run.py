@@ -298,7 +298,7 @@ class Run(Generic[T]):
             case _:
                 facts = facts_of(ending.failure_detail)
                 return ExecutionFailed(
-                    f"{self.task} failed in attempt {ending.attempt_index + 1}: "
+                    f"{self.task} failed in attempt {ending.attempt}: "
                     f"{ending.failure_reason}\n(Its trace is in the error's `trace`. "
                     f"{self._retry_text()})",
                     **{

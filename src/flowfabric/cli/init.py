@@ -30,7 +30,7 @@ async def welcome(ctx: Context, name: str) -> str:
     """A recorded step does not run again, whatever happens to the worker."""
     account = await ctx.step("open account", open_account, name)
     await ctx.sleep(timedelta(seconds=2))  # occupies no worker, so it could be a week
-    if ctx.attempt == 0:
+    if ctx.attempt == 1:
         raise ConnectionError("fails once; the retry skips recorded steps")
     return await ctx.step("write letter", write_letter, name, account)
 

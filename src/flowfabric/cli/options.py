@@ -41,6 +41,7 @@ from flowfabric.core.errors import (
     Unavailable,
 )
 from flowfabric.core.execution import check_name
+from flowfabric.core.ids import with_bare_ids
 
 if TYPE_CHECKING:
     from flowfabric.embedded import Server
@@ -262,7 +263,7 @@ def failures_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        raise typer.BadParameter(harmless(str(error))) from error
+        raise typer.BadParameter(with_bare_ids(harmless(str(error)))) from error
     except FlowFabricError as error:
         complain(error)
         raise typer.Exit(exit_code(error)) from error

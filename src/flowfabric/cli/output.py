@@ -19,6 +19,7 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
+from flowfabric.core.ids import with_bare_ids
 from flowfabric.drawing.picture import SIGNS
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column, table
@@ -174,7 +175,7 @@ def say_all(lines: Iterable[str]) -> None:
 
 
 def complain(message: object) -> None:
-    typer.echo(f"error: {harmless(str(message))}", err=True)
+    typer.echo(f"error: {with_bare_ids(harmless(str(message)))}", err=True)
 
 
 def harmless(text: str) -> str:

@@ -16,7 +16,7 @@ import typer
 
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
-from flowfabric.cli.ids import ID_ARGUMENT, missing, parse_id
+from flowfabric.cli.ids import ID_ARGUMENT, find_execution, missing, parse_id
 from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
 from flowfabric.cli.options import EXIT_CONFLICT, TRACE_OPTION, Database, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, complain, harmless, say
@@ -134,8 +134,9 @@ async def result(
     5 no database.
     """
     seconds = _seconds(timeout, wait)
-    execution_id = parse_id(id)
+    parse_id(id)
     async with database.client() as client:
+        execution_id = await find_execution(client, id)
         info = await client.executions.info(execution_id)
         if info is None:
             complain(missing(execution_id, client.namespace))
@@ -297,9 +298,9 @@ async def _submit(
             typer.echo("the key was used before: this is its execution", err=True)
         if not wait:
             facts = {"id": run.id, "task": run.task, "is_duplicate": run.is_duplicate}
-            say(json_line(facts) if as_json else str(run.id))
+            say(json_line(facts) if as_json else str(run.id.uuid))
             return 0
-        typer.echo(str(run.id), err=True)
+        typer.echo(str(run.id.uuid), err=True)
         client = await app.client()
         await _warn_without_worker(client, task, reference)
         return await _conclude(client, run.id, run.task, timeout)
@@ -340,16 +341,16 @@ async def _conclude(
             trace = error.trace if with_trace else fold(error.trace, library)
             typer.echo(harmless(trace.rstrip()), err=True)
         complain(str(error).partition("\n")[0])
-        typer.echo(f"  details: flowfabric show '{id}'", err=True)
+        typer.echo(f"  details: flowfabric show {id.uuid}", err=True)
         return EXIT_FAILED
     except ResultTimeout as error:
         seconds = "" if timeout is None else f" within {timeout.total_seconds():g} s"
         state = error.facts.get("state") or "unknown"
         complain(f"{task} has not ended{seconds}, it is {state}")
-        typer.echo(f"  it continues; later: flowfabric result '{id}' --wait", err=True)
+        typer.echo(f"  it continues; later: flowfabric result {id.uuid} --wait", err=True)
         return EXIT_CONFLICT
     except asyncio.CancelledError:
-        typer.echo(f"it continues; later: flowfabric result '{id}' --wait", err=True)
+        typer.echo(f"it continues; later: flowfabric result {id.uuid} --wait", err=True)
         raise
     text = _result_text(stored)
     say(harmless(text) if sys.stdout.isatty() else text)

@@ -30,6 +30,7 @@ from flowfabric.client.submissions import (
     submit_all_plan,
     submit_plan,
 )
+from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
 from flowfabric.core.execution import (
     Claimed,
@@ -339,7 +340,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         for row in rows:
             index, outcome = row["item"] - 1, row["outcome"]
             if outcome == "retry_scheduled":
-                found[index] = FailAnswer(row["delayed_until"], row["next_attempt_index"])
+                found[index] = FailAnswer(
+                    row["delayed_until"], attempt_number(row["next_attempt_index"])
+                )
             elif outcome == "failed":
                 found[index] = FailAnswer()
                 if is_pending(row["detail"]):

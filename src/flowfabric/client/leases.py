@@ -13,7 +13,7 @@ from flowfabric.client.operations import apply_once
 from flowfabric.client.outcomes import answers, handle_batch, refusal
 from flowfabric.core.errors import FlowFabricError, RetryExhausted
 from flowfabric.core.execution import Claimed, Steered
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import AnyId
 from flowfabric.core.states import EventKind
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
@@ -77,7 +77,7 @@ class Leases(Scoped):
 
     async def revoke(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         lease_id: UUID | None = None,
         worker_instance_id: str | None = None,
@@ -89,6 +89,7 @@ class Leases(Scoped):
 
         With a lease id or a worker instance, any other lease stays and the answer says so.
         """
+        id = await self._execution(id)
         return await apply_once(
             self._database,
             self._namespace,

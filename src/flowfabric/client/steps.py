@@ -9,9 +9,10 @@ from flowfabric.client.addresses import Scoped, lease_addresses, place
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.outcomes import refusal
+from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Claimed
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import AnyId
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import Step, StepRecord
 from flowfabric.db import functions
@@ -65,8 +66,9 @@ class Steps(Scoped):
             )
         return await batcher.put(held)
 
-    async def list(self, id: ExecutionId) -> Records:
+    async def list(self, id: AnyId) -> Records:
         """Return the journal of an execution, in the order in which its steps started."""
+        id = await self._execution(id)
         partition, execution_id = place(id)
         rows = await self._database.call(
             functions.LIST_STEPS,
@@ -126,7 +128,7 @@ class Steps(Scoped):
                     encoding=step.encoding if is_new else row["encoding"],
                     recorded_at=row["recorded_at"],
                     until_at=row["until_at"],
-                    attempt_index=row["attempt_index"],
+                    attempt=attempt_number(row["attempt_index"]),
                 )
             elif outcome != "busy":
                 found[row["item"] - 1] = refusal(outcome, row["detail"], id=str(held.id))

@@ -61,6 +61,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from flowfabric.core.ids import ExecutionId
 
+from flowfabric.core.attempts import with_attempt_numbers
+
 
 class FlowFabricError(Exception):
     """Something went wrong in flowfabric."""
@@ -90,6 +92,7 @@ class FlowFabricError(Exception):
     @classmethod
     def from_engine(cls, name_or_code: str, facts: dict[str, Any]) -> FlowFabricError:
         """Return the error for an outcome or an SQLSTATE of the engine."""
+        facts = with_attempt_numbers(facts)
         leaf = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
         if leaf is None:
             return FlowFabricError(f"The engine answered {name_or_code}: {facts}", **facts)

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -201,7 +201,7 @@ class Claimed:
     rank: int
     order_at: datetime
     epoch: int
-    attempt_index: int
+    attempt: int
     attempt_id: UUID
     attempt_type: str
     lease_expires_at: datetime
@@ -251,7 +251,7 @@ class FailAnswer:
     """The answer to a failure: retried at `delayed_until`, or ended as failed."""
 
     delayed_until: datetime | None = None
-    next_attempt_index: int | None = None
+    next_attempt: int | None = None
 
     @property
     def will_retry(self) -> bool:
@@ -265,7 +265,7 @@ class Ending:
     execution_id: UUID
     public_state: PublicState
     terminal_at: datetime
-    attempt_index: int
+    attempt: int
     result_encoding: str | None
     result: bytes | None = field(repr=False)
     failure_class: FailureClass | None
@@ -327,7 +327,7 @@ class ExecutionInfo:
     attempt_state: AttemptState
     version: int
     epoch: int
-    attempt_index: int
+    attempt: int
     attempt_id: UUID | None
     attempt_type: AttemptType | None
     total_attempt_count: int
@@ -381,6 +381,8 @@ class ExecutionInfo:
     wait_left: int | None = None
     child_count: int = 0
     step_count: int = 0
+    # The idempotency key that stands for it.
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +412,7 @@ class StateInfo:
     attempt_state: AttemptState
     public_state: PublicState
     version: int
-    attempt_index: int
+    attempt: int
     total_attempt_count: int
     flow_id: FlowId | None
     created_at: datetime
@@ -439,12 +441,15 @@ class ExecutionSummary:
     priority: int
     public_state: PublicState
     blocking_reason: BlockingReason
-    attempt_index: int
+    attempt: int
     total_attempt_count: int
     retry_count: int
     replay_count: int
     reclaim_count: int
     is_crash_loop: bool
+    # Its worker stopped it for an operator, at this step.
+    is_held: bool
+    held_step: str | None
     worker_instance_id: str | None
     created_at: datetime
     started_at: datetime | None
@@ -459,7 +464,9 @@ class ExecutionSummary:
 class ExecutionFilter:
     """Which executions to list or to count. A field that is None matches every execution.
 
-    `worker_instance_id` is the current holder. An execution must have all `tags`.
+    `worker_instance_id` is the current holder. An execution must have all `tags`. In `tasks`, *
+    stands for any text and ? for any character. `key` is the idempotency key that stands for it,
+    `error` the type of its latest failure, with or without its module.
     """
 
     states: Collection[PublicState] | None = None
@@ -471,6 +478,11 @@ class ExecutionFilter:
     ended_after: datetime | None = None
     ended_before: datetime | None = None
     worker_instance_id: str | None = None
+    key: str | None = None
+    parent: AnyId | None = None
+    error: str | None = None
+    is_held: bool | None = None
+    is_crash_loop: bool | None = None
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field."""
@@ -490,8 +502,14 @@ class ExecutionFilter:
             )
         if self.tags is not None:
             check_tags(self.tags)
-        if self.worker_instance_id is not None:
-            check_text("worker_instance_id", self.worker_instance_id, MAX_NAME_BYTES)
+        for name, most in (
+            ("worker_instance_id", MAX_NAME_BYTES),
+            ("key", MAX_KEY_BYTES),
+            ("error", MAX_NAME_BYTES),
+        ):
+            value = getattr(self, name)
+            if value is not None:
+                check_text(name, value, most)
         for name in ("created_after", "created_before", "ended_after", "ended_before"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
@@ -541,7 +559,7 @@ class ExpiredLease:
     worker_id: str
     worker_instance_id: str
     lease_expires_at: datetime
-    attempt_index: int
+    attempt: int
     is_marked: bool
 
     @property
@@ -554,7 +572,7 @@ class ExpiredLease:
 class AttemptInfo:
     """One attempt of an execution."""
 
-    attempt_index: int
+    attempt: int
     attempt_id: UUID
     attempt_type: AttemptType
     lifecycle: AttemptLifecycle
@@ -583,7 +601,7 @@ class Event:
     version: int
     kind: EventKind
     occurred_at: datetime
-    attempt_index: int | None
+    attempt: int | None
     lease_id: UUID | None
     epoch: int | None
     worker_instance_id: str | None

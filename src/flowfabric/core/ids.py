@@ -10,7 +10,7 @@ import time
 from binascii import crc_hqx
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 from uuid import UUID, SafeUUID
 
 from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTag
@@ -18,7 +18,14 @@ from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTa
 _UUID = re.compile(
     r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
 )
+_SUFFIX = re.compile(r"[0-9a-fA-F-]+")
+_WHOLE = re.compile(r"\{fp:[0-9]+\}:(?=[0-9a-f]{8}-)")
 MAX_PARTITION = 65535
+# The fewest digits that name an execution or a flow by the end of its UUID.
+MIN_SUFFIX = 8
+
+# An id as users give it: whole (`{fp:0}:uuid`), or the UUID alone, whose partition is found.
+AnyId: TypeAlias = str | UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,6 +85,24 @@ class PartitionedId(str):
         return (type(self).of, (self.partition_key, self.uuid))
 
 
+def bare_uuid(id: AnyId) -> UUID | None:
+    """Return the UUID of an id that is a UUID alone; None if it is anything else."""
+    if isinstance(id, UUID):
+        return id
+    return UUID(id) if isinstance(id, str) and _UUID.fullmatch(id) else None
+
+
+def is_suffix(text: str) -> bool:
+    """Return whether a text can be the end of a UUID: 8 to 31 digits, hyphens apart."""
+    digits = len(text.replace("-", ""))
+    return _SUFFIX.fullmatch(text) is not None and MIN_SUFFIX <= digits < 32
+
+
+def with_bare_ids(text: str) -> str:
+    """Return a sentence for people: each whole id in it becomes its UUID."""
+    return _WHOLE.sub("", text)
+
+
 class ExecutionId(PartitionedId):
     """The id of an execution."""
 
@@ -92,6 +117,11 @@ class FlowId(PartitionedId):
     __slots__ = ()
 
     _field = "flow_id"
+
+
+def noun_of(kind: type[PartitionedId]) -> str:
+    """Return what ids of a type name: `execution` or `flow`."""
+    return "flow" if issubclass(kind, FlowId) else "execution"
 
 
 def partition_of(data: bytes, partitions: int) -> int:

@@ -60,6 +60,10 @@ class Step:
             )
 
 
+# The encoding of values that are never shown to people: JSON with secrets in it.
+SECRET = "secret"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """A recorded step: its value, or the end of its sleep."""
@@ -73,7 +77,7 @@ class StepRecord:
     encoding: str | None
     recorded_at: datetime
     until_at: datetime | None
-    attempt_index: int
+    attempt: int
 
 
 def check_step_name(name: str, *, field: str = "name") -> None:

@@ -342,19 +342,22 @@ SET_TAGS = _function(
 )
 _FILTER = (
     "partition_key namespace states lanes tasks tags created_after created_before ended_after "
-    "ended_before worker_instance_id cursor"
+    "ended_before worker_instance_id key parent_id error is_held is_crash_loop cursor"
 )
 LIST_EXECUTIONS = _function(
     "list_executions",
     f"{_FILTER} limit",
     "execution_id namespace lane task priority public_state blocking_reason attempt_index "
-    "total_attempt_count retry_count replay_count reclaim_count is_crash_loop worker_instance_id "
-    "created_at started_at terminal_at delayed_until deadline_at failure_reason "
+    "total_attempt_count retry_count replay_count reclaim_count is_crash_loop is_held held_step "
+    "worker_instance_id created_at started_at terminal_at delayed_until deadline_at failure_reason "
     "version next_cursor",
 )
 COUNT_EXECUTIONS = _function("count_executions", _FILTER, "counted next_cursor")
 LIST_EXECUTION_IDS = _function(
     "list_execution_ids", "partition_key namespace after limit", "execution_id next_after"
+)
+FIND_IDS = _function(
+    "find_ids", "partition_key namespace text", "kind id name state created_at partition_count"
 )
 LIST_EXPIRED_LEASES = _function(
     "list_expired_leases",
@@ -434,7 +437,7 @@ DESCRIBE_EXECUTION = _function(
     "attempt_started_at attempt_paused_at attempt_pause_cause due_at blocked_at "
     "cancellation_reason cancelled_by progress_percent progress_message progressed_at "
     "retention trim_at instance_tag policy task_version parent_id ends_with_parent wait_left "
-    "child_count step_count",
+    "child_count step_count key",
 )
 READ_EXECUTION_INFO = _function(
     "read_execution_info",
@@ -466,6 +469,7 @@ LIST_LANES = _function(
     "namespace lane after after_namespace limit",
     "namespace lane state resumes_at waiting retention reason changed_by changed_at",
 )
+LIST_TASKS = _function("list_tasks", "namespace limit", "task")
 LIST_SCHEDULES = _function(
     "list_schedules",
     "namespace app name",
@@ -531,6 +535,7 @@ FUNCTIONS: tuple[Function, ...] = (
     LIST_EXECUTIONS,
     COUNT_EXECUTIONS,
     LIST_EXECUTION_IDS,
+    FIND_IDS,
     LIST_EXPIRED_LEASES,
     EXPLAIN_EXECUTION,
     SERVER_TIME,
@@ -571,6 +576,7 @@ FUNCTIONS: tuple[Function, ...] = (
     LIST_ATTEMPTS,
     LIST_EVENTS,
     LIST_LANES,
+    LIST_TASKS,
     LIST_SCHEDULES,
     GRANT_NAMESPACE,
     REVOKE_NAMESPACE,

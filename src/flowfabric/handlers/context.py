@@ -139,8 +139,8 @@ class Context(HandlerContext):
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt: 0 for the first, then 1, 2, ..."""
-        return self._run.claimed.attempt_index
+        """The number of this attempt: 1 for the first, then 2, 3, ..."""
+        return self._run.claimed.attempt
 
     @property
     def epoch(self) -> int:
@@ -254,7 +254,7 @@ class Context(HandlerContext):
         try:
             value = await call.call()
             stored = codec.write(value, name)
-            record = await durable.record(entry, value=stored)
+            record = await durable.record(entry, value=stored, encoding=codec.encoding)
         except Exception as error:
             durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
             raise
@@ -328,7 +328,9 @@ class Context(HandlerContext):
         try:
             value = call.call_sync()
             stored = codec.write(value, name)
-            record = self._run.call_sync(lambda: durable.record(entry, value=stored))
+            record = self._run.call_sync(
+                lambda: durable.record(entry, value=stored, encoding=codec.encoding)
+            )
         except Exception as error:
             durable.fail_step(entry, stored_error(error))
             raise

@@ -16,7 +16,7 @@ from pydantic import PydanticSchemaGenerationError, ValidationError
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.policy import Exponential, Retry
-from flowfabric.core.step import check_step_name
+from flowfabric.core.step import SECRET, check_step_name
 from flowfabric.handlers.loops import COROUTINE_MARK
 from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
@@ -36,6 +36,11 @@ class StepCodec:
     def __init__(self, codec: Codec, *, has_hint: bool = True) -> None:
         self._codec = codec
         self._hint = " (the hint is the return type of the function)" if has_hint else ""
+
+    @property
+    def encoding(self) -> str | None:
+        """How values are marked: a secret is never shown to people."""
+        return SECRET if self._codec.has_secrets else None
 
     def write(self, value: Any, step: str) -> bytes:
         """Encode a value; `InvalidInput` names the step if the value would not read back equal."""

@@ -52,6 +52,12 @@ class Codec:
         self.validated = partial(validator.validate_python, by_alias=True, by_name=True)
         self._read = partial(validator.validate_json, by_alias=True, by_name=True)
 
+    @cached_property
+    def has_secrets(self) -> bool:
+        """Whether values may contain a secret of pydantic, which is written in clear."""
+        hidden = (node.get("serialization") for node in nodes(self._type.core_schema, {}))
+        return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
+
     def write(self, value: Any) -> bytes:
         """Encode a value; `EncodingError` if it would not read back equal."""
         is_sure = self._is_safe and (self._is_trusted or type(value) is self._scalar)

@@ -158,7 +158,7 @@ def _as_claimed(info: ExecutionInfo) -> Claimed:
         order_at=info.created_at,
         # Above 1, so that the journal is read.
         epoch=info.epoch + 1,
-        attempt_index=info.attempt_index,
+        attempt=info.attempt,
         attempt_id=_NIL,
         attempt_type="",
         lease_expires_at=now + timedelta(hours=1),

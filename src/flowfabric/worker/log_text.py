@@ -17,7 +17,7 @@ from flowfabric.core.states import EventKind
 
 def attempt_text(claimed: Claimed) -> str:
     """Name an execution and its attempt: `app.render 01a1e3ef, attempt 2`."""
-    return f"{claimed.task} {claimed.id}, attempt {claimed.attempt_index + 1}"
+    return f"{claimed.task} {claimed.id}, attempt {claimed.attempt}"
 
 
 def clock_text(moment: datetime) -> str:

@@ -207,8 +207,7 @@ class Runner:
             self._settlement.fail(claimed, self._failure_of(run, error), error)
 
     def _failure_of(self, run: HandlerRun, error: BaseException) -> Failure:
-        attempt = run.claimed.attempt_index + 1
-        return failure_of(error, run.failure_class, run.spec.retry, attempt)
+        return failure_of(error, run.failure_class, run.spec.retry, run.claimed.attempt)
 
     def _end_by_keyboard(self, run: HandlerRun) -> None:
         """End the worker: Ctrl-C hit this handler, or the handler raised KeyboardInterrupt.
