@@ -17,6 +17,7 @@ from flowfabric.app.nodes import Node, all_of, any_of, first_of, quorum
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
+from flowfabric.core.ended import Ended, EndedError
 from flowfabric.core.errors import (
     ExecutionCancelled,
     ExecutionExpired,
@@ -35,7 +36,7 @@ from flowfabric.core.errors import (
 from flowfabric.core.flow import FlowState
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import Exponential, Fixed, Retry
-from flowfabric.core.states import PublicState
+from flowfabric.core.states import Outcome, PublicState
 from flowfabric.handlers import Context, current
 from flowfabric.tasks import CallNext, provided
 
@@ -43,6 +44,8 @@ __all__ = [
     "App",
     "CallNext",
     "Context",
+    "Ended",
+    "EndedError",
     "ExecutionCancelled",
     "ExecutionExpired",
     "ExecutionFailed",
@@ -61,6 +64,7 @@ __all__ = [
     "LeaseLost",
     "Node",
     "NotFound",
+    "Outcome",
     "PublicState",
     "ResultTimeout",
     "Retry",

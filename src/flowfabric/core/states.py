@@ -188,6 +188,15 @@ class Misfire(StrEnum):
     ALL = "all"
 
 
+class HookKind(StrEnum):
+    """The ends that call a hook. Failure: every end but success and cancellation. End: any."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    CANCEL = "cancel"
+    END = "end"
+
+
 class ScheduleState(StrEnum):
     """Whether a schedule fires. Orphaned: the newest version of its app does not declare it."""
 

@@ -6,6 +6,7 @@ from flowfabric.tasks.assignability import accepts_none, type_text
 from flowfabric.tasks.extensions import Extensions, Hook
 from flowfabric.tasks.failures import facts_of, failure_of
 from flowfabric.tasks.handler_context import HandlerContext
+from flowfabric.tasks.hook_spec import HookSpec
 from flowfabric.tasks.inputs import (
     INPUTS_ENCODING,
     ArgumentTemplate,
@@ -28,6 +29,7 @@ __all__ = [
     "Extensions",
     "HandlerContext",
     "Hook",
+    "HookSpec",
     "Inputs",
     "Placeholder",
     "TaskSpec",

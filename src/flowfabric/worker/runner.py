@@ -23,7 +23,14 @@ from flowfabric.handlers import (
     context_of,
     current_run,
 )
-from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, failure_of, fill_inputs
+from flowfabric.tasks import (
+    INPUTS_ENCODING,
+    HookSpec,
+    Inputs,
+    TaskSpec,
+    failure_of,
+    fill_inputs,
+)
 from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.lifespan import Lifespan
@@ -142,9 +149,12 @@ class Runner:
 
     async def _fill_inputs(self, run: HandlerRun) -> bytes:
         """Put the results of other nodes of the flow into the payload."""
-        inputs = await self._inputs.read(run.claimed.id)
+        id, fill, payload = run.claimed.id, fill_inputs, run.claimed.payload
+        if isinstance(run.spec, HookSpec):
+            id, fill = run.spec.ended_id(payload), run.spec.fill_inputs
+        inputs = await self._inputs.read(id)
         try:
-            return fill_inputs(run.claimed.payload, inputs)
+            return fill(payload, inputs)
         except BaseException:
             run.failure_class = FailureClass.PERMANENT
             raise
