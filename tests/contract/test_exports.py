@@ -8,6 +8,8 @@ PUBLIC = [
     "App",
     "CallNext",
     "Context",
+    "Ended",
+    "EndedError",
     "ExecutionCancelled",
     "ExecutionExpired",
     "ExecutionFailed",

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, Context, Ended, ExecutionFailed, Outcome, Retry, Run
+from flowfabric import App, Context, Ended, ExecutionFailed, Retry, Run
+from flowfabric.core.states import Outcome
 from flowfabric.testing import Harness
 
 

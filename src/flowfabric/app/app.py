@@ -67,7 +67,6 @@ from flowfabric.tasks import (
     check_middleware,
     task_name,
 )
-from flowfabric.tasks.providers import Providers
 from flowfabric.worker import Worker
 
 P = ParamSpec("P")
@@ -253,20 +252,32 @@ class App:
         """Register a hook for every end of every task."""
         return HookDecorator(self, HookKind.END, None)
 
-    def add_hook(self, spec: HookSpec, kind: HookKind, of: TaskSpec | None) -> Task[..., Any, Any]:
-        """Register a hook of one task, or of every task."""
-        task = self._add_task(spec)
+    def add_hook(
+        self,
+        function: Callable[..., Any],
+        kind: HookKind,
+        of: TaskSpec | None,
+        options: Mapping[str, Any],
+    ) -> Task[..., Any, Any]:
+        """Register a hook of one task, or of every task, as `@task.on_failure(...)` does."""
+        given: dict[str, Any] = {
+            "name": f"{self.name if of is None else of.name}.on_{kind}",
+            "lane": DEFAULT_LANE if of is None else of.lane,
+            **options,
+        }
+        task = self._add_task(
+            HookSpec(
+                function=function,
+                providers=self._extensions.providers,
+                find_task=self._find_spec,
+                **given,
+            )
+        )
         self.hooks.append(EndHook(task, kind, None if of is None else of.name))
         self._hook_changes += 1
         return task
 
-    @property
-    def providers(self) -> Providers:
-        """What the workers of this app provide to parameters."""
-        return self._extensions.providers
-
-    def find_spec(self, name: str) -> TaskSpec | None:
-        """Return a registered task by its name, as the worker knows it; None if there is none."""
+    def _find_spec(self, name: str) -> TaskSpec | None:
         task = self.tasks.get(name)
         return None if task is None else task.spec
 

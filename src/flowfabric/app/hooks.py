@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from flowfabric.client.hooks import HookDeclaration
 from flowfabric.core.ended import Ended
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.execution import DEFAULT_LANE
 from flowfabric.core.ids import mint
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import HookKind
@@ -97,18 +96,4 @@ class HookDecorator(Generic[E]):
         if function is None:
             given = {name: value for name, value in options.items() if value is not None}
             return HookDecorator(self._app, self._kind, self._of, given)
-        return self._app.add_hook(self._spec(function), self._kind, self._of)
-
-    def _spec(self, function: Callable[..., Any]) -> HookSpec:
-        owner = self._app.name if self._of is None else self._of.name
-        given: dict[str, Any] = {
-            "name": f"{owner}.on_{self._kind}",
-            "lane": DEFAULT_LANE if self._of is None else self._of.lane,
-            **self._options,
-        }
-        return HookSpec(
-            function=function,
-            providers=self._app.providers,
-            find_task=self._app.find_spec,
-            **given,
-        )
+        return self._app.add_hook(function, self._kind, self._of, self._options)

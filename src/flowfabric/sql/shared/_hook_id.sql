@@ -5,13 +5,16 @@
 drop function if exists ff._hook_id;
 create function ff._hook_id(p_execution_id uuid, p_replay_count integer, p_name text)
 returns uuid
-language sql
+language plpgsql
 immutable
 as $$
-  select (left(encode(uuid_send(p_execution_id), 'hex'), 12) || '8' || left(d.digits, 3)
-          || substr('89ab89ab89ab89ab', strpos('0123456789abcdef', substr(d.digits, 5, 1)), 1)
-          || substr(d.digits, 6, 15))::uuid
-  from (select encode(sha256(
-          '\x686f6f6b00'::bytea || uuid_send(p_execution_id) || int8send(p_replay_count::bigint)
-          || convert_to(p_name, 'UTF8')), 'hex') as digits) d;
+declare
+  v_digits constant text := encode(sha256(
+    convert_to('hook', 'UTF8') || decode('00', 'hex') || uuid_send(p_execution_id)
+    || int8send(p_replay_count) || convert_to(p_name, 'UTF8')), 'hex');
+begin
+  return (left(encode(uuid_send(p_execution_id), 'hex'), 12) || '8' || left(v_digits, 3)
+          || substr('89ab89ab89ab89ab', strpos('0123456789abcdef', substr(v_digits, 5, 1)), 1)
+          || substr(v_digits, 6, 15))::uuid;
+end;
 $$;

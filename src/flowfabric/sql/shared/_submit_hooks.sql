@@ -17,6 +17,7 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
+  v_null  constant bytea := convert_to('null', 'UTF8');
   v_batch record;
 begin
   if p_ended_ids is null or not exists (select from ff.hook h where h.removed_at is null) then
@@ -72,15 +73,15 @@ begin
              as encodings,
            array_agg(
              convert_to(left(f.facts::text, -1), 'UTF8')
-             || '\x2c22617267756d656e7473223a'::bytea  -- ,"arguments":
-             || case when c.arguments is null then '\x6e756c6c'::bytea
+             || convert_to(',"arguments":', 'UTF8')
+             || case when c.arguments is null then v_null
                      when c.encoding in ('json', 'json+inputs') then c.arguments
                      else convert_to(to_json(encode(c.arguments, 'base64'))::text, 'UTF8') end
-             || '\x2c22726573756c74223a'::bytea        -- ,"result":
-             || case when c.outcome <> 'success' or c.result is null then '\x6e756c6c'::bytea
+             || convert_to(',"result":', 'UTF8')
+             || case when c.outcome <> 'success' or c.result is null then v_null
                      when coalesce(c.result_encoding, 'json') = 'json' then c.result
                      else convert_to(to_json(encode(c.result, 'base64'))::text, 'UTF8') end
-             || '\x7d'::bytea
+             || convert_to('}', 'UTF8')
              order by c.n, c.name) as payloads
     from called c
     cross join lateral (

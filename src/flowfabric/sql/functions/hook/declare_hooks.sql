@@ -100,12 +100,8 @@ begin
       'field', v_field, 'problem', v_problem, 'hook', v_which)));
   end if;
 
-  -- In the order of the key, so that workers that start together wait for each other.
-  perform 1 from ff.hook h
-  where h.namespace = p_namespace and h.task = any (p_known)
-  order by h.task, h.name
-  for no key update;
   v_now := ff.now();
+  -- In the order of the key: workers that start together wait for each other here.
   insert into ff.hook as h (
     namespace, task, name, kind, version, route_id, priority, options, declared_at)
   select p_namespace, u.task, u.name, u.kind::ff.hook_kind, p_version, u.route_id,
