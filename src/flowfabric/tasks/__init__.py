@@ -6,7 +6,7 @@ from flowfabric.tasks.assignability import accepts_none, type_text
 from flowfabric.tasks.extensions import Extensions, Hook
 from flowfabric.tasks.failures import facts_of, failure_of
 from flowfabric.tasks.handler_context import HandlerContext
-from flowfabric.tasks.hook_spec import HookSpec
+from flowfabric.tasks.hook_spec import ENDED_ENCODING, HookSpec
 from flowfabric.tasks.inputs import (
     INPUTS_ENCODING,
     ArgumentTemplate,
@@ -23,6 +23,7 @@ from flowfabric.tasks.providers import provided
 from flowfabric.tasks.spec import TaskSpec, task_name
 
 __all__ = [
+    "ENDED_ENCODING",
     "INPUTS_ENCODING",
     "ArgumentTemplate",
     "CallNext",

@@ -22,6 +22,9 @@ from flowfabric.tasks.handler_context import HandlerContext
 from flowfabric.tasks.inputs import fill_inputs
 from flowfabric.tasks.spec import TaskSpec
 
+# The payload of a hook of a flow's node: the results of other nodes are not in its arguments yet.
+ENDED_ENCODING = "json+ended"
+
 
 @dataclass(frozen=True)
 class HookSpec(TaskSpec):

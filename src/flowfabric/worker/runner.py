@@ -24,6 +24,7 @@ from flowfabric.handlers import (
     current_run,
 )
 from flowfabric.tasks import (
+    ENDED_ENCODING,
     INPUTS_ENCODING,
     HookSpec,
     Inputs,
@@ -40,6 +41,7 @@ from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
 
+_WITH_INPUTS = (INPUTS_ENCODING, ENDED_ENCODING)
 # How long a handler that was cancelled or told to pause may take to end.
 UNWIND_SECONDS = 5.0
 # The weight of the last execution in the mean of their durations.
@@ -125,7 +127,7 @@ class Runner:
                 return
             with tracing.process_span(claimed, self._instance_id):
                 payload = claimed.payload
-                if claimed.payload_encoding == INPUTS_ENCODING:
+                if claimed.payload_encoding in _WITH_INPUTS:
                     payload = await self._fill_inputs(run)
                 args, kwargs = self._decode(run, payload)
                 value = await self._prepare(run, args, kwargs)

@@ -69,8 +69,8 @@ begin
            array_agg(c.priority order by c.n, c.name) as priorities,
            array_agg(c.options order by c.n, c.name) as options,
            -- The worker fills in the inputs of a flow's node, as for the node itself.
-           array_agg(case when c.encoding = 'json+inputs' then c.encoding end order by c.n, c.name)
-             as encodings,
+           array_agg(case when c.encoding = 'json+inputs' then 'json+ended' end
+                     order by c.n, c.name) as encodings,
            array_agg(
              convert_to(left(f.facts::text, -1), 'UTF8')
              || convert_to(',"arguments":', 'UTF8')
