@@ -116,6 +116,7 @@ def python_page(note: str) -> str:
         *_class(flowfabric.ExecutionId, ""),
         *_class(flowfabric.FlowId, ""),
         *_enum(flowfabric.PublicState),
+        *_enum(flowfabric.Outcome),
         *_enum(flowfabric.FlowState),
         "## Errors",
         "",

@@ -36,7 +36,7 @@ from flowfabric.core.errors import (
 from flowfabric.core.flow import FlowState
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import Exponential, Fixed, Retry
-from flowfabric.core.states import PublicState
+from flowfabric.core.states import Outcome, PublicState
 from flowfabric.handlers import Context, current
 from flowfabric.tasks import CallNext, provided
 
@@ -64,6 +64,7 @@ __all__ = [
     "LeaseLost",
     "Node",
     "NotFound",
+    "Outcome",
     "PublicState",
     "ResultTimeout",
     "Retry",

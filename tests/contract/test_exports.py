@@ -28,6 +28,7 @@ PUBLIC = [
     "LeaseLost",
     "Node",
     "NotFound",
+    "Outcome",
     "PublicState",
     "ResultTimeout",
     "Retry",

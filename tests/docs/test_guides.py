@@ -34,6 +34,7 @@ TESTED = {
         for name in (
             "dependencies",
             "flows",
+            "hooks",
             "quickstart",
             "retries",
             "schedules",
@@ -201,6 +202,21 @@ async def test_retries(program):
         with pytest.raises(ExecutionFailed, match="in attempt 1: CardDeclined"):
             await run.result(timeout=10)
         assert await (await names["fetch"].submit("u")).result(timeout=10) == "u"
+
+
+async def test_hooks(program):
+    await program.run(GUIDE / "hooks.md")
+    await program.run_text(
+        "runs = [await buy.submit('tea', 5), await buy.submit('car', 5000)]\n"
+        "import asyncio\n"
+        "while len(told) < 3: await asyncio.sleep(0.01)",
+        "hooks",
+    )
+    assert sorted(program.names["told"]) == [
+        "alert: shop.buy failed: the card was declined",
+        "receipt: tea for 5",
+        "refund of car",
+    ]
 
 
 async def test_steps(program):

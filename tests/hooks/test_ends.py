@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, Context, Ended, ExecutionFailed, Retry, Run
-from flowfabric.core.states import Outcome
+from flowfabric import App, Context, Ended, ExecutionFailed, Outcome, Retry, Run
 from flowfabric.testing import Harness
 
 

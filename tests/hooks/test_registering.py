@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, Context, Ended, EndedError, ExecutionFailed, InvalidInput, Retry
+from flowfabric import (
+    App,
+    Context,
+    Ended,
+    EndedError,
+    ExecutionFailed,
+    InvalidInput,
+    Outcome,
+    Retry,
+)
 from flowfabric.core.ids import mint
-from flowfabric.core.states import Outcome
 
 
 @pytest.fixture

@@ -60,6 +60,8 @@ class BlockingReason(StrEnum):
 
 
 class Outcome(StrEnum):
+    """How an execution ended; `none` while it has not."""
+
     NONE = "none"
     SUCCESS = "success"
     FAILED = "failed"
