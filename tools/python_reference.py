@@ -20,7 +20,8 @@ from flowfabric.core.errors import FlowFabricError
 
 # What a user calls, in the order of reading. Other attributes are for the layers above.
 APP = """task cron every middleware provide overriding on_startup on_shutdown on_success
-on_failure on_cancel on_end submit get flow get_flow run_worker prepare fire_schedules client close"""
+on_failure on_cancel on_end submit get flow get_flow run_worker prepare fire_schedules client
+close"""
 TASK = """__call__ submit submit_sync submit_many submit_many_sync using on_success on_failure
 on_cancel on_end name function app"""
 RUN = """id is_duplicate task result result_sync state state_sync progress progress_sync events
