@@ -33,6 +33,7 @@ NAVIGATION: Navigation = {
     "Guides": [
         "guide/tasks.md",
         "guide/retries.md",
+        "guide/hooks.md",
         "guide/steps.md",
         "guide/flows.md",
         "guide/schedules.md",

@@ -21,6 +21,7 @@ if _typing.TYPE_CHECKING:
     from flowfabric.app.run import Run
     from flowfabric.app.task import Task
     from flowfabric.client import FlowFabric
+    from flowfabric.core.ended import Ended, EndedError
     from flowfabric.core.errors import (
         ExecutionCancelled,
         ExecutionExpired,
@@ -40,7 +41,7 @@ if _typing.TYPE_CHECKING:
     from flowfabric.core.ids import ExecutionId, FlowId
     from flowfabric.core.policy import Exponential, Fixed, Retry
     from flowfabric.core.retry_errors import GiveUp, RetryAfter
-    from flowfabric.core.states import PublicState
+    from flowfabric.core.states import Outcome, PublicState
     from flowfabric.handlers import Context, current
     from flowfabric.tasks import CallNext, provided
 
@@ -48,6 +49,8 @@ __all__ = [
     "App",
     "CallNext",
     "Context",
+    "Ended",
+    "EndedError",
     "ExecutionCancelled",
     "ExecutionExpired",
     "ExecutionFailed",
@@ -67,6 +70,7 @@ __all__ = [
     "LeaseLost",
     "Node",
     "NotFound",
+    "Outcome",
     "PublicState",
     "ResultTimeout",
     "Retry",
@@ -100,6 +104,7 @@ _MODULES = {
     "app.run": "Run",
     "app.task": "Task",
     "client": "FlowFabric",
+    "core.ended": "Ended EndedError",
     "core.errors": "ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionSkipped "
     "FlowFabricError InvalidInput KeyReused LeaseLost NotFound ResultTimeout SchemaMismatch "
     "StepFailed Unavailable",
@@ -107,7 +112,7 @@ _MODULES = {
     "core.ids": "ExecutionId FlowId",
     "core.policy": "Exponential Fixed Retry",
     "core.retry_errors": "GiveUp RetryAfter",
-    "core.states": "PublicState",
+    "core.states": "Outcome PublicState",
     "handlers": "Context current",
     "tasks": "CallNext provided",
 }

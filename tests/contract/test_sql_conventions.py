@@ -45,6 +45,7 @@ GLOBAL = {
     "worker_event",
     "schedule",
     "schedule_app",
+    "hook",
     "namespace_grant",
 }
 

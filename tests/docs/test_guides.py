@@ -43,6 +43,7 @@ TESTED = {
         for name in (
             "dependencies",
             "flows",
+            "hooks",
             "logging",
             "quickstart",
             "retries",
@@ -245,6 +246,21 @@ async def test_retries(program):
             ("send_reminder", 404, "failed"),
         ]:
             await until(await names[task].submit(status), state)
+
+
+async def test_hooks(program):
+    await program.run(GUIDE / "hooks.md")
+    await program.run_text(
+        "runs = [await buy.submit('tea', 5), await buy.submit('car', 5000)]\n"
+        "import asyncio\n"
+        "while len(told) < 3: await asyncio.sleep(0.01)",
+        "hooks",
+    )
+    assert sorted(program.names["told"]) == [
+        "alert: shop.buy failed: the card was declined",
+        "receipt: tea for 5",
+        "refund of car",
+    ]
 
 
 async def test_steps(program):

@@ -41,6 +41,13 @@ PLANT_SCHEDULE = (
     "'* * * * *', 'UTC', 'once', ff.now(), ff.now() from ff.execution; "
 )
 
+# A hook of the execution's task that was declared a minute before its end.
+PLANT_HOOK = (
+    "insert into ff.hook (namespace, task, name, kind, version, route_id, declared_at) "
+    "select 'test', r.task, 'tests.hook', '{kind}', '{{0}}', r.route_id, "
+    "e.terminal_at - interval '1 min' from ff.execution e join ff.route r using (route_id)"
+)
+
 
 def history(
     *,
@@ -97,6 +104,9 @@ CORRUPTIONS = [
     ("S09", "waiting", "update ff.execution set route_id = 1"),
     ("S09", "waiting", "update ff.execution set namespace = 'another'"),
     ("S09", "waiting", "delete from ff.lane"),
+    ("H01", "completed", PLANT_HOOK.format(kind="success")),
+    ("H01", "completed", PLANT_HOOK.format(kind="end")),
+    ("H01", "failed", PLANT_HOOK.format(kind="failure")),
     ("K01", "completed", "update ff.execution set trim_at = terminal_at"),
     ("K01", "completed", "update ff.execution set retention = interval '1 day'"),
     ("S10", "waiting", "update ff.execution set rank = 9001"),

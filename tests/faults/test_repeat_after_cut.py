@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from flowfabric.client import FlowFabric
+from flowfabric.client.hooks import HookDeclaration
 from flowfabric.client.schedules import Declaration
 from flowfabric.client.submissions import json_arguments, read_json
 from flowfabric.core.errors import FlowFabricError
@@ -24,7 +25,7 @@ from flowfabric.core.flow import Edge, Graph, Node, Policy
 from flowfabric.core.ids import ExecutionId, child_id, mint, mint_flow
 from flowfabric.core.policy import Fixed, Retry, policy_json
 from flowfabric.core.schedule import every_rule
-from flowfabric.core.states import FailureClass
+from flowfabric.core.states import FailureClass, HookKind
 from flowfabric.core.step import Step
 from flowfabric.db import functions
 from support.clock import Clock
@@ -679,6 +680,16 @@ async def _declare(stage: Stage) -> Any:
     return declared.outcome, declared.generation
 
 
+async def _declare_hooks(stage: Stage) -> Any:
+    hook = _declaration(stage).submission
+    return await stage.client.hooks.declare(
+        hook.route.namespace,
+        [1],
+        [f"task-of-{stage.number}"],
+        [HookDeclaration(task=f"task-of-{stage.number}", kind=HookKind.END, submission=hook)],
+    )
+
+
 async def _scheduled(stage: Stage) -> None:
     await _nothing(stage)
     await _declare(stage)
@@ -1187,6 +1198,7 @@ SCENARIOS = (
         _declare,
         ("schedule", "schedule_app"),
     ),
+    Scenario("declare hooks", "declare_hooks", _nothing, _declare_hooks, ("hook",)),
     Scenario("fire", "fire_schedule", _schedule_due, _fire, ("schedule", "execution", "event")),
     Scenario("run a schedule", "run_schedule", _scheduled, _run_schedule, ("execution", "event")),
     Scenario("pause a schedule", "set_schedule", _scheduled, _pause_schedule, ("schedule",)),

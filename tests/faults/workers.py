@@ -136,9 +136,16 @@ class Fleet(Crew):
     """Worker processes of the command line, all alike."""
 
     def __init__(
-        self, folder: Path, url: str, size: int, *, concurrency: int, lease: float
+        self,
+        folder: Path,
+        url: str,
+        size: int,
+        *,
+        concurrency: int,
+        lease: float,
+        tasks: str = TASKS,
     ) -> None:
-        (folder / f"{MODULE}.py").write_text(TASKS)
+        (folder / f"{MODULE}.py").write_text(tasks)
         command = [
             *(sys.executable, "-m", "flowfabric", "worker", f"{MODULE}:app"),
             *("--concurrency", str(concurrency)),

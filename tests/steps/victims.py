@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from flowfabric import App, Context
+from flowfabric import App, Context, Ended
 from flowfabric.db import call
 
 # What a worker calls on its own, whatever its handlers do.
@@ -90,20 +90,44 @@ def die_at(point: str, passed: Path) -> None:
     call.invoke = counted
 
 
-async def work(url: str, log: Path) -> None:
+def hooked(app: App, log: Path) -> Any:
+    """A task that ends in one of two ways, and a hook with a step: a line in the log."""
+
+    def note(name: str) -> None:
+        with log.open("a") as file:
+            file.write(f"{name}\n")
+
+    @app.task(name="hooked", max_reclaims=1000)
+    async def task(n: int) -> int:
+        if n < 0:
+            raise LookupError(n)
+        return n
+
+    @task.on_end(max_reclaims=1000)
+    async def told(ctx: Context, ended: Ended[int | None]) -> str:
+        await ctx.step("note", note, f"{ended.outcome}:{ended.arguments['n']}")
+        return str(ended.id)
+
+    return task
+
+
+TASKS = {"journey": journey, "hooked": hooked}
+
+
+async def work(url: str, log: Path, what: str) -> None:
     app = App(database_url=url, lease_ttl=timedelta(seconds=30))
-    journey(app, log)
+    TASKS[what](app, log)
     await app.run_worker(concurrency=2)
 
 
 def main() -> None:
-    log = Path(sys.argv[1])
+    log, what = Path(sys.argv[1]), sys.argv[2]
     for line in sys.stdin:
         url, point = line.split()
         pid = os.fork()
         if not pid:
             die_at(point, log.with_suffix(".points"))
-            asyncio.run(work(url, log))
+            asyncio.run(work(url, log, what))
             os._exit(0)
         print(pid, flush=True)
         _, status = os.waitpid(pid, 0)

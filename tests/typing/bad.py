@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from flowfabric import (
     App,
     Context,
+    Ended,
     Retry,
     any_of,
     current,
@@ -209,3 +211,23 @@ async def tested(ff: Harness) -> None:
     text: str = await ff.run(add, 1)  # bad: the result of a task under test
     await ff.run_until(await ff.submit(add, 1))  # bad: until what
     print(run, text)
+
+
+@add.on_success  # bad: the result of the task
+async def added(ended: Ended[str]) -> None:
+    print(ended)
+
+
+@add.on_end  # bad: an end may have no result
+async def summed(ended: Ended[int]) -> None:
+    print(ended)
+
+
+@add.on_failure(hurry=True)  # bad: an unknown option
+async def failed(ended: Ended[Any]) -> None:
+    print(ended)
+
+
+@app.on_cancel  # bad: it takes no Ended
+async def cancelled(name: str) -> None:
+    print(name)

@@ -15,6 +15,8 @@ from flowfabric import (
     App,
     CallNext,
     Context,
+    Ended,
+    EndedError,
     Exponential,
     Fixed,
     Flow,
@@ -366,3 +368,40 @@ async def tested(ff: Harness) -> None:
     async with app.flow("tested") as f:
         f.add(add, 1)
     print(await ff.run(f.run), await ff.run(f))
+
+
+@app.task
+async def buy(item: str) -> Order:
+    return Order(1, [item])
+
+
+@buy.on_success
+async def bought(ended: Ended[Order]) -> int:
+    assert_type(ended.result, Order)
+    return ended.result.id
+
+
+@buy.on_failure(retry=Retry(max_retries=3), lane="alerts")
+def not_bought(ended: Ended[Order]) -> None:
+    assert_type(ended.error, EndedError | None)
+
+
+@buy.on_cancel
+async def undone(ctx: Context, ended: Ended[Any]) -> None:
+    await ctx.step("refund", print, ended.arguments["item"])
+
+
+@buy.on_end(name="shop.every_end")
+async def over(ended: Ended[Order | None], letters: Order = provided) -> None:
+    assert_type(ended.result, Order | None)
+
+
+@app.on_failure
+async def alert(ended: Ended[Any]) -> str:
+    return ended.task
+
+
+async def hooked(ended: Ended[Order]) -> None:
+    assert_type(bought, Task[[Ended[Order]], Coroutine[Any, Any, int], int])
+    assert_type(await bought(ended), int)
+    assert_type(await alert(ended), str)

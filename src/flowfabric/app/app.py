@@ -32,6 +32,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar
 
 from flowfabric.app.flow import Flow
 from flowfabric.app.flow_run import FlowRun
+from flowfabric.app.hooks import EndHook, HookDecorator
 from flowfabric.app.portal import Portal
 from flowfabric.app.process import Process
 from flowfabric.app.run import Run
@@ -46,17 +47,27 @@ from flowfabric.app.schedules import (
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
+from flowfabric.core.ended import Ended
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
+from flowfabric.core.states import HookKind
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
 from flowfabric.handlers import Context
-from flowfabric.tasks import CallNext, Extensions, Hook, TaskSpec, check_middleware, task_name
+from flowfabric.tasks import (
+    CallNext,
+    Extensions,
+    Hook,
+    HookSpec,
+    TaskSpec,
+    check_middleware,
+    task_name,
+)
 from flowfabric.worker import JournalCheck, JournalVerdict, Lifespan, Worker
 
 P = ParamSpec("P")
@@ -117,7 +128,11 @@ class App:
         self._version = version_numbers(version)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.schedules: dict[str, Schedule] = {}
+        self.hooks: list[EndHook] = []
         self.portal = Portal(self._close_here)
+        # How often hooks or the tasks that have them changed; what each client has declared.
+        self._hook_changes = 0
+        self._declared: weakref.WeakKeyDictionary[FlowFabric, int] = weakref.WeakKeyDictionary()
         self._extensions = Extensions()
         self._project = project
         self._server: Server | None = None
@@ -199,15 +214,90 @@ class App:
                 version=version,
                 providers=self._extensions.providers,
             )
-            if spec.name in self.tasks:
-                raise InvalidInput(
-                    field="name", problem=f"a task named {spec.name} is registered already"
-                )
-            task: Task[..., Any, Any] = Task(self, spec)
-            self.tasks[spec.name] = task
-            return task
+            return self._add_task(spec)
 
         return register if function is None else register(function)
+
+    def _add_task(self, spec: TaskSpec) -> Task[..., Any, Any]:
+        if spec.name in self.tasks:
+            raise InvalidInput(
+                field="name", problem=f"a task named {spec.name} is registered already"
+            )
+        task: Task[..., Any, Any] = Task(self, spec)
+        self.tasks[spec.name] = task
+        if self.hooks:
+            self._hook_changes += 1
+        return task
+
+    @property
+    def on_success(self) -> HookDecorator[Ended[Any]]:
+        """Register a hook for executions of every task of this app that succeeded.
+
+        It is a task named after the app (`shop.on_success`), as `Task.on_success` explains. Hooks
+        have no hooks.
+        """
+        return HookDecorator(self, HookKind.SUCCESS, None)
+
+    @property
+    def on_failure(self) -> HookDecorator[Ended[Any]]:
+        """Register a hook for executions of every task that failed, expired or were skipped."""
+        return HookDecorator(self, HookKind.FAILURE, None)
+
+    @property
+    def on_cancel(self) -> HookDecorator[Ended[Any]]:
+        """Register a hook for executions of every task that were cancelled."""
+        return HookDecorator(self, HookKind.CANCEL, None)
+
+    @property
+    def on_end(self) -> HookDecorator[Ended[Any]]:
+        """Register a hook for every end of every task."""
+        return HookDecorator(self, HookKind.END, None)
+
+    def add_hook(
+        self,
+        function: Callable[..., Any],
+        kind: HookKind,
+        of: TaskSpec | None,
+        options: Mapping[str, Any],
+    ) -> Task[..., Any, Any]:
+        """Register a hook of one task, or of every task, as `@task.on_failure(...)` does."""
+        given: dict[str, Any] = {
+            "name": f"{self.name if of is None else of.name}.on_{kind}",
+            "lane": DEFAULT_LANE if of is None else of.lane,
+            **options,
+        }
+        task = self._add_task(
+            HookSpec(
+                function=function,
+                providers=self._extensions.providers,
+                find_task=self._find_spec,
+                **given,
+            )
+        )
+        self.hooks.append(EndHook(task, kind, None if of is None else of.name))
+        self._hook_changes += 1
+        return task
+
+    def _find_spec(self, name: str) -> TaskSpec | None:
+        task = self.tasks.get(name)
+        return None if task is None else task.spec
+
+    async def _declare_hooks(self, client: FlowFabric) -> None:
+        """Tell the database which tasks the ends of this app's executions submit."""
+        changes = self._hook_changes
+        known = [name for name, task in self.tasks.items() if not isinstance(task.spec, HookSpec)]
+        await client.hooks.declare(
+            self.settings.namespace,
+            self._version,
+            known,
+            [
+                hook.declaration(name)
+                for name in known
+                for hook in self.hooks
+                if hook.of in (None, name)
+            ],
+        )
+        self._declared[client] = changes
 
     def middleware(self, function: M, /) -> M:
         """Register an async function that is called around every run of a task: `@app.middleware`.
@@ -472,6 +562,9 @@ class App:
         claims and when the reconcilers run.
         """
         client = await self.client(pool_size=1)
+        if client not in self._declared:
+            # Without hooks, too: an earlier version of the app may have declared some.
+            await self._declare_hooks(client)
         loop = asyncio.get_running_loop()
         process = self._processes.get(loop)
         if process is None:
@@ -568,10 +661,14 @@ class App:
             and not opening.cancelled()
             and not (opening.exception())
         ):
-            return opening.result()
-        if opening is None or opening.done():
-            opening = self._clients[loop] = asyncio.create_task(self._open(pool_size))
-        return await asyncio.shield(opening)
+            client = opening.result()
+        else:
+            if opening is None or opening.done():
+                opening = self._clients[loop] = asyncio.create_task(self._open(pool_size))
+            client = await asyncio.shield(opening)
+        if self._declared.get(client, 0) != self._hook_changes:
+            await self._declare_hooks(client)
+        return client
 
     async def close(self) -> None:
         """Close the connections of the running event loop.

@@ -10,8 +10,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from flowfabric import tracing
+from flowfabric.app.hooks import HookDecorator
 from flowfabric.app.run import Run
 from flowfabric.app.via import submit_via, submit_via_sync
+from flowfabric.core.ended import Ended
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
@@ -25,7 +27,7 @@ from flowfabric.core.execution import (
     check_text,
 )
 from flowfabric.core.ids import ExecutionId, mint, mint_for_key
-from flowfabric.core.states import KeyScope
+from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
 from flowfabric.tasks import TaskSpec
 
@@ -153,6 +155,31 @@ class Task(Generic[P, R, T]):
         if options.delay is not None and options.delayed_until is not None:
             raise InvalidInput(field="delayed_until", problem="cannot be combined with a delay")
         return Task(self._app, self.spec, options)
+
+    @property
+    def on_success(self) -> HookDecorator[Ended[T]]:
+        """Register a hook for executions of this task that succeeded: `@task.on_success`.
+
+        A hook is a task of its own. The transaction that ends an execution submits it, once per
+        end, with an `Ended` as its argument. It is named after this task (`shop.buy.on_success`)
+        and runs in the lane of this task, unless its options say otherwise.
+        """
+        return HookDecorator(self._app, HookKind.SUCCESS, self.spec)
+
+    @property
+    def on_failure(self) -> HookDecorator[Ended[Any]]:
+        """Register a hook for executions that failed, expired or were skipped."""
+        return HookDecorator(self._app, HookKind.FAILURE, self.spec)
+
+    @property
+    def on_cancel(self) -> HookDecorator[Ended[Any]]:
+        """Register a hook for executions that were cancelled."""
+        return HookDecorator(self._app, HookKind.CANCEL, self.spec)
+
+    @property
+    def on_end(self) -> HookDecorator[Ended[T | None]]:
+        """Register a hook for every end of an execution of this task."""
+        return HookDecorator(self._app, HookKind.END, self.spec)
 
     # Python cannot type the arguments of a call together with options of ours (decision 0026): with
     # an option they are checked when the call is made. `using(...)` keeps the types.

@@ -303,6 +303,11 @@ DECLARE_SCHEDULES = _function(
     "anchor_ats are_anchored misfires next_ats payloads payload_encodings priorities options",
     "outcome generation version orphaned",
 )
+DECLARE_HOOKS = _function(
+    "declare_hooks",
+    "namespace version known tasks names kinds route_ids priorities options",
+    "removed",
+)
 DUE_SCHEDULES = _function(
     "due_schedules",
     "namespace app names limit",
@@ -561,6 +566,7 @@ FUNCTIONS: tuple[Function, ...] = (
     SWEEP_WORKERS,
     SET_LANE,
     DECLARE_SCHEDULES,
+    DECLARE_HOOKS,
     DUE_SCHEDULES,
     FIRE_SCHEDULE,
     SET_SCHEDULE,

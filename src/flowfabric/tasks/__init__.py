@@ -6,6 +6,7 @@ from flowfabric.tasks.assignability import accepts_none, type_text
 from flowfabric.tasks.extensions import Extensions, Hook
 from flowfabric.tasks.failures import failure_of
 from flowfabric.tasks.handler_context import HandlerContext
+from flowfabric.tasks.hook_spec import ENDED_ENCODING, HookSpec
 from flowfabric.tasks.inputs import (
     INPUTS_ENCODING,
     ArgumentTemplate,
@@ -22,12 +23,14 @@ from flowfabric.tasks.providers import provided
 from flowfabric.tasks.spec import TaskSpec, task_name
 
 __all__ = [
+    "ENDED_ENCODING",
     "INPUTS_ENCODING",
     "ArgumentTemplate",
     "CallNext",
     "Extensions",
     "HandlerContext",
     "Hook",
+    "HookSpec",
     "Inputs",
     "Placeholder",
     "TaskSpec",

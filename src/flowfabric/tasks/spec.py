@@ -261,17 +261,26 @@ class TaskSpec:
         self, payload: bytes | None, context: HandlerContext | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
         """Decode a payload to the arguments of this version of the function."""
+        arguments = self.decode_arguments(payload)
+        if self.context_name is not None:
+            arguments[self.context_name] = context
+        elif arguments and not self.provided and len(arguments) == len(self._plain_names):
+            return [arguments[name] for name in self._plain_names], {}
+        return self._arranged(arguments)
+
+    def decode_arguments(self, payload: bytes | None) -> dict[str, Any]:
+        """Decode a payload to the arguments that a caller passed, by name."""
         try:
-            arguments = self._arguments.read(payload or b"{}")
+            arguments: dict[str, Any] = self._arguments.read(payload or b"{}")
         except ValidationError as error:
             raise InvalidInput(
                 field="payload",
                 problem=f"it does not fit the parameters of {self.name}: {describe(error)}",
             ) from None
-        if self.context_name is not None:
-            arguments[self.context_name] = context
-        elif arguments and not self.provided and len(arguments) == len(self._plain_names):
-            return [arguments[name] for name in self._plain_names], {}
+        return arguments
+
+    def _arranged(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return arguments by name as the function takes them."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, parameter in self._parameters.items():

@@ -23,7 +23,15 @@ from flowfabric.handlers import (
     context_of,
     current_run,
 )
-from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, failure_of, fill_inputs
+from flowfabric.tasks import (
+    ENDED_ENCODING,
+    INPUTS_ENCODING,
+    HookSpec,
+    Inputs,
+    TaskSpec,
+    failure_of,
+    fill_inputs,
+)
 from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.lifespan import Lifespan
@@ -33,6 +41,7 @@ from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
 
+_WITH_INPUTS = (INPUTS_ENCODING, ENDED_ENCODING)
 # How long a handler that was cancelled or told to pause may take to end.
 UNWIND_SECONDS = 5.0
 # The weight of the last execution in the mean of their durations.
@@ -118,7 +127,7 @@ class Runner:
                 return
             with tracing.process_span(claimed, self._instance_id):
                 payload = claimed.payload
-                if claimed.payload_encoding == INPUTS_ENCODING:
+                if claimed.payload_encoding in _WITH_INPUTS:
                     payload = await self._fill_inputs(run)
                 args, kwargs = self._decode(run, payload)
                 value = await self._prepare(run, args, kwargs)
@@ -142,9 +151,12 @@ class Runner:
 
     async def _fill_inputs(self, run: HandlerRun) -> bytes:
         """Put the results of other nodes of the flow into the payload."""
-        inputs = await self._inputs.read(run.claimed.id)
+        id, fill, payload = run.claimed.id, fill_inputs, run.claimed.payload
+        if isinstance(run.spec, HookSpec):
+            id, fill = run.spec.ended_id(payload), run.spec.fill_inputs
+        inputs = await self._inputs.read(id)
         try:
-            return fill_inputs(run.claimed.payload, inputs)
+            return fill(payload, inputs)
         except BaseException:
             run.failure_class = FailureClass.PERMANENT
             raise

@@ -55,6 +55,7 @@ declare
   v_xid     xid8;
   v_judged  ff.verdict[];
   v_settled ff.verdict[];
+  v_ended   uuid[];
   v_awaited uuid[];
   v_wakes   record;
   v_pending uuid[];
@@ -186,8 +187,9 @@ begin
   )
   select array_agg(row(
            a.item, a.execution_id, a.word, a.delayed_until, a.attempt_index, a.detail)::ff.verdict),
+         array_agg(a.execution_id) filter (where a.word = 'failed'),
          array_agg(a.execution_id) filter (where a.is_awaited)
-    into v_settled, v_awaited
+    into v_settled, v_ended, v_awaited
   from (
     select f.item, f.execution_id,
            case when f.delayed_until is null then 'failed' else 'retry_scheduled' end as word,
@@ -208,6 +210,7 @@ begin
     from item i
     where i.bad_field is not null
   ) a;
+  perform ff._submit_hooks(p_partition_key, v_ended);
   if v_awaited is not null then
     v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);
     v_pending := v_wakes.pending_ids;

@@ -271,7 +271,8 @@ create table ff.execution_body (
   -- its name in its flow
   node_name     text,
   primary key (partition_key, execution_id),
-  constraint body_limits check (octet_length(payload) <= 1048576)
+  -- a hook carries the payload and the result of an execution
+  constraint body_limits check (octet_length(payload) <= 4194304)
 ) with (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
