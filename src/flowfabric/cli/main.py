@@ -21,6 +21,7 @@ from flowfabric.cli import (
     schedules,
     submit,
     top,
+    versions,
     workers,
 )
 from flowfabric.cli.options import (
@@ -63,7 +64,7 @@ for function in (
     *(init.init, dev.dev, submit.submit, submit.result, top.top),
     *(executions.ls, executions.show, executions.why, executions.attempts),
     *(actions.cancel, actions.revoke_lease, actions.priority, actions.replay, actions.retry),
-    *(events.events, doctor.doctor, demo.demo),
+    *(events.events, doctor.doctor, demo.demo, versions.versions),
 ):
     command(app)(function)
 for noun in (db, workers, flows, lanes, namespaces, schedules):

@@ -42,6 +42,9 @@ def worker(
     worker_id: str | None = typer.Option(
         None, "--worker-id", help="Name of this worker's pool. Default: the host name."
     ),
+    finish_only: bool = typer.Option(
+        False, "--finish-only", help="Finish what its code version has begun; begin nothing new."
+    ),
 ) -> int:
     """Run the tasks of an app.
 
@@ -71,6 +74,7 @@ def worker(
                 concurrency=concurrency,
                 needs=split(needs) or [],
                 worker_id=worker_id,
+                finish_only=finish_only,
             )
         )
     except KeyboardInterrupt:

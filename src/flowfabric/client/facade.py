@@ -45,7 +45,7 @@ class FlowFabric:
         self.retention = Retention(self.database)
         self.namespaces = Namespaces(self.database)
         self.schedules = Schedules(self.database, self.lanes, namespace)
-        self.steps = Steps(self.database, namespace)
+        self.steps = Steps(self.database, self.lanes, namespace)
 
     async def open(self) -> Self:
         await self.database.open()

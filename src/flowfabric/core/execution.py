@@ -40,16 +40,22 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an execution belongs: lane, namespace, task and needed capabilities."""
+    """Where an execution belongs: lane, namespace, task and needed capabilities.
+
+    Only an execution with steps belongs to a code version.
+    """
 
     namespace: str
     lane: str
     task: str
     capabilities: frozenset[str] = frozenset()
+    code_version: str | None = None
 
     def __hash__(self) -> int:
         try:
-            return hash((self.namespace, self.lane, self.task, self.capabilities))
+            return hash(
+                (self.namespace, self.lane, self.task, self.capabilities, self.code_version)
+            )
         except TypeError:
             # Routes are looked up before they are checked; check() names an unhashable field.
             self.check()

@@ -36,6 +36,7 @@ _REASON_BYTES = 256
 # The pause between two tries to write a row that others keep locked; one try waits 2 s by itself.
 _LOCKED_SECONDS = 0.05
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
+_PREVENTION = " (a code version leaves an execution to the code that began it)"
 
 
 class HandlerPaused(BaseException):
@@ -49,6 +50,8 @@ class WorkerServices:
     client: FlowFabric
     loop: asyncio.AbstractEventLoop
     lease_ttl: timedelta
+    # The version of the code, recorded with every step.
+    code_version: str | None
     # Run a plain function in a thread of the worker.
     run_in_thread: Callable[[Claimed, Callable[[], Any]], Awaitable[Any]]
     # The handler is being unwound, because its execution pauses.
@@ -167,6 +170,7 @@ class DurableRun:
             is_sequential=entry.is_sequential,
             kind=kind or entry.kind,
             follows=entry.follows,
+            code_version=self._worker.code_version,
             **facts,
         )
         steps = self._worker.client.steps
@@ -308,8 +312,9 @@ class DurableRun:
     def hold(self, step: str, problem: str) -> BaseException:
         """Hold the execution until an operator acts; returns the exception to raise."""
         text = " ".join(problem.split()).encode("utf-8", "replace")
-        room = _REASON_BYTES - len(_REPAIR)
-        pause = PauseOnHold(step, text[:room].decode(errors="ignore") + _REPAIR)
+        repair = _REPAIR if self._worker.code_version else f"{_REPAIR}{_PREVENTION}"
+        room = _REASON_BYTES - len(repair)
+        pause = PauseOnHold(step, text[:room].decode(errors="ignore") + repair)
         if running_loop() is self.loop:
             self.pause_with(pause)
         else:
