@@ -88,6 +88,7 @@ declare
   v_slot_ids   uuid[];
   v_routes     bigint[];
   v_turns      smallint[];
+  v_unserved   bigint[];
   v_reclaiming boolean;
   v_granted    boolean;
   v_left       uuid[];
@@ -119,6 +120,9 @@ begin
   end if;
 
   v_now := ff.now();
+  if cardinality(p_unserved) > 0 then
+    v_unserved := ff._read_unserved(p_unserved, v_now);
+  end if;
   select array_agg(r.route_id order by r.route_id),
          array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
                    order by r.route_id)
@@ -140,18 +144,12 @@ begin
       from ff.route x where x.task = t.task and x.code_version = t.version offset 0) k
     union all
     select k.route_id, k.lane, k.namespace, k.capabilities
-    from (select distinct u.id from unnest(p_unserved) u(id)) i
+    from unnest(v_unserved) u(id)
     cross join lateral (
       select x.route_id, x.lane, x.namespace, x.capabilities, x.task, x.code_version
-      from ff.route x where x.route_id = i.id offset 0) k
-    where k.code_version is not null and (p_tasks is null or k.task = any (p_tasks))
+      from ff.route x where x.route_id = u.id offset 0) k
+    where (p_tasks is null or k.task = any (p_tasks))
       and (p_code_versions is null or k.code_version <> all (p_code_versions))
-      and not exists (
-        select from ff.worker w
-        where w.code_version = k.code_version and w.heartbeat_at + w.liveness_ttl > v_now
-          and w.namespace in ('', k.namespace) and (w.lanes is null or k.lane = any (w.lanes))
-          and (w.tasks is null or k.task = any (w.tasks)) and k.capabilities <@ w.capabilities
-        offset 0)
     union all
     select x.route_id, x.lane, x.namespace, x.capabilities
     from ff.route x

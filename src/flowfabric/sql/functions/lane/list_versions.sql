@@ -70,7 +70,7 @@ begin
     from live w cross join lateral unnest(w.tasks) t(name)
     where w.namespace <> '' and (p_task is null or t.name = p_task)
   )
-  select v.namespace, v.task, v.code_version, coalesce(least(c.number, 10001), 0),
+  select v.namespace, v.task, v.code_version, least(coalesce(c.number, 0), 10001),
          n.workers, n.beginners,
          array(select distinct w.code_version collate "C" from live w
                where v.code_version = any (w.reads) and w.code_version <> v.code_version

@@ -13,10 +13,10 @@ create table ff.worker (
   -- the version of its code, other versions whose journals it reads, and how long a version must
   -- have been without a worker before this worker takes its executions over
   code_version       text,
-  reads              text[]      not null,
-  version_grace      interval    not null,
+  reads              text[]      not null default '{}',
+  version_grace      interval    not null default '60 seconds',
   -- whether it only finishes what its version has begun
-  finish_only        boolean     not null,
+  finish_only        boolean     not null default false,
   registered_at      timestamptz not null,
   heartbeat_at       timestamptz not null,
   primary key (namespace, worker_instance_id)
