@@ -34,6 +34,7 @@ NAVIGATION: Navigation = {
         "guide/tasks.md",
         "guide/retries.md",
         "guide/steps.md",
+        "guide/deploys.md",
         "guide/flows.md",
         "guide/schedules.md",
         "guide/transactional-submit.md",

@@ -152,14 +152,15 @@ async def test_those_that_were_swept_register_with_the_same_beat():
 
 async def test_a_beat_tells_a_worker_what_to_take_over_and_wakes_it_for_more():
     answers = Answers()
-    registrations = Registrations(answers, timedelta(0))
+    registrations = Registrations(answers, timedelta(seconds=30))
     woken: list[list[int]] = []
     taker = Takeover(lambda: woken.append([*taker.routes]))
     registrations.add(replace(about("a"), takeover=taker))
     registrations.add(replace(about("finisher"), finish_only=True))
+    await registrations.beat(CALLER)
     for routes in ([], [1], [1], [1, 2], [2], []):
         answers.routes = {"a": routes, "finisher": routes}
-        await registrations.beat(CALLER)
+        registrations._due_at = 0.0
         await registrations.beat(CALLER)
         assert taker.routes == routes
     assert woken == [[1], [1, 2]]

@@ -25,7 +25,7 @@ _version = reader(VersionInfo, functions.LIST_VERSIONS)
 
 
 class Workers(Scoped):
-    """The registry of workers. It is for information: no claim depends on it."""
+    """The registry of workers. Only the takeover of code versions depends on it."""
 
     async def register(
         self,

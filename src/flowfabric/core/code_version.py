@@ -100,24 +100,28 @@ def answer_versions(versions: Iterable[VersionInfo]) -> list[VersionAnswer]:
 
 def _answer(versions: Sequence[VersionInfo]) -> tuple[bool, str]:
     number = sum(one.in_flight for one in versions)
-    in_flight = "1 execution is" if number == 1 else f"{number} executions are"
+    in_flight = f"{'nothing of it is' if number == 0 else _count(number)} in flight"
     unread = [one for one in versions if not one.readers]
     if not any(one.in_flight or one.beginners for one in unread):
-        if number == 0 and not any(one.beginners for one in versions):
-            return True, "may be switched off: nothing of it is in flight."
         readers = ", ".join(sorted({name for one in versions for name in one.readers}))
+        if number == 0 or not readers:
+            return True, f"may be switched off: {in_flight}."
         return True, f"may be switched off: workers of version {readers} continue its executions."
-    if number and not any(one.workers for one in versions):
+    if any(one.beginners for one in versions):
         return False, (
-            f"has no worker, and {in_flight} in flight. Run it with --finish-only; after the grace "
-            "other workers take them over, and hold what does not fit."
+            f"is in use: {in_flight}, and its workers begin new executions. Before you switch it "
+            "off, run it with --finish-only."
         )
-    if number:
-        return False, f"must keep running: {in_flight} in flight."
+    if any(one.workers for one in versions):
+        return False, f"must keep running: {in_flight}."
     return False, (
-        "is in use: nothing of it is in flight, but its workers begin new executions. Before you "
-        "switch it off, run it with --finish-only."
+        f"has no worker, and {in_flight}. Run it with --finish-only; after the grace other workers "
+        "take over, and hold what does not fit."
     )
+
+
+def _count(number: int) -> str:
+    return "1 execution is" if number == 1 else f"{number} executions are"
 
 
 def check_code_version(field: str, version: str | None) -> None:

@@ -16,6 +16,7 @@ as $$
 declare
   v_live record;
   v_seen timestamptz;
+  v_due  timestamptz;
 begin
   select coalesce(bool_or(w.is_live and w.serves), false) as is_served,
          max(w.heartbeat_at) filter (where w.serves) as seen_at,
@@ -39,12 +40,12 @@ begin
   from ff.worker_event g
   where g.code_versions is not null and p_route.code_version = any (g.code_versions)
     and g.namespace in ('', p_route.namespace);
+  v_due := greatest(v_seen, p_route.registered_at) + v_live.grace;
   return query select 'worker', 'version_not_served',
     jsonb_strip_nulls(jsonb_build_object(
       'code_version', p_route.code_version, 'task', p_route.task, 'last_heard_at', v_seen,
       'others', array_remove(v_live.others, null),
-      'is_due', greatest(v_seen, p_route.registered_at) + v_live.grace <= p_now,
-      'takeover_at', greatest(v_seen, p_route.registered_at) + v_live.grace)),
-    greatest(v_seen, p_route.registered_at) + v_live.grace;
+      'is_due', v_due <= p_now, 'takeover_at', v_due)),
+    case when v_due > p_now then v_due end;
 end;
 $$;
