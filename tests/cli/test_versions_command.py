@@ -16,6 +16,8 @@ async def test_versions_are_listed_with_the_answer(ff, make, db):
         await client.workers.register(
             worker_id="w", worker_instance_id="w-2", tasks=[TASK], code=CodeVersion("2")
         )
+    assert (await ff("show", str(held.id))).line["code_version"] == "1"
+    assert "code version" in (await ff("show", str(held.id), "-o", "table")).out
     lines = (await ff("versions")).lines
     assert [(one["task"], one["code_version"], one["in_flight"]) for one in lines] == [
         (TASK, "1", 1),

@@ -362,6 +362,8 @@ class ExecutionInfo:
     wait_left: int | None = None
     child_count: int = 0
     step_count: int = 0
+    # The version of the code that recorded its steps.
+    code_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

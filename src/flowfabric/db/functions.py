@@ -446,7 +446,7 @@ DESCRIBE_EXECUTION = _function(
     "attempt_started_at attempt_paused_at attempt_pause_cause due_at blocked_at "
     "cancellation_reason cancelled_by progress_percent progress_message progressed_at "
     "retention trim_at instance_tag policy task_version parent_id ends_with_parent wait_left "
-    "child_count step_count",
+    "child_count step_count code_version",
 )
 READ_EXECUTION_INFO = _function(
     "read_execution_info",

@@ -183,6 +183,7 @@ class Portrait:
             yield "parent", f"{info.parent_id}{', ends with it' if info.ends_with_parent else ''}"
         yield "children", str(info.child_count or "")
         yield "version", info.task_version
+        yield "code version", info.code_version
         yield "started", at(info.started_at)
         yield "ended", at(info.terminal_at)
         is_open = info.terminal_at is None

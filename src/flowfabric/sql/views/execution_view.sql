@@ -30,7 +30,8 @@ select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilit
        (select count(*) from ff.execution c
         where c.partition_key = e.partition_key and c.parent_id = e.execution_id) as child_count,
        (select count(*) from ff.step s
-        where s.partition_key = e.partition_key and s.execution_id = e.execution_id) as step_count
+        where s.partition_key = e.partition_key and s.execution_id = e.execution_id) as step_count,
+       r.code_version
 from ff.execution e
 join ff.route r on r.route_id = e.route_id
 left join ff.execution_body b
