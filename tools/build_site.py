@@ -35,6 +35,7 @@ NAVIGATION: Navigation = {
         "guide/retries.md",
         "guide/hooks.md",
         "guide/steps.md",
+        "guide/deploys.md",
         "guide/flows.md",
         "guide/schedules.md",
         "guide/transactional-submit.md",

@@ -11,11 +11,13 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 
+from flowfabric.core.code_version import DEFAULT_GRACE, check_code_version
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import DEFAULT_NAMESPACE, check_name
 
 DATABASE_URL_VARIABLES = ("FLOWFABRIC_DATABASE_URL", "DATABASE_URL")
 LOG_FORMATS = ("text", "json")
+_TIMES = ("lease_ttl", "drain_timeout", "version_grace")
 
 _SCHEME = re.compile(r"postgres(?:ql)?(?:\+(\w+))?://")
 # Options in the URL that are meant for a driver of SQLAlchemy, not for the server.
@@ -29,6 +31,8 @@ VARIABLES = frozenset(
         "FLOWFABRIC_NAMESPACE",
         "FLOWFABRIC_LEASE_TTL",
         "FLOWFABRIC_DRAIN_TIMEOUT",
+        "FLOWFABRIC_CODE_VERSION",
+        "FLOWFABRIC_VERSION_GRACE",
         "FLOWFABRIC_LOG_FORMAT",
         "FLOWFABRIC_LOG_LEVEL",
         "FLOWFABRIC_PG_BINARIES",
@@ -49,6 +53,8 @@ class Settings:
     namespace: str = DEFAULT_NAMESPACE
     lease_ttl: timedelta = timedelta(seconds=30)
     drain_timeout: timedelta = timedelta(seconds=25)
+    code_version: str | None = None
+    version_grace: timedelta = DEFAULT_GRACE
     log_format: str = "text"
     log_level: str = "INFO"
 
@@ -58,13 +64,18 @@ class Settings:
         if self.database_url is not None:
             object.__setattr__(self, "database_url", plain_url(self.database_url))
         check_name("namespace", self.namespace)
-        for name in ("lease_ttl", "drain_timeout"):
+        check_code_version("code_version", self.code_version)
+        for name in _TIMES:
             if not isinstance(getattr(self, name), timedelta):
                 raise InvalidInput(field=name, problem="must be a timedelta")
         if not timedelta(seconds=1) <= self.lease_ttl <= timedelta(days=1):
             raise InvalidInput(field="lease_ttl", problem="must be between one second and one day")
         if self.drain_timeout < timedelta(0):
             raise InvalidInput(field="drain_timeout", problem="must not be negative")
+        if not timedelta(0) <= self.version_grace <= timedelta(days=7):
+            raise InvalidInput(
+                field="version_grace", problem="must be between nothing and seven days"
+            )
         if self.log_format not in LOG_FORMATS:
             raise InvalidInput(field="log_format", problem=f"must be one of {LOG_FORMATS}")
 
@@ -97,6 +108,7 @@ class Settings:
             given.pop("database_url", None)
         for field, variable in (
             ("namespace", "FLOWFABRIC_NAMESPACE"),
+            ("code_version", "FLOWFABRIC_CODE_VERSION"),
             ("log_format", "FLOWFABRIC_LOG_FORMAT"),
             ("log_level", "FLOWFABRIC_LOG_LEVEL"),
         ):
@@ -105,6 +117,7 @@ class Settings:
         for field, variable in (
             ("lease_ttl", "FLOWFABRIC_LEASE_TTL"),
             ("drain_timeout", "FLOWFABRIC_DRAIN_TIMEOUT"),
+            ("version_grace", "FLOWFABRIC_VERSION_GRACE"),
         ):
             if env.get(variable):
                 given[field] = _seconds(variable, env[variable])
@@ -159,7 +172,7 @@ def _read_file(folder: Path) -> dict[str, object]:
             near = get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             raise InvalidInput(field=field, problem=f"is not a setting; {hint}")
-        if key in ("lease_ttl", "drain_timeout"):
+        if key in _TIMES:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InvalidInput(field=field, problem="must be a number of seconds")
             given[key] = _seconds(field, str(value))

@@ -89,6 +89,7 @@ class Work:
             "lane_pkey",
             "route_pkey",
             "route_task",
+            "route_version",
             "route_lane",
             "meta_pkey",
             "namespace_grant_pkey",

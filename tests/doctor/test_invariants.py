@@ -64,6 +64,7 @@ def history(
 
 # The name of the invariant, the state to start from, and what to do to it.
 CORRUPTIONS = [
+    ("J03", "waiting", "update ff.execution set route_id = 4611686018427387904"),
     ("S01", "waiting", "update ff.execution set outcome = 'success'"),
     ("S01", "completed", "update ff.execution set terminal_at = null"),
     ("S01", "leased", "update ff.execution set phase = 'terminal'"),

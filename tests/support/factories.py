@@ -171,6 +171,7 @@ class Step:
     delay: timedelta | None = None
     until: datetime | None = None
     follows: int | None = None
+    code_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,6 +333,9 @@ class Engine:
         first_lane: str | None = None,
         floor: Lease | None = None,
         reports_starts: bool = False,
+        versions: Sequence[str] | None = None,
+        unserved: Sequence[int] | None = None,
+        finish_only: bool = False,
     ) -> list[Lease]:
         """The leases of one claim, in the order in which the function returned them."""
         claim_id = claim_id or uuid4()
@@ -341,7 +345,8 @@ class Engine:
             "p_worker_instance_id => $4, p_claim_id => $5, p_lanes => $6::text[], "
             "p_tasks => $7::text[], p_capabilities => $8::text[], p_limit => $9, "
             "p_lease_ttl => $10, p_first_lane => $11, p_floor_rank => $12::smallint, "
-            "p_floor_at => $13, p_floor_id => $14, p_reports_starts => $15)",
+            "p_floor_at => $13, p_floor_id => $14, p_reports_starts => $15, "
+            "p_code_versions => $16::text[], p_unserved => $17::bigint[], p_finish_only => $18)",
             self.partition_key,
             self.namespace,
             worker,
@@ -357,6 +362,9 @@ class Engine:
             floor.order_at if floor else None,
             floor.execution_id if floor else None,
             reports_starts,
+            versions,
+            unserved,
+            finish_only,
         )
         return [Lease(lease_id=claim_id, **row) for row in rows]
 
@@ -674,9 +682,11 @@ class Engine:
             "p_names => $7::text[], p_occurrences => $8::integer[], p_positions => $9::integer[], "
             "p_sequentials => $10::boolean[], p_kinds => $11::text[], p_values => $12::bytea[], "
             "p_encodings => $13::text[], p_delays => $14::interval[], "
-            "p_untils => $15::timestamptz[], p_follows => $16::integer[], p_wait => $17)",
+            "p_untils => $15::timestamptz[], p_follows => $16::integer[], "
+            "p_code_versions => $17::text[], p_wait => $18)",
             *self._fences([lease for lease, _ in items]),
-            *([getattr(step, field.name) for _, step in items] for field in fields(Step)),
+            *([getattr(step, field.name) for _, step in items] for field in fields(Step)[:-1]),
+            versions if any(versions := [step.code_version for _, step in items]) else None,
             wait,
         )
         assert [row["item"] for row in rows] == list(range(1, len(items) + 1))

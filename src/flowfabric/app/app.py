@@ -47,6 +47,7 @@ from flowfabric.app.schedules import (
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
+from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.ended import Ended
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
@@ -99,6 +100,10 @@ class App:
 
     `name` owns the schedules, by default the module that makes the app. `version` is a dotted
     number; the highest running version decides which schedules exist.
+
+    `code_version` names the version of the code, as a release or a commit. An execution belongs to
+    the version that records its steps: workers of other versions leave it alone, unless they name
+    the version in `reads`, or no worker that serves it has been alive for `version_grace`.
     """
 
     def __init__(
@@ -110,6 +115,9 @@ class App:
         namespace: str | None = None,
         lease_ttl: timedelta | None = None,
         drain_timeout: timedelta | None = None,
+        code_version: str | None = None,
+        reads: Iterable[str] = (),
+        version_grace: timedelta | None = None,
         project: Path | None = None,
     ) -> None:
         given = {
@@ -117,6 +125,8 @@ class App:
             "namespace": namespace,
             "lease_ttl": lease_ttl,
             "drain_timeout": drain_timeout,
+            "code_version": code_version,
+            "version_grace": version_grace,
         }
         self.settings = replace(
             Settings.from_environment(),
@@ -124,6 +134,8 @@ class App:
         )
         self.name = home_name() if name is None else name
         check_name("name", self.name)
+        code = CodeVersion.checked(self.settings.code_version, reads, self.settings.version_grace)
+        self.reads = code.reads
         self.version = version
         self._version = version_numbers(version)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
@@ -540,10 +552,18 @@ class App:
         concurrency: int = 20,
         needs: Iterable[str] = (),
         worker_id: str | None = None,
+        finish_only: bool = False,
     ) -> None:
-        """Run a worker until cancelled; then finish or release what runs."""
+        """Run a worker until cancelled; then finish or release what runs.
+
+        With `finish_only` it finishes what its code version has begun, and begins nothing new.
+        """
         worker = await self.worker(
-            lanes=lanes, concurrency=concurrency, needs=needs, worker_id=worker_id
+            lanes=lanes,
+            concurrency=concurrency,
+            needs=needs,
+            worker_id=worker_id,
+            finish_only=finish_only,
         )
         await worker.run()
 
@@ -554,6 +574,7 @@ class App:
         concurrency: int = 20,
         needs: Iterable[str] = (),
         worker_id: str | None = None,
+        finish_only: bool = False,
         is_paced: bool = False,
     ) -> Worker:
         """Return a worker that has not started: call its `run()` and `stop()`.
@@ -585,6 +606,10 @@ class App:
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
             database=self._place(client),
+            code=CodeVersion.checked(
+                self.settings.code_version, self.reads, self.settings.version_grace
+            ),
+            finish_only=finish_only,
         )
 
     def _place(self, client: FlowFabric) -> str:

@@ -51,6 +51,10 @@ COMMANDS = {
         "check",
         "Check this code against the journals of executions in flight. Run it before a deploy.",
     ),
+    "versions": (
+        "versions",
+        "List code versions: what is in flight, who serves it, and which may be switched off.",
+    ),
     "doctor": (
         "doctor",
         "Check the installation and the data. Writes nothing and may run at any time.",

@@ -49,6 +49,9 @@ def worker(
     embedded: bool = typer.Option(
         False, "--embedded", help="Use a Postgres in .flowfabric/, and create it if there is none."
     ),
+    finish_only: bool = typer.Option(
+        False, "--finish-only", help="Finish what its code version has begun; begin nothing new."
+    ),
 ) -> int:
     """Run the tasks of an app.
 
@@ -77,6 +80,7 @@ def worker(
                 concurrency=concurrency,
                 needs=split(needs) or [],
                 worker_id=worker_id,
+                finish_only=finish_only,
             )
         )
     except KeyboardInterrupt:

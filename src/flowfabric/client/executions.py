@@ -128,6 +128,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         claim_id: UUID | None = None,
         max_wait: timedelta | None = None,
         reports_starts: bool = False,
+        code_versions: Sequence[str] | None = None,
+        unserved: Sequence[int] | None = None,
+        finish_only: bool = False,
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; return [] if none is ready.
 
@@ -136,6 +139,10 @@ class Executions(ExecutionReads, ExecutionOperations):
         that the lost call leased. With `reports_starts` the caller must call `start()` before it
         runs an execution that crashed before; without it, a lost lease counts as a crash of every
         execution under it.
+
+        Executions of a code version are claimed only if it is one of `code_versions`, or if their
+        route is in `unserved` and no worker of that version is alive. With `finish_only` no other
+        executions are claimed.
         """
         if max_wait is not None:
             asked: dict[str, Any] = {
@@ -151,6 +158,9 @@ class Executions(ExecutionReads, ExecutionOperations):
                 "partition": partition,
                 "patience": patience,
                 "reports_starts": reports_starts,
+                "code_versions": code_versions,
+                "unserved": unserved,
+                "finish_only": finish_only,
             }
             return await self._claim_within(max_wait, asked)
         claim_id = claim_id or uuid7()
@@ -172,6 +182,9 @@ class Executions(ExecutionReads, ExecutionOperations):
             floor_at=at,
             floor_id=last,
             reports_starts=reports_starts,
+            code_versions=None if code_versions is None else list(code_versions),
+            unserved=list(unserved) if unserved else None,
+            finish_only=finish_only,
             patience=patience,
         )
         return [_claimed(row, partition, claim_id) for row in rows]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import TypeAlias
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, lease_addresses, place
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
+from flowfabric.client.lanes import Lanes
 from flowfabric.client.outcomes import refusal
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import RetryExhausted
-from flowfabric.core.execution import Claimed
+from flowfabric.core.execution import Claimed, Route
 from flowfabric.core.ids import AnyId
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import Step, StepRecord
@@ -37,8 +40,9 @@ _record = reader(StepRecord, functions.LIST_STEPS, unread="execution_id", kind=S
 class Steps(Scoped):
     """Operations on steps."""
 
-    def __init__(self, database: Database, namespace: str | None) -> None:
+    def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
+        self._lanes = lanes
         self._records: dict[int, Batcher[Item, StepRecord]] = {}
         self._journals: dict[int, Batcher[Claimed, Records]] = {}
 
@@ -95,7 +99,7 @@ class Steps(Scoped):
         # Unreachable in practice: a read is never busy.
         return await self.list(held.id)
 
-    async def _flush(self, batch: Items, wait: bool = False) -> Answers:
+    async def _flush(self, batch: Items, wait: bool = False, *, is_again: bool = False) -> Answers:
         rows = await self._database.call(
             functions.RECORD_STEPS,
             **lease_addresses([held for held, _ in batch], self._namespace),
@@ -110,13 +114,17 @@ class Steps(Scoped):
             untils=[step.until for _, step in batch],
             wait=wait,
             follows=[step.follows for _, step in batch],
+            code_versions=_code_versions(batch),
             patience=SETTLE_PATIENCE_SECONDS,
         )
         found: Answers = [BUSY] * len(batch)
+        unknown: dict[Route, list[int]] = {}
         for row in rows:
             held, step = batch[row["item"] - 1]
             outcome = row["outcome"]
-            if outcome in ("recorded", "exists"):
+            if outcome == "unknown_route" and not is_again:
+                unknown.setdefault(_route(row["detail"]), []).append(row["item"] - 1)
+            elif outcome in ("recorded", "exists"):
                 is_new = outcome == "recorded"
                 found[row["item"] - 1] = StepRecord(
                     name=step.name,
@@ -132,7 +140,19 @@ class Steps(Scoped):
                 )
             elif outcome != "busy":
                 found[row["item"] - 1] = refusal(outcome, row["detail"], id=str(held.id))
+        if unknown:
+            await self._register(unknown)
+            places = sorted(place for several in unknown.values() for place in several)
+            again = await self._flush([batch[place] for place in places], wait, is_again=True)
+            for place, answer in zip(places, again, strict=True):
+                found[place] = answer
         return found
+
+    async def _register(self, routes: Iterable[Route]) -> None:
+        """Register the routes of a code version that no execution had before."""
+        for route in routes:
+            self._lanes.known.pop(route, None)
+            await self._lanes.register(route)
 
     async def _alone(self, item: Item) -> StepRecord:
         answer = (await self._flush([item], wait=True))[0]
@@ -141,3 +161,20 @@ class Steps(Scoped):
         if isinstance(answer, Busy):
             raise RetryExhausted(operation="record_steps")
         return answer
+
+
+def _code_versions(batch: Items) -> list[str | None] | None:
+    versions = [step.code_version for _, step in batch]
+    return versions if any(versions) else None
+
+
+def _route(detail: str) -> Route:
+    """Return the route that an execution would move to."""
+    facts = json.loads(detail)
+    return Route(
+        facts["namespace"],
+        facts["lane"],
+        facts["task"],
+        frozenset(facts["capabilities"]),
+        facts["code_version"],
+    )

@@ -42,16 +42,22 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an execution belongs: lane, namespace, task and needed capabilities."""
+    """Where an execution belongs: lane, namespace, task and needed capabilities.
+
+    Only an execution with steps belongs to a code version.
+    """
 
     namespace: str
     lane: str
     task: str
     capabilities: frozenset[str] = frozenset()
+    code_version: str | None = None
 
     def __hash__(self) -> int:
         try:
-            return hash((self.namespace, self.lane, self.task, self.capabilities))
+            return hash(
+                (self.namespace, self.lane, self.task, self.capabilities, self.code_version)
+            )
         except TypeError:
             # Routes are looked up before they are checked; check() names an unhashable field.
             self.check()
@@ -383,6 +389,8 @@ class ExecutionInfo:
     step_count: int = 0
     # The idempotency key that stands for it.
     key: str | None = None
+    # The version of the code that recorded its steps.
+    code_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

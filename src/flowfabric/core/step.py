@@ -33,6 +33,8 @@ class Step:
     until: datetime | None = None
     # The highest position known to be recorded when this step started; -1 for none.
     follows: int | None = None
+    # The version of the code that records it. The execution belongs to that version from then on.
+    code_version: str | None = None
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field."""

@@ -63,7 +63,7 @@ def _part(name: str, function: Function, columns: str) -> Read:
 
 REGISTER_ROUTES = _function(
     "register_routes",
-    "namespaces lanes tasks capabilities registered_by",
+    "namespaces lanes tasks capabilities registered_by code_versions",
     "item route_id outcome detail",
 )
 SUBMIT_EXECUTIONS = _function(
@@ -92,7 +92,8 @@ SUBMIT_FLOW = Function(
 CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
-    "lease_ttl first_lane floor_rank floor_at floor_id reports_starts",
+    "lease_ttl first_lane floor_rank floor_at floor_id reports_starts code_versions unserved "
+    "finish_only",
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
     "payload replay_count trace_context crash_count",
@@ -252,7 +253,7 @@ REVOKE_LEASE = _function(
 RECORD_STEPS = _function(
     "record_steps",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials kinds values encodings delays untils wait follows",
+    "positions sequentials kinds values encodings delays untils wait follows code_versions",
     "item outcome recorded_at until_at value encoding attempt_index detail",
 )
 LIST_STEPS = _function(
@@ -268,7 +269,8 @@ EXPIRE_WORKER_LEASES = _function(
 
 REGISTER_WORKER = _function(
     "register_worker",
-    "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl",
+    "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl code_version "
+    "reads version_grace finish_only",
     "outcome expires_at",
 )
 HEARTBEAT_WORKERS = _function(
@@ -281,7 +283,17 @@ LIST_WORKERS = _function(
     "list_workers",
     "namespace after_namespace after_instance_id limit with_dead",
     "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
-    "heartbeat_at expires_at is_alive is_silent",
+    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only",
+)
+LIST_UNSERVED_ROUTES = _function(
+    "list_unserved_routes",
+    "partition_key namespace worker_instance_ids",
+    "worker_instance_id route_id",
+)
+LIST_VERSIONS = _function(
+    "list_versions",
+    "partition_key namespace task",
+    "namespace task code_version in_flight workers beginners readers",
 )
 READ_TRAFFIC = _function(
     "read_traffic",
@@ -442,7 +454,7 @@ DESCRIBE_EXECUTION = _function(
     "attempt_started_at attempt_paused_at attempt_pause_cause due_at blocked_at "
     "cancellation_reason cancelled_by progress_percent progress_message progressed_at "
     "retention trim_at instance_tag policy task_version parent_id ends_with_parent wait_left "
-    "child_count step_count key",
+    "child_count step_count key code_version",
 )
 READ_EXECUTION_INFO = _function(
     "read_execution_info",
@@ -562,6 +574,8 @@ FUNCTIONS: tuple[Function, ...] = (
     HEARTBEAT_WORKERS,
     MARK_WORKER_DEAD,
     LIST_WORKERS,
+    LIST_UNSERVED_ROUTES,
+    LIST_VERSIONS,
     READ_TRAFFIC,
     SWEEP_WORKERS,
     SET_LANE,

@@ -227,6 +227,7 @@ class Portrait:
         yield "flow", info.flow_id and short_id(info.flow_id)
         yield "children", str(info.child_count or "")
         yield "version", info.task_version
+        yield "code version", info.code_version
         yield "started", at(info.started_at)
         yield "ended", at(info.terminal_at)
         is_open = info.terminal_at is None

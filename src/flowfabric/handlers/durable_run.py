@@ -47,6 +47,8 @@ class WorkerServices:
     client: FlowFabric
     loop: asyncio.AbstractEventLoop
     lease_ttl: timedelta
+    # The version of the code, recorded with every step.
+    code_version: str | None
     # Run a plain function in a thread of the worker.
     run_in_thread: Callable[[Claimed, Callable[[], Any]], Awaitable[Any]]
     # The handler is being unwound, because its execution pauses.
@@ -165,6 +167,7 @@ class DurableRun:
             is_sequential=entry.is_sequential,
             kind=kind or entry.kind,
             follows=entry.follows,
+            code_version=self._worker.code_version,
             **facts,
         )
         steps = self._worker.client.steps
@@ -338,7 +341,7 @@ class DurableRun:
 
     def hold(self, step: str, problem: str) -> BaseException:
         """Hold the execution until an operator acts; returns the exception to raise."""
-        pause = PauseOnHold(step, problem)
+        pause = PauseOnHold(step, problem, has_code_version=bool(self._worker.code_version))
         if running_loop() is self.loop:
             self.pause_with(pause)
         else:

@@ -19,6 +19,7 @@ from flowfabric.core.ids import ExecutionId
 QUIET_TURNS = 8
 _REASON_BYTES = 256
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
+_PREVENTION = " (a code version leaves an execution to the code that began it)"
 MAX_TARGETS = 1000
 # A handler that sleeps and waits for a run at the same time checks the run after an eighth of the
 # time that has passed, within these limits.
@@ -63,12 +64,14 @@ class PauseOnHold:
 
     step: str
     problem: str
+    has_code_version: bool = False
 
     @property
     def reason(self) -> str:
         """The problem and what to do about it, as short as the engine wants it."""
+        repair = _REPAIR if self.has_code_version else f"{_REPAIR}{_PREVENTION}"
         text = " ".join(self.problem.split()).encode("utf-8", "replace")
-        return text[: _REASON_BYTES - len(_REPAIR)].decode(errors="ignore") + _REPAIR
+        return text[: _REASON_BYTES - len(repair)].decode(errors="ignore") + repair
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
         await client.executions.hold(claimed, self.reason, step=self.step)

@@ -127,6 +127,9 @@ class Claimer:
             lease_ttl=self._ttl,
             caller=self._session,
             reports_starts=True,
+            code_versions=here.code.served,
+            unserved=here.takeover.routes,
+            finish_only=here.finish_only,
         )
         self._accept(claimed, asked_at)
         return claimed
@@ -194,6 +197,9 @@ class Claimer:
                 patience=1.0,
                 claim_id=claim_id,
                 reports_starts=True,
+                code_versions=here.code.served,
+                unserved=here.takeover.routes,
+                finish_only=here.finish_only,
             )
         except Unavailable as error:
             # The claim may have been made: it is repeated under the same id.

@@ -138,6 +138,7 @@ class JournalCheck:
             client=self._client,
             loop=self._loop,
             lease_ttl=timedelta(hours=1),
+            code_version=None,
             run_in_thread=self._run_in_thread,
             on_pausing=lambda claimed: None,
             on_lease_lost=lambda claimed, error: None,

@@ -82,7 +82,8 @@ begin
          array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
     into v_lanes, v_closed
   from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
-  left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+  left join ff.route r
+    on r.route_id = u.route_id and r.namespace = p_namespace and r.code_version is null
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
   -- Judge every item only if the call has something to judge.

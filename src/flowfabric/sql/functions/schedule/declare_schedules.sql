@@ -91,6 +91,7 @@ begin
           when ff._is_nil_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
           when not exists (select from ff.route r
                            where r.route_id = u.route_id and r.namespace = p_namespace
+                             and r.code_version is null
                            offset 0)
             then array['route_id', 'must be a route registered in this namespace']
           when num_nonnulls(u.cron, u.every) <> 1

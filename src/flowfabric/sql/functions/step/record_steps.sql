@@ -6,10 +6,14 @@
 -- failure. The value of kind `now` is the database's time of recording; that of kind `sleep` is the
 -- end of the sleep. Returns a row for every item.
 --
+-- With a code version, the execution moves to the route of that version: from then on only workers
+-- that serve the version claim it. `unknown_route` asks the caller to register that route first.
+--
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
---           · lease_expired · stale_lease · invalid (field, problem)
+--           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
+--           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   `exists`, with what the first call stored
 -- Rights:   app
@@ -31,7 +35,8 @@ create function ff.record_steps(
   p_delays        interval[] default null,
   p_untils        timestamptz[] default null,
   p_wait          boolean default false,
-  p_follows       integer[] default null
+  p_follows       integer[] default null,
+  p_code_versions text[] default null
 )
 returns table (
   item          integer,
@@ -67,7 +72,7 @@ begin
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
     cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
-    cardinality(p_follows)], p_wait);
+    cardinality(p_follows), cardinality(p_code_versions)], p_wait);
 
   -- One verdict per execution, from its first item. Items with another fence are `busy`.
   v_fences := array(
@@ -80,6 +85,10 @@ begin
     array(select p_epochs[n] from unnest(v_fences) with ordinality f(n, o) order by o),
     array(select p_attempt_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
     p_wait);
+  if p_code_versions is not null then
+    v_judged := ff._judge_versions(p_partition_key, v_judged, array(
+      select p_code_versions[n] from unnest(v_fences) with ordinality f(n, o) order by o));
+  end if;
   v_now := ff.now();
 
   return query
@@ -186,5 +195,11 @@ begin
       and x.occurrence = j.occurrence
     offset 0) o on true
   order by j.n;
+  if p_code_versions is not null then
+    perform ff._move_to_versions(
+      p_partition_key, array_agg(j.execution_id), array_agg(p_code_versions[v_fences[j.item]]))
+    from unnest(v_judged) j
+    where j.word = 'held' and p_code_versions[v_fences[j.item]] is not null;
+  end if;
 end;
 $$;

@@ -28,7 +28,10 @@ returns table (
   heartbeat_at       timestamptz,
   expires_at         timestamptz,
   is_alive           boolean,
-  is_silent          boolean
+  is_silent          boolean,
+  code_version       text,
+  reads              text[],
+  finish_only        boolean
 )
 language plpgsql
 security definer
@@ -49,7 +52,7 @@ begin
   select w.namespace, w.worker_instance_id, w.worker_id, w.lanes, w.tasks, w.capabilities,
          w.liveness_ttl, w.registered_at, w.heartbeat_at, w.heartbeat_at + w.liveness_ttl,
          w.heartbeat_at + w.liveness_ttl > v_now,
-         w.heartbeat_at + w.liveness_ttl / 3 <= v_now
+         w.heartbeat_at + w.liveness_ttl / 3 <= v_now, w.code_version, w.reads, w.finish_only
   from ff.worker w
   where (p_namespace is null or w.namespace = p_namespace)
     and (p_with_dead or w.heartbeat_at + w.liveness_ttl > v_now)
