@@ -30,6 +30,7 @@ from flowfabric.core.errors import (
     ResultTimeout,
     SchemaMismatch,
     StepFailed,
+    TooManySteps,
     Unavailable,
 )
 from flowfabric.core.flow import FlowState
@@ -68,6 +69,7 @@ __all__ = [
     "SchemaMismatch",
     "StepFailed",
     "Task",
+    "TooManySteps",
     "Unavailable",
     "all_of",
     "any_of",

@@ -32,6 +32,7 @@ PUBLIC = [
     "Run",
     "SchemaMismatch",
     "StepFailed",
+    "TooManySteps",
     "Task",
     "Unavailable",
     "all_of",

@@ -18,23 +18,27 @@ from flowfabric.core.errors import (
     FlowFabricError,
     LeaseLost,
     RetryExhausted,
+    TooManySteps,
 )
 from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
 from flowfabric.core.ids import ExecutionId, child_id
 from flowfabric.core.states import StepKind
-from flowfabric.core.step import Step, StepRecord, check_step_name
+from flowfabric.core.step import MANY_STEPS, MAX_STEPS, Step, StepRecord, check_step_name
 from flowfabric.handlers.journal import Entry, Journal, Mismatch
 from flowfabric.handlers.loops import running_loop
 from flowfabric.handlers.run_ends import RunEnds
 from flowfabric.handlers.step_failures import StepFailure
 from flowfabric.handlers.steps import RESERVED_PREFIX, in_step
 from flowfabric.handlers.waits import EndedWait, Pause, PauseOnHold, PauseUntil, SleepWait, Waits
+from flowfabric.telemetry import WORKER_LOGGER
 
 T = TypeVar("T")
 
 _REASON_BYTES = 256
 # The pause between two tries to write a row that others keep locked; one try waits 2 s by itself.
 _LOCKED_SECONDS = 0.05
+# A handler that runs through recorded steps lets others run after so many of them.
+_REPLAYED_AT_ONCE = 200
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 
 
@@ -152,8 +156,28 @@ class DurableRun:
         except Mismatch as error:
             raise self.hold(error.step, error.problem) from None
         if entry.record is None:
+            self._check_count(journal)
             self._waits.begin_work()
+        elif journal.count % _REPLAYED_AT_ONCE == 0:
+            await self.query(asyncio.sleep(0))
+            self._check_running()
         return entry
+
+    def _check_count(self, journal: Journal) -> None:
+        """Warn of a long journal once, and refuse a step beyond the limit."""
+        if journal.count > MAX_STEPS:
+            raise TooManySteps(
+                f"This execution has recorded {MAX_STEPS:,} steps, the most it may. Continue with "
+                "a fresh journal before that: ctx.continue_as(*args)",
+                limit=MAX_STEPS,
+            )
+        if journal.count == MANY_STEPS:
+            WORKER_LOGGER.warning(
+                "long journal: %s records its step %d; each run reads all of them. Continue with a "
+                "fresh journal: ctx.continue_as(*args)",
+                self._claimed.id,
+                MANY_STEPS,
+            )
 
     async def record(
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any

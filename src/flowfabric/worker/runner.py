@@ -12,7 +12,13 @@ from typing import Any
 
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import ExecutionNotActive, FlowFabricError, LeaseLost, Unavailable
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    LeaseLost,
+    TooManySteps,
+    Unavailable,
+)
 from flowfabric.core.execution import Claimed
 from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
@@ -204,6 +210,8 @@ class Runner:
             # The loop has ended: nobody can release the lease any more, so it expires.
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
+            if isinstance(error, TooManySteps):
+                run.failure_class = FailureClass.PERMANENT  # the journal stays as long as it is
             self._settlement.fail(claimed, failure_of(error, run.failure_class, retry))
 
     def _end_by_keyboard(self, run: HandlerRun) -> None:
