@@ -87,6 +87,10 @@ class App:
 
     `name` owns the schedules, by default the module that makes the app. `version` is a dotted
     number; the highest running version decides which schedules exist.
+
+    `connect` gives the connections of `ctx.transaction`: a function whose result is a block (`with`
+    or `async with`) of a connection or a session, for example `pool.acquire`, a `sessionmaker` or
+    `engine.connect`. By default they are asyncpg connections to the app's own database.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class App:
         lease_ttl: timedelta | None = None,
         drain_timeout: timedelta | None = None,
         project: Path | None = None,
+        connect: Callable[[], Any] | None = None,
     ) -> None:
         given = {
             "database_url": database_url,
@@ -118,6 +123,7 @@ class App:
         self.schedules: dict[str, Schedule] = {}
         self.portal = Portal(self._close_here)
         self._extensions = Extensions()
+        self._extensions.connect = connect
         self._project = project
         self._server: Server | None = None
         self._server_lock = threading.Lock()

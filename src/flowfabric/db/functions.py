@@ -255,6 +255,14 @@ RECORD_STEPS = _function(
     "positions sequentials kinds values encodings delays untils wait follows",
     "item outcome recorded_at until_at value encoding attempt_index detail",
 )
+RECORD_STEP_JSON = Function(
+    "record_step_json",
+    ("partition_key", "namespace", "step", "database"),
+    ("record_step_json",),
+    "select cast(record_step_json as text) as record_step_json from ff.record_step_json("
+    "p_partition_key => cast($1 as smallint), p_namespace => cast($2 as text), "
+    "p_step => cast(cast($3 as text) as jsonb), p_database => cast($4 as text))",
+)
 LIST_STEPS = _function(
     "list_steps",
     "partition_key namespace execution_ids",
@@ -519,6 +527,7 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_CHILDREN,
     WAIT_FOR_RUNS,
     RECORD_STEPS,
+    RECORD_STEP_JSON,
     LIST_STEPS,
     HOLD_EXECUTION,
     REVOKE_LEASE,

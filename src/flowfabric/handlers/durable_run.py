@@ -61,6 +61,10 @@ class WorkerServices:
     on_lease_lost: Callable[[Claimed, FlowFabricError], None]
     # The handler keeps its slot while it waits for other executions.
     on_blocking_wait: Callable[[Claimed], None]
+    # Give the connections of transactional steps; None for our own to the app's database.
+    connect: Callable[[], Any] | None = None
+    # Whether one of them was found able to record a step.
+    is_connect_checked: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +106,7 @@ class DurableRun:
             claimed,
             worker.client,
             self._waits,
-            check_running=self._check_running,
+            check_running=self.check_running,
             on_blocking_wait=worker.on_blocking_wait,
         )
         self._children: dict[str, int] = {}
@@ -116,6 +120,14 @@ class DurableRun:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._worker.loop
+
+    @property
+    def id(self) -> ExecutionId:
+        return self._claimed.id
+
+    @property
+    def client(self) -> FlowFabric:
+        return self._worker.client
 
     @property
     def is_pausing(self) -> bool:
@@ -150,7 +162,7 @@ class DurableRun:
         journal = self._journal
         if journal is None:
             journal = await self._load_journal()
-            self._check_running()
+            self.check_running()
         try:
             entry = journal.begin(name, kind, is_own=is_own, is_alone=not self._waits.in_flight)
         except Mismatch as error:
@@ -160,7 +172,7 @@ class DurableRun:
             self._waits.begin_work()
         elif journal.count % _REPLAYED_AT_ONCE == 0:
             await self.query(asyncio.sleep(0))
-            self._check_running()
+            self.check_running()
         return entry
 
     def _check_count(self, journal: Journal) -> None:
@@ -183,8 +195,16 @@ class DurableRun:
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
     ) -> StepRecord:
         """Record a step in the journal."""
-        self._check_running()
-        step = Step(
+        self.check_running()
+        step = self.step_of(entry, kind=kind, **facts)
+        steps = self._worker.client.steps
+        record = await self._write(lambda: steps.record(self._claimed, step))
+        self.recorded(entry, record)
+        return record
+
+    def step_of(self, entry: Entry, *, kind: StepKind | None = None, **facts: Any) -> Step:
+        """Return what is recorded of a step."""
+        return Step(
             name=entry.name,
             occurrence=entry.occurrence,
             position=entry.position,
@@ -193,12 +213,12 @@ class DurableRun:
             follows=entry.follows,
             **facts,
         )
-        steps = self._worker.client.steps
-        record = await self._write(lambda: steps.record(self._claimed, step))
+
+    def recorded(self, entry: Entry, record: StepRecord) -> None:
+        """Note that a step was recorded."""
         self._time_seen = (record.recorded_at, monotonic())
         if self._journal is not None:
             self._journal.recorded(entry)
-        return record
 
     def fail_step(
         self,
@@ -223,15 +243,15 @@ class DurableRun:
         """Sleep until the recorded time; the handler may pause meanwhile."""
         until = record.until_at
         if until is not None:
-            self._check_running()
+            self.check_running()
             has_ended = until <= self.now()
             await self._waits.wait(
                 EndedWait(until) if has_ended else SleepWait(record.recorded_at, until)
             )
-            self._check_running()
+            self.check_running()
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
-        self._check_running()
+        self.check_running()
         self._waits.begin_work()
         report = self._worker.client.executions.report_progress
         try:
@@ -369,13 +389,14 @@ class DurableRun:
         """Return the exception that stops a handler which must not continue."""
         return HandlerPaused() if self.root is None else asyncio.CancelledError()
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Stop a handler that pauses or whose lease is lost."""
         if self.is_pausing or self.is_over:
             raise self.interruption()
 
     async def _continue(self, is_own: bool) -> None:
         """Check that the handler may go on, and record the failures that it has handled."""
-        self._check_running()
+        self.check_running()
         if self._failures:
             await self._record_failures(is_own)
 
@@ -388,11 +409,17 @@ class DurableRun:
             try:
                 return await write()
             except (LeaseLost, ExecutionNotActive) as error:
-                self._worker.on_lease_lost(self._claimed, error)
-                raise self.interruption() from None
+                raise self.refused(error) from None
             except RetryExhausted:
                 await asyncio.sleep(_LOCKED_SECONDS)
-                self._check_running()
+                self.check_running()
+
+    def refused(self, error: Exception) -> BaseException:
+        """Return what to raise for a refused record; stop the handler if its lease is lost."""
+        if isinstance(error, LeaseLost | ExecutionNotActive):
+            self._worker.on_lease_lost(self._claimed, error)
+            return self.interruption()
+        return error
 
     async def _record_failures(self, is_own: bool) -> None:
         """Record the failures that the handler has handled, before it does anything new."""
@@ -403,7 +430,7 @@ class DurableRun:
         if handled:
             # Another branch may wait for the same failures.
             await asyncio.gather(*(asyncio.shield(one.writing) for one in handled if one.writing))
-            self._check_running()
+            self.check_running()
 
     async def _record_failure(self, failure: StepFailure) -> None:
         self._waits.begin_work()

@@ -103,6 +103,7 @@ class Runner:
             on_pausing=self._watch_pausing,
             on_lease_lost=self._on_write_refused,
             on_blocking_wait=suspects.end_turn_of,
+            connect=lifespan.extensions.connect,
         )
 
     def start(self, claimed: Claimed) -> asyncio.Task[None]:
