@@ -1161,6 +1161,7 @@ def _forged(execution_id: UUID) -> Lease:
         replay_count=0,
         trace_context=None,
         crash_count=0,
+        generation=0,
     )
 
 

@@ -101,12 +101,7 @@ class Submission:
         check_priority(self.priority)
         if not self.id.uuid.int:
             raise InvalidInput(field="id", problem="is the nil UUID; mint() makes an id")
-        if len(self.payload) > MAX_PAYLOAD_BYTES:
-            raise InvalidInput(
-                field="payload",
-                problem=f"is {len(self.payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
-                "allowed. Store large data elsewhere and pass a reference",
-            )
+        check_payload(self.payload)
         if (
             self.delay is not None
             or self.deadline is not None
@@ -203,6 +198,8 @@ class Claimed:
     trace_context: str | None
     # How many workers in a row vanished while they held it.
     crash_count: int
+    # How often its handler continued it with new input.
+    generation: int
     partition_key: int
     lease_id: UUID
 
@@ -674,3 +671,12 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 field="tags",
                 problem=f"the value of {key!r} must be valid Unicode without NUL characters",
             )
+
+
+def check_payload(payload: bytes) -> None:
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidInput(
+            field="payload",
+            problem=f"is {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
+            "allowed. Store large data elsewhere and pass a reference",
+        )

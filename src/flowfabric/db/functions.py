@@ -95,7 +95,7 @@ CLAIM_EXECUTIONS = _function(
     "lease_ttl first_lane floor_rank floor_at floor_id reports_starts",
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context crash_count",
+    "payload replay_count trace_context crash_count generation",
 )
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
@@ -243,6 +243,9 @@ DELAY_EXECUTION = _function(
 WAIT_CHILDREN = _function("wait_children", _FENCE, "outcome detail")
 WAIT_FOR_RUNS = _function("wait_for_runs", f"{_FENCE} targets k", "outcome open detail")
 HOLD_EXECUTION = _function("hold_execution", f"{_FENCE} reason step", "outcome detail")
+CONTINUE_EXECUTION = _function(
+    "continue_execution", f"{_FENCE} payload payload_encoding", "outcome generation detail"
+)
 REVOKE_LEASE = _function(
     "revoke_lease",
     "partition_key namespace execution_id expected_lease_id worker_instance_id reason actor "
@@ -380,7 +383,7 @@ SERVER_TIME = _function("server_time", "", "server_time")
 _CLAIM = (
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context crash_count"
+    "payload replay_count trace_context crash_count generation"
 )
 _GRANT = "partition_key namespace execution_id key worker_id worker_instance_id"
 ISSUE_CLAIM_GRANT = _function(
@@ -530,6 +533,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RECORD_STEP_JSON,
     LIST_STEPS,
     HOLD_EXECUTION,
+    CONTINUE_EXECUTION,
     REVOKE_LEASE,
     SET_TAGS,
     LIST_EXECUTIONS,

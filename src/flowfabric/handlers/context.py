@@ -8,10 +8,11 @@ import math
 import random
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from flowfabric import tracing
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import check_payload
 from flowfabric.core.policy import Retry
 from flowfabric.core.schedule import SCHEDULED_AT_TAG
 from flowfabric.core.states import StepKind
@@ -130,6 +131,11 @@ class Context(HandlerContext):
         return self._run.claimed.attempt_index
 
     @property
+    def generation(self) -> int:
+        """How often `continue_as` has continued the execution: 0 at first, then 1, 2, ..."""
+        return self._run.claimed.generation
+
+    @property
     def epoch(self) -> int:
         """The fencing number of this lease; every new lease has a higher one."""
         return self._run.claimed.epoch
@@ -152,7 +158,11 @@ class Context(HandlerContext):
                 "random module in the step"
             )
         if self._random is None:
-            self._random = random.Random(str(self._run.claimed.execution_id))
+            claimed = self._run.claimed
+            seed = str(claimed.execution_id)
+            if claimed.generation:
+                seed += f" {claimed.generation}"
+            self._random = random.Random(seed)
         return self._random
 
     # Python cannot type the arguments of a function together with an option of ours: with `retry`
@@ -495,6 +505,25 @@ class Context(HandlerContext):
     def submit_sync(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """`submit` for a `def` handler."""
         return self._call_sync(lambda: self.submit(task, *args, **kwargs), "ctx.submit(...)")
+
+    @_awaited
+    async def continue_as(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """End this run, and start the handler again with other arguments and a fresh journal.
+
+        The execution keeps its id, its history, its children and its deadline; `ctx.generation`
+        counts. Use it in a handler that never ends, before its journal grows long. The arguments
+        are those of the task, and are checked here. Nothing after this call runs.
+        """
+        durable = self._run.begin("continue_as")
+        payload = self._run.spec.encode(args, kwargs)
+        check_payload(payload)
+        await durable.continue_as(payload, is_own=self._run.is_own_flow())
+        raise AssertionError("unreachable: the handler was unwound")
+
+    def continue_as_sync(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """`continue_as` for a `def` handler."""
+        self._call_sync(lambda: self.continue_as(*args, **kwargs), "ctx.continue_as(...)")
+        raise AssertionError("unreachable: the handler was unwound")
 
     def flow(self, flow: F, /) -> F:
         """Store a flow once: `async with ctx.flow(app.flow("report")) as f: ...`.

@@ -29,7 +29,15 @@ from flowfabric.handlers.loops import running_loop
 from flowfabric.handlers.run_ends import RunEnds
 from flowfabric.handlers.step_failures import StepFailure
 from flowfabric.handlers.steps import RESERVED_PREFIX, in_step
-from flowfabric.handlers.waits import EndedWait, Pause, PauseOnHold, PauseUntil, SleepWait, Waits
+from flowfabric.handlers.waits import (
+    EndedWait,
+    Pause,
+    PauseOnHold,
+    PauseToContinue,
+    PauseUntil,
+    SleepWait,
+    Waits,
+)
 from flowfabric.telemetry import WORKER_LOGGER
 
 T = TypeVar("T")
@@ -84,7 +92,7 @@ class OnceCall:
         """Return an id that is the same in every run of the handler."""
         claimed = self.claimed
         name = f"{self.name} {self.occurrence} {what}"
-        return child_id(claimed.id, claimed.replay_count, name, 0)
+        return child_id(claimed.id, claimed.replay_count, name, 0, claimed.generation)
 
 
 class DurableRun:
@@ -271,7 +279,8 @@ class DurableRun:
             name += f" {_fingerprint(submission.payload)}"
         occurrence = self._children.get(name, 0)
         self._children[name] = occurrence + 1
-        submission.id = child_id(parent, self._claimed.replay_count, name, occurrence)
+        claimed = self._claimed
+        submission.id = child_id(parent, claimed.replay_count, name, occurrence, claimed.generation)
         submission.parent_id = parent
         submitted = await self.query(self._worker.client.executions.submit(submission))
         self.ends.note_existing([submitted.id])
@@ -348,6 +357,21 @@ class DurableRun:
         if (missing := journal.unreached) is not None:
             raise self.hold(missing.name, "was recorded, but the handler returned without it")
         await self._record_failures(is_own=True)
+
+    async def continue_as(self, payload: bytes, *, is_own: bool) -> None:
+        """End this run; the execution continues with another payload and a fresh journal."""
+        await self._continue(is_own)
+        if self._waits.in_flight:
+            raise RuntimeError(
+                "ctx.continue_as while steps run beside it: await them first, because their "
+                "records would be lost"
+            )
+        journal = self._journal or await self._load_journal()
+        self.check_running()
+        if (missing := journal.unreached) is not None:
+            raise self.hold(missing.name, "was recorded, but the handler continued without it")
+        self.pause_with(PauseToContinue(payload))
+        raise self.interruption()
 
     def hold(self, step: str, problem: str) -> BaseException:
         """Hold the execution until an operator acts; returns the exception to raise."""
