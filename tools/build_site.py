@@ -34,6 +34,8 @@ NAVIGATION: Navigation = {
         "guide/tasks.md",
         "guide/retries.md",
         "guide/steps.md",
+        "guide/transactional-steps.md",
+        "guide/long-lived-executions.md",
         "guide/flows.md",
         "guide/schedules.md",
         "guide/transactional-submit.md",
