@@ -35,6 +35,8 @@ NAVIGATION: Navigation = {
         "guide/retries.md",
         "guide/hooks.md",
         "guide/steps.md",
+        "guide/transactional-steps.md",
+        "guide/long-lived-executions.md",
         "guide/deploys.md",
         "guide/flows.md",
         "guide/schedules.md",

@@ -35,6 +35,7 @@ if _typing.TYPE_CHECKING:
         ResultTimeout,
         SchemaMismatch,
         StepFailed,
+        TooManySteps,
         Unavailable,
     )
     from flowfabric.core.flow import FlowState
@@ -79,6 +80,7 @@ __all__ = [
     "SchemaMismatch",
     "StepFailed",
     "Task",
+    "TooManySteps",
     "Unavailable",
     "all_of",
     "any_of",
@@ -107,7 +109,7 @@ _MODULES = {
     "core.ended": "Ended EndedError",
     "core.errors": "ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionSkipped "
     "FlowFabricError InvalidInput KeyReused LeaseLost NotFound ResultTimeout SchemaMismatch "
-    "StepFailed Unavailable",
+    "StepFailed TooManySteps Unavailable",
     "core.flow": "FlowState",
     "core.ids": "ExecutionId FlowId",
     "core.policy": "Exponential Fixed Retry",

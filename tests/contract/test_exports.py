@@ -37,6 +37,7 @@ PUBLIC = [
     "Run",
     "SchemaMismatch",
     "StepFailed",
+    "TooManySteps",
     "Task",
     "Unavailable",
     "all_of",

@@ -22,7 +22,7 @@ import sentry_sdk
 from sqlalchemy.exc import IntegrityError
 
 from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of, same
-from flowfabric import ExecutionFailed, InvalidInput
+from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState
 from flowfabric.cli.init import TEMPLATE
 from flowfabric.config import Settings
 from flowfabric.telemetry import JsonFormatter, TextFormatter
@@ -51,6 +51,8 @@ TESTED = {
             "steps",
             "tasks",
             "testing",
+            "long-lived-executions",
+            "transactional-steps",
             "transactional-submit",
             "web-applications",
         )
@@ -391,6 +393,44 @@ def test_every_picture_of_the_guide_is_there():
     pictures = [part.partition(")")[0] for part in text.split("](pictures/")[1:]]
     assert len(pictures) >= 5
     assert [name for name in pictures if not (GUIDE / "pictures" / name).exists()] == []
+
+
+async def test_transactional_steps(program, db):
+    await db.execute("create table account (name text primary key, cents integer)")
+    await db.execute("insert into account values ('ann', 500), ('bob', 0)")
+    await db.execute("create table orders (id integer generated always as identity, article text)")
+    await program.run(GUIDE / "transactional-steps.md")
+    names = program.names
+    async with working(names["app"]):
+        run = await names["transfer"].submit("ann", "bob", 200)
+        assert await run.result(timeout=10) == 200
+    assert await db.fetchval("select sum(cents) from account") == 500
+    shop = names["Shop"](db.url).app()
+
+    @shop.task(name="order")
+    async def order(ctx: Context, article: str) -> int:
+        return await ctx.transaction(names["place_order"], article)
+
+    async with working(shop):
+        assert await (await order.submit("book")).result(timeout=10) == 1
+    await shop._extensions.connect.kw["bind"].dispose()
+    await shop.close()
+
+
+async def test_long_lived_executions(program, db, clock):
+    await program.run(GUIDE / "long-lived-executions.md")
+    names = program.names
+    async with working(names["app"]):
+        run = await names["subscription"].submit("ann", month=11)
+        client = await names["app"].client()
+        async with asyncio.timeout(20):
+            while not (await run.state()).is_terminal:
+                if await run.state() == PublicState.DELAYED:
+                    await clock.advance(days=30)
+                    await client.executions.promote_delayed()
+                await asyncio.sleep(0.01)
+        assert await run.result() == "ann has paid 12 months"
+    assert await db.fetchval("select count(*) from ff.event where kind = 'continued'") == 1
 
 
 CASES = {

@@ -1123,6 +1123,13 @@ SCENARIOS = (
         ("execution", "event"),
     ),
     Scenario(
+        "continue",
+        "continue_execution",
+        lambda stage: stage.claimed(),
+        _by_holder("continue_as", b"[2]"),
+        ("execution", "execution_body", "event"),
+    ),
+    Scenario(
         "expire executions",
         "expire_executions",
         _late,

@@ -500,6 +500,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "wait_children": _fenced(lambda engine, lease: engine.wait_children(lease)),
     "hold": _fenced(lambda engine, lease: engine.hold(lease)),
+    "continue": _fenced(lambda engine, lease: engine.continue_as(lease)),
     "cancel as holder": _ending(lambda engine, lease: engine.cancel_held(lease)),
     "cancel": _operator(lambda engine, id_: engine.cancel(id_), _WAITING + _LEASED + _CONCERNING),
     "revoke": _operator(lambda engine, id_: engine.revoke(id_), _LEASED),
@@ -1161,6 +1162,7 @@ def _forged(execution_id: UUID) -> Lease:
         replay_count=0,
         trace_context=None,
         crash_count=0,
+        generation=0,
     )
 
 

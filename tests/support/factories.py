@@ -140,6 +140,7 @@ class Lease:
     replay_count: int
     trace_context: str | None
     crash_count: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +199,7 @@ class Outcome:
     public_state: str | None = None
     version: int | None = None
     open: int | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -725,6 +727,13 @@ class Engine:
     ) -> Outcome:
         return await self._fenced("hold_execution", lease, p_reason=reason, p_step=step)
 
+    async def continue_as(
+        self, lease: Lease, payload: bytes | None = b"[]", encoding: str | None = None
+    ) -> Outcome:
+        return await self._fenced(
+            "continue_execution", lease, p_payload=payload, p_payload_encoding=encoding
+        )
+
     async def progress(
         self, lease: Lease, percent: int | None = None, message: str | None = None
     ) -> Outcome:
@@ -801,6 +810,7 @@ class Engine:
             public_state=row.get("public_state"),
             version=row.get("version"),
             open=row.get("open"),
+            generation=row.get("generation"),
         )
 
     # Time

@@ -231,6 +231,7 @@ def claim() -> Claimed:
         replay_count=0,
         trace_context=None,
         crash_count=0,
+        generation=0,
         partition_key=0,
         lease_id=uuid4(),
     )

@@ -104,6 +104,10 @@ class App:
     `code_version` names the version of the code, as a release or a commit. An execution belongs to
     the version that records its steps: workers of other versions leave it alone, unless they name
     the version in `reads`, or no worker that serves it has been alive for `version_grace`.
+
+    `connect` gives the connections of `ctx.transaction`: a function whose result is a block (`with`
+    or `async with`) of a connection or a session, for example `pool.acquire`, a `sessionmaker` or
+    `engine.connect`. By default they are asyncpg connections to the app's own database.
     """
 
     def __init__(
@@ -119,6 +123,7 @@ class App:
         reads: Iterable[str] = (),
         version_grace: timedelta | None = None,
         project: Path | None = None,
+        connect: Callable[[], Any] | None = None,
     ) -> None:
         given = {
             "database_url": database_url,
@@ -146,6 +151,7 @@ class App:
         self._hook_changes = 0
         self._declared: weakref.WeakKeyDictionary[FlowFabric, int] = weakref.WeakKeyDictionary()
         self._extensions = Extensions()
+        self._extensions.connect = connect
         self._project = project
         self._server: Server | None = None
         self._server_lock = threading.Lock()

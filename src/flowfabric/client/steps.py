@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from typing import TypeAlias
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, lease_addresses, place
@@ -34,6 +37,14 @@ Journals: TypeAlias = list[list[StepRecord] | Exception | Busy]
 MAX_JOURNALS = 50
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A step that is recorded, by this call (`is_new`) or by an earlier one."""
+
+    record: StepRecord
+    is_new: bool
+
+
 _record = reader(StepRecord, functions.LIST_STEPS, unread="execution_id", kind=StepKind)
 
 
@@ -60,6 +71,29 @@ class Steps(Scoped):
         if batcher is None:
             batcher = self._records[held.partition_key] = Batcher(self._flush, self._alone)
         return await batcher.put((held, step))
+
+    def json_arguments(self, held: Claimed, step: Step, database: str) -> dict[str, Any]:
+        """Encode one step for RECORD_STEP_JSON, which the caller sends on another connection."""
+        step.check()
+        fields = {
+            "execution_id": str(held.execution_id),
+            "lease_id": str(held.lease_id),
+            "epoch": held.epoch,
+            "attempt_id": str(held.attempt_id),
+            "name": step.name,
+            "occurrence": step.occurrence,
+            "position": step.position,
+            "is_sequential": step.is_sequential,
+            "follows": step.follows,
+            "value_base64": None if step.value is None else b64encode(step.value).decode(),
+            "encoding": step.encoding,
+        }
+        return {
+            "partition_key": held.partition_key,
+            "namespace": self._namespace,
+            "step": json.dumps(fields),
+            "database": database,
+        }
 
     async def journal(self, held: Claimed) -> Records:
         """Return the steps that earlier runs recorded; concurrent calls share one query."""
@@ -178,3 +212,26 @@ def _route(detail: str) -> Route:
         frozenset(facts["capabilities"]),
         facts["code_version"],
     )
+
+
+def read_json_answer(held: Claimed, step: Step, text: str) -> Answer | Exception:
+    """Decode an answer of RECORD_STEP_JSON: the record and whether it is new, or a refusal."""
+    answer = json.loads(text)
+    outcome = answer["outcome"]
+    if outcome not in ("recorded", "exists"):
+        return refusal(outcome, json.dumps(answer["detail"] or {}), id=str(held.id))
+    is_new = outcome == "recorded"
+    stored = answer["value_base64"]
+    record = StepRecord(
+        name=step.name,
+        occurrence=step.occurrence,
+        position=step.position,
+        is_sequential=step.is_sequential,
+        kind=step.kind,
+        value=step.value if is_new else None if stored is None else b64decode(stored),
+        encoding=step.encoding if is_new else answer["encoding"],
+        recorded_at=datetime.fromisoformat(answer["recorded_at"]),
+        until_at=None,
+        attempt=attempt_number(answer["attempt_index"]),
+    )
+    return Answer(record, is_new)

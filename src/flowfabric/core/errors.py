@@ -27,6 +27,7 @@ FlowFabricError
 │   ├── MaxReplaysExhausted · ReclaimCapExceeded
 │   ├── ParentEnded
 │   ├── ScheduleOrphaned
+│   ├── TooManySteps
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── LaneClosed
@@ -322,6 +323,10 @@ class ParentEnded(Refused, code="WF213", name="parent_ended"):
 
 class ScheduleOrphaned(Refused, code="WF214", name="schedule_orphaned"):
     """The newest version of the app no longer declares this schedule; it does not fire."""
+
+
+class TooManySteps(Refused):
+    """The execution has recorded as many steps as it may; end the handler with ctx.continue_as."""
 
 
 class FlowAlreadyTerminal(Refused, code="WF215", name="flow_already_terminal"):

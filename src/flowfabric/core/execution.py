@@ -52,6 +52,8 @@ class Route:
     task: str
     capabilities: frozenset[str] = frozenset()
     code_version: str | None = None
+    # How often `ctx.continue_as` has continued it.
+    generation: int = 0
 
     def __hash__(self) -> int:
         try:
@@ -118,12 +120,7 @@ class Submission:
         check_priority(self.priority)
         if not self.id.uuid.int:
             raise InvalidInput(field="id", problem="is the nil UUID; mint() makes an id")
-        if len(self.payload) > MAX_PAYLOAD_BYTES:
-            raise InvalidInput(
-                field="payload",
-                problem=f"is {len(self.payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
-                "allowed. Store large data elsewhere and pass a reference",
-            )
+        check_payload(self.payload)
         if (
             self.delay is not None
             or self.deadline is not None
@@ -220,6 +217,8 @@ class Claimed:
     trace_context: str | None
     # How many workers in a row vanished while they held it.
     crash_count: int
+    # How often its handler continued it with new input.
+    generation: int
     partition_key: int
     lease_id: UUID
 
@@ -391,6 +390,8 @@ class ExecutionInfo:
     key: str | None = None
     # The version of the code that recorded its steps.
     code_version: str | None = None
+    # How often `ctx.continue_as` has continued it.
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -731,3 +732,12 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 field="tags",
                 problem=f"the value of {key!r} must be valid Unicode without NUL characters",
             )
+
+
+def check_payload(payload: bytes) -> None:
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidInput(
+            field="payload",
+            problem=f"is {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
+            "allowed. Store large data elsewhere and pass a reference",
+        )

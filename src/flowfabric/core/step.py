@@ -10,6 +10,9 @@ from flowfabric.core.execution import MAX_NAME_BYTES, check_text
 from flowfabric.core.states import StepKind
 
 MAX_VALUE_BYTES = 1_048_576
+# The most steps that one execution may record, and the number at which its worker warns.
+MAX_STEPS = 50_000
+MANY_STEPS = 5_000
 _MAX_COUNT = 2**31
 
 

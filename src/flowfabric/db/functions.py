@@ -96,7 +96,7 @@ CLAIM_EXECUTIONS = _function(
     "finish_only",
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context crash_count",
+    "payload replay_count trace_context crash_count generation",
 )
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
@@ -244,6 +244,9 @@ DELAY_EXECUTION = _function(
 WAIT_CHILDREN = _function("wait_children", _FENCE, "outcome detail")
 WAIT_FOR_RUNS = _function("wait_for_runs", f"{_FENCE} targets k", "outcome open detail")
 HOLD_EXECUTION = _function("hold_execution", f"{_FENCE} reason step", "outcome detail")
+CONTINUE_EXECUTION = _function(
+    "continue_execution", f"{_FENCE} payload payload_encoding", "outcome generation detail"
+)
 REVOKE_LEASE = _function(
     "revoke_lease",
     "partition_key namespace execution_id expected_lease_id worker_instance_id reason actor "
@@ -255,6 +258,14 @@ RECORD_STEPS = _function(
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
     "positions sequentials kinds values encodings delays untils wait follows code_versions",
     "item outcome recorded_at until_at value encoding attempt_index detail",
+)
+RECORD_STEP_JSON = Function(
+    "record_step_json",
+    ("partition_key", "namespace", "step", "database"),
+    ("record_step_json",),
+    "select cast(record_step_json as text) as record_step_json from ff.record_step_json("
+    "p_partition_key => cast($1 as smallint), p_namespace => cast($2 as text), "
+    "p_step => cast(cast($3 as text) as jsonb), p_database => cast($4 as text))",
 )
 LIST_STEPS = _function(
     "list_steps",
@@ -392,7 +403,7 @@ SERVER_TIME = _function("server_time", "", "server_time")
 _CLAIM = (
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context crash_count"
+    "payload replay_count trace_context crash_count generation"
 )
 _GRANT = "partition_key namespace execution_id key worker_id worker_instance_id"
 ISSUE_CLAIM_GRANT = _function(
@@ -454,7 +465,7 @@ DESCRIBE_EXECUTION = _function(
     "attempt_started_at attempt_paused_at attempt_pause_cause due_at blocked_at "
     "cancellation_reason cancelled_by progress_percent progress_message progressed_at "
     "retention trim_at instance_tag policy task_version parent_id ends_with_parent wait_left "
-    "child_count step_count key code_version",
+    "child_count step_count key code_version generation",
 )
 READ_EXECUTION_INFO = _function(
     "read_execution_info",
@@ -545,8 +556,10 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_CHILDREN,
     WAIT_FOR_RUNS,
     RECORD_STEPS,
+    RECORD_STEP_JSON,
     LIST_STEPS,
     HOLD_EXECUTION,
+    CONTINUE_EXECUTION,
     REVOKE_LEASE,
     SET_TAGS,
     LIST_EXECUTIONS,

@@ -40,6 +40,8 @@ _BROKEN = (
     asyncpg.InternalClientError,
     OSError,
 )
+# How many connections of one process user code may hold at a time; more of it waits.
+MAX_LENT = 10
 # LISTEN counts as broken if a hint does not arrive within this time.
 HEARING_SECONDS = 1.0
 
@@ -63,6 +65,7 @@ class Database:
         self._size = size
         self._name = name
         self._pool: asyncpg.Pool[Any] | None = None
+        self._lent: asyncpg.Pool[Any] | None = None
         self.is_pooled = False
 
     async def open(self) -> Self:
@@ -92,12 +95,13 @@ class Database:
         return self
 
     async def close(self) -> None:
-        if (pool := self._pool) is not None:
-            self._pool = None
-            try:
-                await asyncio.wait_for(pool.close(), 5)
-            except TimeoutError:
-                pool.terminate()
+        pools, self._pool, self._lent = (self._lent, self._pool), None, None
+        for pool in pools:
+            if pool is not None:
+                try:
+                    await asyncio.wait_for(pool.close(), 5)
+                except TimeoutError:
+                    pool.terminate()
 
     async def call(
         self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
@@ -121,6 +125,23 @@ class Database:
 
         with self._outage.watched(patience):
             return await call.retrying(self.meter, statement, attempt, patience=patience)
+
+    @contextlib.asynccontextmanager
+    async def lend(self) -> AsyncIterator[Connection]:
+        """Lend a connection to user code. Our own calls never wait for these connections."""
+        if self._lent is None:
+            # create_pool returns the pool at once; the first acquire opens it.
+            self._lent = asyncpg.create_pool(
+                self.url,
+                min_size=0,
+                max_size=MAX_LENT,
+                timeout=CONNECT_TIMEOUT_SECONDS,
+                max_inactive_connection_lifetime=60.0,
+                **self._connection_options(f"{self._name} transactions"),
+            )
+        pool = await self._lent
+        async with pool.acquire() as connection:
+            yield connection
 
     def session(self, name: str) -> Session:
         """Return a session with a separate connection, which it opens at first use."""

@@ -8,10 +8,21 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
 
 from flowfabric import tracing
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import check_payload
 from flowfabric.core.policy import Retry
 from flowfabric.core.schedule import SCHEDULED_AT_TAG
 from flowfabric.core.states import StepKind
@@ -25,7 +36,15 @@ from flowfabric.handlers.loops import (
 )
 from flowfabric.handlers.step_calls import StepCall
 from flowfabric.handlers.step_errors import error_of, stored_error
-from flowfabric.handlers.steps import RESERVED_PREFIX, StepCodec, check_name, codec_of, in_step
+from flowfabric.handlers.steps import (
+    RESERVED_PREFIX,
+    StepCodec,
+    check_name,
+    codec_of,
+    function_name,
+    in_step,
+)
+from flowfabric.handlers.transactions import TransactionalStep
 from flowfabric.tasks.handler_context import HandlerContext
 
 if TYPE_CHECKING:
@@ -143,6 +162,11 @@ class Context(HandlerContext):
         return self._run.claimed.attempt
 
     @property
+    def generation(self) -> int:
+        """How often `continue_as` has continued the execution: 0 at first, then 1, 2, ..."""
+        return self._run.claimed.generation
+
+    @property
     def epoch(self) -> int:
         """The fencing number of this lease; every new lease has a higher one."""
         return self._run.claimed.epoch
@@ -165,7 +189,11 @@ class Context(HandlerContext):
                 "random module in the step"
             )
         if self._random is None:
-            self._random = random.Random(str(self._run.claimed.execution_id))
+            claimed = self._run.claimed
+            seed = str(claimed.execution_id)
+            if claimed.generation:
+                seed += f" {claimed.generation}"
+            self._random = random.Random(seed)
         return self._random
 
     # Python cannot type keyword arguments of a function together with options of ours: with
@@ -338,6 +366,130 @@ class Context(HandlerContext):
             durable.end_step_from_thread()
         return value if record.value == stored else _recorded_value(durable, codec, record)
 
+    # `function` gets a connection or a session first, whose type depends on the setting `connect`.
+
+    @overload
+    async def transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def transaction(
+        self,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def transaction(
+        self, function: Callable[Concatenate[Any, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    def transaction(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a step whose own writes commit together with its record: exactly once.
+
+        `await ctx.transaction(function, ...)` calls `function(connection, ...)` in a transaction,
+        records the value as the last statement, and commits. The name of the step is that of the
+        function, or a text before it. The data must be in the database of the execution;
+        `App(connect=...)` gives the connections.
+        """
+        _check_loop(self._run, "ctx.transaction(...)", "ctx.transaction_sync")
+        return self._transaction(asyncio.current_task(), *_transaction_call(function, args), kwargs)
+
+    async def _transaction(
+        self,
+        caller: asyncio.Task[Any] | None,
+        name: str,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+    ) -> Any:
+        durable, codec, retry = self._prepare_transaction(name, function, kwargs)
+        entry = await durable.begin_step(name, StepKind.STEP, is_own=self._run.is_own_flow())
+        if entry.record is not None:
+            return _recorded_value(durable, codec, entry.record)
+        step = TransactionalStep(self._run, durable, entry, codec, function, args, kwargs)
+        try:
+            done = await StepCall(self._run, name, step.call, (), {}, retry).call()
+        except Exception as error:
+            durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
+            raise
+        finally:
+            durable.end_step()
+        return done.value if done.is_own else _recorded_value(durable, codec, done.record)
+
+    @overload
+    def transaction_sync(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def transaction_sync(
+        self,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def transaction_sync(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def transaction_sync(
+        self, function: Callable[Concatenate[Any, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    def transaction_sync(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """`transaction` for a `def` handler; a plain function runs in the handler's own thread."""
+        check_no_loop("ctx.transaction(...)")
+        name, function, args = _transaction_call(function, args)
+        durable, codec, retry = self._prepare_transaction(name, function, kwargs)
+        is_own = self._run.is_own_flow()
+        begin = functools.partial(durable.begin_step, name, StepKind.STEP, is_own=is_own)
+        entry = self._run.call_sync(begin)
+        if entry.record is not None:
+            return _recorded_value(durable, codec, entry.record)
+        step = TransactionalStep(self._run, durable, entry, codec, function, args, kwargs)
+        try:
+            done = StepCall(self._run, name, step.call_sync, (), {}, retry).call_sync()
+        except Exception as error:
+            durable.fail_step(entry, stored_error(error))
+            raise
+        finally:
+            durable.end_step_from_thread()
+        return done.value if done.is_own else _recorded_value(durable, codec, done.record)
+
+    def _prepare_transaction(
+        self, name: str, function: Callable[..., Any], kwargs: dict[str, Any]
+    ) -> tuple[DurableRun, StepCodec, Retry | None]:
+        durable = self._run.begin(f"transaction {name!r}")
+        check_name(name)
+        return durable, codec_of(function, name), _pop_retry(kwargs)
+
     def _prepare_step(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> tuple[DurableRun, StepCodec, StepCall]:
@@ -457,6 +609,25 @@ class Context(HandlerContext):
     def submit_sync(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """`submit` for a `def` handler."""
         return self._call_sync(lambda: self.submit(task, *args, **kwargs), "ctx.submit(...)")
+
+    @_awaited
+    async def continue_as(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """End this run, and start the handler again with other arguments and a fresh journal.
+
+        The execution keeps its id, its history, its children and its deadline; `ctx.generation`
+        counts. Use it in a handler that never ends, before its journal grows long. The arguments
+        are those of the task, and are checked here. Nothing after this call runs.
+        """
+        durable = self._run.begin("continue_as")
+        payload = self._run.spec.encode(args, kwargs)
+        check_payload(payload)
+        await durable.continue_as(payload, is_own=self._run.is_own_flow())
+        raise AssertionError("unreachable: the handler was unwound")
+
+    def continue_as_sync(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """`continue_as` for a `def` handler."""
+        self._call_sync(lambda: self.continue_as(*args, **kwargs), "ctx.continue_as(...)")
+        raise AssertionError("unreachable: the handler was unwound")
 
     def flow(self, flow: F, /) -> F:
         """Store a flow once: `async with ctx.flow(app.flow("report")) as f: ...`.
@@ -601,6 +772,19 @@ def _pop_timeout(kwargs: dict[str, Any]) -> timedelta | None:
     if timeout <= timedelta(0):
         raise InvalidInput(field="timeout", problem="must be more than nothing")
     return timeout
+
+
+def _transaction_call(
+    first: Any, args: tuple[Any, ...]
+) -> tuple[str, Callable[..., Any], tuple[Any, ...]]:
+    """Return the name, the function and its arguments; the name may be left out."""
+    name = first if isinstance(first, str) else None
+    function, *rest = (first, *args) if name is None else args or (None,)
+    if not callable(function):
+        raise InvalidInput(
+            field="function", problem="must be a function: ctx.transaction(function, ...)"
+        )
+    return function_name(function) if name is None else name, function, tuple(rest)
 
 
 def _step_name(name: str | None, default: str) -> str:

@@ -38,7 +38,7 @@ class StepCall:
         args: Any,
         kwargs: Any,
         retry: Retry | None,
-        timeout: timedelta | None,
+        timeout: timedelta | None = None,
     ) -> None:
         self._run = run
         self._name = name

@@ -89,6 +89,12 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or hasattr(inner, COROUTINE_MARK)
 
 
+def function_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function, for a step that has no other."""
+    inner = _unwrap(function)
+    return str(getattr(inner, "__name__", None) or type(inner).__name__)
+
+
 def check_name(name: str) -> None:
     """Refuse a name that a step of a handler must not have."""
     check_step_name(name)

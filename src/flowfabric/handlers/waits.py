@@ -78,6 +78,16 @@ class PauseOnHold:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseToContinue:
+    """End this generation: the next run starts with another payload and a fresh journal."""
+
+    payload: bytes
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        await client.executions.continue_as(claimed, self.payload)
+
+
+@dataclass(frozen=True, slots=True)
 class SleepWait:
     """A branch of a handler sleeps."""
 

@@ -173,4 +173,5 @@ def _as_claimed(info: ExecutionInfo) -> Claimed:
         crash_count=0,
         partition_key=info.id.partition_key,
         lease_id=_NIL,
+        generation=info.generation,
     )

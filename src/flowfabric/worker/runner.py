@@ -12,7 +12,13 @@ from typing import Any
 
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import ExecutionNotActive, FlowFabricError, LeaseLost, Unavailable
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    LeaseLost,
+    TooManySteps,
+    Unavailable,
+)
 from flowfabric.core.execution import Claimed, Failure
 from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
@@ -108,6 +114,7 @@ class Runner:
             on_pausing=self._watch_pausing,
             on_lease_lost=self._on_write_refused,
             on_blocking_wait=suspects.end_turn_of,
+            connect=lifespan.extensions.connect,
         )
 
     def start(self, claimed: Claimed) -> asyncio.Task[None]:
@@ -218,6 +225,8 @@ class Runner:
             # The loop has ended: nobody can release the lease any more, so it expires.
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
+            if isinstance(error, TooManySteps):
+                run.failure_class = FailureClass.PERMANENT  # the journal stays as long as it is
             self._settlement.fail(claimed, self._failure_of(run, error), error)
 
     def _failure_of(self, run: HandlerRun, error: BaseException) -> Failure:

@@ -275,6 +275,8 @@ create table ff.execution_body (
   task_version  text,
   -- its name in its flow
   node_name     text,
+  -- how often its handler continued it with new input and a fresh journal
+  generation    integer  not null default 0,
   primary key (partition_key, execution_id),
   -- a hook carries the payload and the result of an execution
   constraint body_limits check (octet_length(payload) <= 4194304)
