@@ -65,6 +65,7 @@ from flowfabric.tasks import (
     Extensions,
     Hook,
     HookSpec,
+    OnChange,
     TaskSpec,
     check_middleware,
     task_name,
@@ -190,6 +191,7 @@ class App:
         retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
         version: str | None = None,
+        on_change: OnChange = "hold",
     ) -> TaskDecorator: ...
 
     def task(
@@ -208,12 +210,14 @@ class App:
         retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
         version: str | None = None,
+        on_change: OnChange = "hold",
     ) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(lane="mail", ...)`.
 
         `timeout` limits one attempt, `deadline` the whole execution from its submission.
         `retention` is how long an execution is kept after its end. `version` is stored with every
-        execution, to show later which code submitted it.
+        execution, to show later which code submitted it. `on_change` says what becomes of an
+        execution whose recorded steps the code no longer fits: it is held, or begins anew.
         """
 
         def register(function: Callable[..., Any]) -> Task[..., Any, Any]:
@@ -230,6 +234,7 @@ class App:
                 retention=retention,
                 tags={} if tags is None else tags,
                 version=version,
+                on_change=on_change,
                 providers=self._extensions.providers,
             )
             return self._add_task(spec)

@@ -7,7 +7,7 @@ from flowfabric.handlers.dry_run import DryRun, ReachedNewStep
 from flowfabric.handlers.durable_run import HandlerPaused, OnceCall, WorkerServices
 from flowfabric.handlers.handler_run import HandlerRun, async_only, current_run
 from flowfabric.handlers.loops import call_and_await, call_for_future, check_no_loop
-from flowfabric.handlers.waits import MAX_TARGETS, Pause, PauseForRuns, PauseOnHold
+from flowfabric.handlers.waits import MAX_TARGETS, Pause, PauseForRuns, PauseOnHold, PauseToRestart
 
 __all__ = [
     "MAX_TARGETS",
@@ -19,6 +19,7 @@ __all__ = [
     "Pause",
     "PauseForRuns",
     "PauseOnHold",
+    "PauseToRestart",
     "ReachedNewStep",
     "WorkerServices",
     "async_only",

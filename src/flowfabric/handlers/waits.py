@@ -88,6 +88,19 @@ class PauseToContinue:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseToRestart:
+    """Begin the execution anew with its arguments: the code no longer fits its journal."""
+
+    step: str
+    problem: str
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        await client.executions.continue_as(
+            claimed, claimed.payload, encoding=claimed.payload_encoding
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SleepWait:
     """A branch of a handler sleeps."""
 

@@ -20,7 +20,7 @@ from flowfabric.tasks.inputs import (
 )
 from flowfabric.tasks.middleware import CallNext, check_middleware
 from flowfabric.tasks.providers import provided
-from flowfabric.tasks.spec import TaskSpec, task_name
+from flowfabric.tasks.spec import OnChange, TaskSpec, task_name
 
 __all__ = [
     "ENDED_ENCODING",
@@ -32,6 +32,7 @@ __all__ = [
     "Hook",
     "HookSpec",
     "Inputs",
+    "OnChange",
     "Placeholder",
     "TaskSpec",
     "accepts_none",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NotRequired, get_args, get_type_hints
+from typing import Any, Literal, NotRequired, TypeAlias, get_args, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, ValidationError
 from typing_extensions import TypedDict
@@ -45,6 +45,9 @@ _BY_POSITION = (
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
 
+# What becomes of an execution whose journal the code no longer fits.
+OnChange: TypeAlias = Literal["hold", "restart"]
+
 
 @dataclass(frozen=True)
 class TaskSpec:
@@ -62,12 +65,15 @@ class TaskSpec:
     retention: timedelta | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     version: str | None = None
+    on_change: OnChange = "hold"
     providers: Providers = field(default_factory=Providers, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
         if self.version is not None:
             check_text("version", self.version, MAX_NAME_BYTES)
+        if self.on_change not in ("hold", "restart"):
+            raise InvalidInput(field="on_change", problem="must be 'hold' or 'restart'")
         check_lane(self.lane)
         check_priority(self.priority)
         check_max_reclaims(self.max_reclaims)

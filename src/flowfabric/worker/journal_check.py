@@ -41,6 +41,7 @@ class Fit(StrEnum):
 
     CONTINUES = "continues"
     HELD = "held"
+    RESTARTS = "restarts"
     RAISES = "raises"
     # The handler did not come to its first new step.
     UNKNOWN = "unknown"
@@ -97,7 +98,8 @@ class JournalCheck:
             error = run.task.exception()
         verdict = functools.partial(JournalVerdict, info.id, info.task)
         if isinstance(pause, PauseOnHold):
-            return verdict(Fit.HELD, pause.step, pause.problem)
+            fit = Fit.RESTARTS if run.is_restarted_on_change else Fit.HELD
+            return verdict(fit, pause.step, pause.problem)
         if not done:
             return verdict(
                 Fit.UNKNOWN,

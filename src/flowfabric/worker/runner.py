@@ -24,6 +24,8 @@ from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
     HandlerPaused,
     HandlerRun,
+    PauseOnHold,
+    PauseToRestart,
     WorkerServices,
     call_for_future,
     context_of,
@@ -301,7 +303,10 @@ class Runner:
         if durable is None or durable.pause is None or durable.has_paused or run.is_cancelled:
             return
         durable.has_paused = True
-        self._settlement.pause(run.claimed, durable.pause)
+        pause = durable.pause
+        if isinstance(pause, PauseOnHold) and run.is_restarted_on_change:
+            pause = PauseToRestart(pause.step, pause.problem)
+        self._settlement.pause(run.claimed, pause)
 
     def is_running(self, claimed: Claimed) -> bool:
         """Tell whether the handler runs and its lease counts."""

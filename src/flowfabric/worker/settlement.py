@@ -19,7 +19,7 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import Claimed, Failure
 from flowfabric.core.states import FailureClass
 from flowfabric.core.trace import skip_library
-from flowfabric.handlers import Pause, PauseForRuns, PauseOnHold
+from flowfabric.handlers import Pause, PauseForRuns, PauseOnHold, PauseToRestart
 from flowfabric.tasks import failure_of
 from flowfabric.telemetry import WORKER_LOGGER, about
 from flowfabric.worker.heartbeat import Heartbeat
@@ -92,6 +92,13 @@ class Settlement:
                 pause.step,
                 attempt_text(claimed),
                 pause.reason,
+            )
+        elif isinstance(pause, PauseToRestart):
+            WORKER_LOGGER.warning(
+                "execution begins anew, the code does not fit step %s: %s: %s",
+                pause.step,
+                attempt_text(claimed),
+                pause.problem,
             )
         self._settle(
             self._apply(pause, claimed), functools.partial(self._on_paused, claimed, pause)
