@@ -32,8 +32,8 @@ PUBLIC = [
     "Run",
     "SchemaMismatch",
     "StepFailed",
-    "TooManySteps",
     "Task",
+    "TooManySteps",
     "Unavailable",
     "all_of",
     "any_of",
@@ -53,9 +53,12 @@ PUBLIC = [
 CONTEXT = [
     "attempt",
     "cancelled",
+    "continue_as",
+    "continue_as_sync",
     "epoch",
     "execution_id",
     "flow",
+    "generation",
     "now",
     "now_sync",
     "progress",
@@ -72,6 +75,8 @@ CONTEXT = [
     "submit",
     "submit_sync",
     "task",
+    "transaction",
+    "transaction_sync",
 ]
 
 

@@ -6,7 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypedDict
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, lease_addresses, place
@@ -32,6 +32,15 @@ Journals: TypeAlias = list[list[StepRecord] | Exception | Busy]
 
 # How many journals one query reads: more would make a single answer too large.
 MAX_JOURNALS = 50
+
+
+class JsonStepArguments(TypedDict):
+    """The arguments of RECORD_STEP_JSON."""
+
+    partition_key: int
+    namespace: str | None
+    step: str | None
+    database: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +77,17 @@ class Steps(Scoped):
             batcher = self._records[held.partition_key] = Batcher(self._flush, self._alone)
         return await batcher.put((held, step))
 
-    def json_arguments(self, held: Claimed, step: Step, database: str) -> dict[str, Any]:
-        """Encode one step for RECORD_STEP_JSON, which the caller sends on another connection."""
-        step.check()
-        fields = {
-            "execution_id": str(held.execution_id),
-            "lease_id": str(held.lease_id),
-            "epoch": held.epoch,
-            "attempt_id": str(held.attempt_id),
-            "name": step.name,
-            "occurrence": step.occurrence,
-            "position": step.position,
-            "is_sequential": step.is_sequential,
-            "follows": step.follows,
-            "value_base64": None if step.value is None else b64encode(step.value).decode(),
-            "encoding": step.encoding,
-        }
+    def step_arguments(
+        self, held: Claimed, step: Step | None, database: str | None
+    ) -> JsonStepArguments:
+        """Encode one step for RECORD_STEP_JSON, which the caller sends on another connection.
+
+        Without a step the answer only names the database.
+        """
         return {
             "partition_key": held.partition_key,
             "namespace": self._namespace,
-            "step": json.dumps(fields),
+            "step": None if step is None else _step_json(held, step),
             "database": database,
         }
 
@@ -174,6 +174,25 @@ class Steps(Scoped):
         if isinstance(answer, Busy):
             raise RetryExhausted(operation="record_steps")
         return answer
+
+
+def _step_json(held: Claimed, step: Step) -> str:
+    step.check()
+    return json.dumps(
+        {
+            "execution_id": str(held.execution_id),
+            "lease_id": str(held.lease_id),
+            "epoch": held.epoch,
+            "attempt_id": str(held.attempt_id),
+            "name": step.name,
+            "occurrence": step.occurrence,
+            "position": step.position,
+            "is_sequential": step.is_sequential,
+            "follows": step.follows,
+            "value_base64": None if step.value is None else b64encode(step.value).decode(),
+            "encoding": step.encoding,
+        }
+    )
 
 
 def read_json_answer(held: Claimed, step: Step, text: str) -> Answer | Exception:

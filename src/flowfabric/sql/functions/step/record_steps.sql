@@ -58,6 +58,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz;
+  v_at     timestamptz;
   v_until  timestamptz;
   v_fences integer[];
   v_judged ff.verdict[];
@@ -70,34 +71,11 @@ begin
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
     cardinality(p_follows)], p_wait);
 
-  -- The usual call is one new step. The long way below does the same in twice the time.
   if cardinality(p_execution_ids) = 1 then
     v_fences := array[1];
     v_judged := ff._judge_leases(
       p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
       p_wait);
-    if v_judged[1].word = 'held' and ff._step_problem(
-         p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
-         p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null then
-      v_now := ff.now();
-      insert into ff.step (
-        partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
-        epoch, recorded_at, until_at, encoding, value, follows)
-      select p_partition_key, e.execution_id, p_names[1], p_occurrences[1], p_positions[1],
-             p_sequentials[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
-             greatest(v_now, e.transitioned_at),
-             coalesce(p_untils[1], greatest(v_now, e.transitioned_at) + p_delays[1]),
-             p_encodings[1], p_values[1], p_follows[1]
-      from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
-      on conflict do nothing
-      returning recorded_at, until_at into v_now, v_until;
-      if found then
-        return query select 1, 'recorded', v_now, v_until, null::bytea, null::text,
-                            v_judged[1].attempt_index, null::jsonb;
-        return;
-      end if;
-    end if;
   else
     -- One verdict per execution, from its first item. Items with another fence are `busy`.
     v_fences := array(
@@ -112,6 +90,29 @@ begin
       p_wait);
   end if;
   v_now := ff.now();
+
+  -- The usual call is one new step. The long way below does the same in twice the time.
+  if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
+       p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
+       p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null then
+    insert into ff.step (
+      partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
+      epoch, recorded_at, until_at, encoding, value, follows)
+    select p_partition_key, e.execution_id, p_names[1], p_occurrences[1], p_positions[1],
+           p_sequentials[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
+           greatest(v_now, e.transitioned_at),
+           coalesce(p_untils[1], greatest(v_now, e.transitioned_at) + p_delays[1]),
+           p_encodings[1], p_values[1], p_follows[1]
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
+    on conflict do nothing
+    returning recorded_at, until_at into v_at, v_until;
+    if found then
+      return query select 1, 'recorded', v_at, v_until, null::bytea, null::text,
+                          v_judged[1].attempt_index, null::jsonb;
+      return;
+    end if;
+  end if;
 
   return query
   with asked as materialized (
