@@ -37,8 +37,8 @@ PUBLIC = [
     "Run",
     "SchemaMismatch",
     "StepFailed",
-    "TooManySteps",
     "Task",
+    "TooManySteps",
     "Unavailable",
     "all_of",
     "any_of",
@@ -58,11 +58,14 @@ PUBLIC = [
 CONTEXT = [
     "attempt",
     "cancelled",
+    "continue_as",
+    "continue_as_sync",
     "deprecate_patch",
     "deprecate_patch_sync",
     "epoch",
     "execution_id",
     "flow",
+    "generation",
     "now",
     "now_sync",
     "patched",
@@ -81,6 +84,8 @@ CONTEXT = [
     "submit",
     "submit_sync",
     "task",
+    "transaction",
+    "transaction_sync",
 ]
 
 

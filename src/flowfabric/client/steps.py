@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, lease_addresses, place
@@ -16,7 +16,7 @@ from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.outcomes import refusal
 from flowfabric.core.attempts import attempt_number
-from flowfabric.core.errors import RetryExhausted
+from flowfabric.core.errors import RetryExhausted, UnknownRoute
 from flowfabric.core.execution import Claimed, Route
 from flowfabric.core.ids import AnyId
 from flowfabric.core.states import StepKind
@@ -35,6 +35,15 @@ Journals: TypeAlias = list[list[StepRecord] | Exception | Busy]
 
 # How many journals one query reads: more would make a single answer too large.
 MAX_JOURNALS = 50
+
+
+class JsonStepArguments(TypedDict):
+    """The arguments of RECORD_STEP_JSON."""
+
+    partition_key: int
+    namespace: str | None
+    step: str | None
+    database: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +81,17 @@ class Steps(Scoped):
             batcher = self._records[held.partition_key] = Batcher(self._flush, self._alone)
         return await batcher.put((held, step))
 
-    def json_arguments(self, held: Claimed, step: Step, database: str) -> dict[str, Any]:
-        """Encode one step for RECORD_STEP_JSON, which the caller sends on another connection."""
-        step.check()
-        fields = {
-            "execution_id": str(held.execution_id),
-            "lease_id": str(held.lease_id),
-            "epoch": held.epoch,
-            "attempt_id": str(held.attempt_id),
-            "name": step.name,
-            "occurrence": step.occurrence,
-            "position": step.position,
-            "is_sequential": step.is_sequential,
-            "follows": step.follows,
-            "value_base64": None if step.value is None else b64encode(step.value).decode(),
-            "encoding": step.encoding,
-        }
+    def step_arguments(
+        self, held: Claimed, step: Step | None, database: str | None
+    ) -> JsonStepArguments:
+        """Encode one step for RECORD_STEP_JSON, which the caller sends on another connection.
+
+        Without a step the answer only names the database.
+        """
         return {
             "partition_key": held.partition_key,
             "namespace": self._namespace,
-            "step": json.dumps(fields),
+            "step": None if step is None else _step_json(held, step),
             "database": database,
         }
 
@@ -157,7 +157,7 @@ class Steps(Scoped):
             held, step = batch[row["item"] - 1]
             outcome = row["outcome"]
             if outcome == "unknown_route" and not is_again:
-                unknown.setdefault(_route(row["detail"]), []).append(row["item"] - 1)
+                unknown.setdefault(_route(json.loads(row["detail"])), []).append(row["item"] - 1)
             elif outcome in ("recorded", "exists"):
                 is_new = outcome == "recorded"
                 found[row["item"] - 1] = StepRecord(
@@ -182,6 +182,10 @@ class Steps(Scoped):
                 found[place] = answer
         return found
 
+    async def register_version(self, unknown: UnknownRoute) -> None:
+        """Register the route of a code version that a transactional step would move to."""
+        await self._register([_route(unknown.facts)])
+
     async def _register(self, routes: Iterable[Route]) -> None:
         """Register the routes of a code version that no execution had before."""
         for route in routes:
@@ -202,15 +206,34 @@ def _code_versions(batch: Items) -> list[str | None] | None:
     return versions if any(versions) else None
 
 
-def _route(detail: str) -> Route:
+def _route(facts: Mapping[str, Any]) -> Route:
     """Return the route that an execution would move to."""
-    facts = json.loads(detail)
     return Route(
         facts["namespace"],
         facts["lane"],
         facts["task"],
         frozenset(facts["capabilities"]),
         facts["code_version"],
+    )
+
+
+def _step_json(held: Claimed, step: Step) -> str:
+    step.check()
+    return json.dumps(
+        {
+            "execution_id": str(held.execution_id),
+            "lease_id": str(held.lease_id),
+            "epoch": held.epoch,
+            "attempt_id": str(held.attempt_id),
+            "name": step.name,
+            "occurrence": step.occurrence,
+            "position": step.position,
+            "is_sequential": step.is_sequential,
+            "follows": step.follows,
+            "value_base64": None if step.value is None else b64encode(step.value).decode(),
+            "encoding": step.encoding,
+            "code_version": step.code_version,
+        }
     )
 
 

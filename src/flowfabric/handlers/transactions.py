@@ -28,7 +28,8 @@ from flowfabric.client.callers import (
     sqlstate_of,
 )
 from flowfabric.client.steps import Answer, read_json_answer
-from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
+from flowfabric.client.submissions import Ask
+from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.step import Step, StepRecord
 from flowfabric.db import functions
 from flowfabric.handlers.loops import call_for_future
@@ -187,6 +188,9 @@ class TransactionalStep:
         if isinstance(answer, RetryExhausted):
             await self._prepare_again(answer)
             return None
+        if isinstance(answer, UnknownRoute) and self._tries < _MAX_TRIES:
+            await durable.client.steps.register_version(answer)
+            return None
         if isinstance(answer, Exception):
             raise durable.refused(answer)
         durable.recorded(self._entry, answer.record)
@@ -228,45 +232,37 @@ class TransactionalStep:
     async def _record(
         self, connection: AsyncConnection, step: Step, database: str
     ) -> Answer | Exception:
-        held = self._run.claimed
-        arguments = self._durable.client.steps.json_arguments(held, step, database)
         with converting_errors(_RECORD, _FIELD):
-            text = await connection.call(_RECORD, _RECORD.function.bind(arguments))
-        return read_json_answer(held, step, text)
+            text = await connection.call(_RECORD, self._bound(step, database))
+        return read_json_answer(self._run.claimed, step, text)
 
     def _record_sync(
         self, connection: SyncConnection, step: Step, database: str
     ) -> Answer | Exception:
-        held = self._run.claimed
-        arguments = self._durable.client.steps.json_arguments(held, step, database)
         with converting_errors(_RECORD, _FIELD):
-            text = connection.call(_RECORD, _RECORD.function.bind(arguments))
-        return read_json_answer(held, step, text)
+            text = connection.call(_RECORD, self._bound(step, database))
+        return read_json_answer(self._run.claimed, step, text)
 
     # Before the first transaction of a worker calls user code: can it record at all?
 
     async def _check(self, connection: AsyncConnection, database: str) -> None:
         if not self._run.worker.is_connect_checked:
             with converting_errors(_RECORD, _FIELD):
-                answer = await connection.call(_RECORD, self._question())
+                answer = await connection.call(_RECORD, self._bound(None, None))
             self._check_database(answer, database)
 
     def _check_sync(self, connection: SyncConnection, database: str) -> None:
         if not self._run.worker.is_connect_checked:
             with converting_errors(_RECORD, _FIELD):
-                answer = connection.call(_RECORD, self._question())
+                answer = connection.call(_RECORD, self._bound(None, None))
             self._check_database(answer, database)
 
-    def _question(self) -> list[Any]:
-        held = self._run.claimed
-        return _RECORD.function.bind(
-            {
-                "partition_key": held.partition_key,
-                "namespace": self._durable.client.namespace,
-                "step": None,
-                "database": None,
-            }
+    def _bound(self, step: Step | None, database: str | None) -> list[Any]:
+        steps = self._durable.client.steps
+        ask = Ask(
+            functions.RECORD_STEP_JSON, steps.step_arguments(self._run.claimed, step, database)
         )
+        return ask.function.bind(ask.arguments)
 
     def _check_database(self, answer: str, database: str) -> None:
         if f'"{database}"' not in answer:

@@ -64,7 +64,7 @@ begin
   end if;
 
   v_now := ff.now();
-  v_detail := ff._delete_steps(p_partition_key, p_execution_id, null, null, true) - 'fresh';
+  v_detail := ff._delete_steps(p_partition_key, p_execution_id, null, null, true);
   -- The payload stays in the body, whatever its size: a claim reads it there with the generation.
   insert into ff.execution_body as b (partition_key, execution_id, payload, generation)
   values (p_partition_key, p_execution_id, p_payload, 1)
@@ -87,7 +87,7 @@ begin
   perform ff._interrupt_executions(
     p_partition_key, array[p_execution_id], 'continue', 'eligible_now', 'waiting_for_worker',
     'continue', 'continued', 'continued', v_now,
-    p_detail => jsonb_build_object('generation', v_generation) || v_detail);
+    p_detail => jsonb_build_object('generation', v_generation) || (v_detail - 'fresh'));
   return query select 'continued', v_generation, null::jsonb;
 end;
 $$;

@@ -3,7 +3,7 @@
 -- Call it last: from here to the end of the transaction the execution is locked.
 --
 -- The step is an object with execution_id, lease_id, epoch, attempt_id, name, occurrence, position,
--- is_sequential, follows, value_base64 and encoding. Returns {"database": …, "outcome": …} with
+-- is_sequential, follows, value_base64, encoding and code_version. Returns {"database": …, "outcome": …} with
 -- recorded_at, attempt_index, value_base64 and encoding (of a step that existed) and detail. p_database
 -- is the intended database, as an earlier answer named it; a call without a step only returns the
 -- name.
@@ -32,11 +32,7 @@ set jit = off
 as $$
 declare
   v_database text;
-  v_field    text;
-  v_ids      uuid[];
-  v_numbers  bigint[];
-  v_is_row   boolean;
-  v_value    bytea;
+  v_words    text[];
   v_answer   record;
 begin
   perform ff._check_namespace(p_namespace);
@@ -56,45 +52,31 @@ begin
         'field', 'database', 'problem', format(
           'this is %s, another database than that of the execution', current_database())));
   end if;
-  begin
-    foreach v_field in array array['execution_id', 'lease_id', 'attempt_id'] loop
-      v_ids := v_ids || (p_step ->> v_field)::uuid;
-    end loop;
-    foreach v_field in array array['epoch', 'occurrence', 'position', 'follows'] loop
-      v_numbers := v_numbers || (p_step ->> v_field)::bigint;
-    end loop;
-    v_field := 'occurrence';
-    perform v_numbers[2]::integer;
-    v_field := 'position';
-    perform v_numbers[3]::integer;
-    v_field := 'follows';
-    perform v_numbers[4]::integer;
-    v_field := 'is_sequential';
-    v_is_row := (p_step ->> v_field)::boolean;
-    v_field := 'value_base64';
-    v_value := decode(p_step ->> v_field, 'base64');
-  exception when data_exception then
+  v_words := ff._json_step_problem(p_step);
+  if v_words is not null then
     return jsonb_build_object(
       'database', v_database, 'outcome', 'invalid', 'detail', jsonb_build_object(
-        'field', v_field, 'problem', 'has a value of another type'));
-  end;
+        'field', v_words[1], 'problem', v_words[2]));
+  end if;
 
   select r.outcome, r.recorded_at, r.value, r.encoding, r.attempt_index, r.detail into v_answer
   from ff.record_steps(
     p_partition_key => p_partition_key,
     p_namespace => p_namespace,
-    p_execution_ids => array[v_ids[1]],
-    p_lease_ids => array[v_ids[2]],
-    p_epochs => array[v_numbers[1]],
-    p_attempt_ids => array[v_ids[3]],
+    p_execution_ids => array[(p_step ->> 'execution_id')::uuid],
+    p_lease_ids => array[(p_step ->> 'lease_id')::uuid],
+    p_epochs => array[(p_step ->> 'epoch')::bigint],
+    p_attempt_ids => array[(p_step ->> 'attempt_id')::uuid],
     p_names => array[p_step ->> 'name'],
-    p_occurrences => array[v_numbers[2]::integer],
-    p_positions => array[v_numbers[3]::integer],
-    p_sequentials => array[v_is_row],
+    p_occurrences => array[(p_step ->> 'occurrence')::integer],
+    p_positions => array[(p_step ->> 'position')::integer],
+    p_sequentials => array[(p_step ->> 'is_sequential')::boolean],
     p_kinds => array['step'],
-    p_values => array[v_value],
+    p_values => array[decode(p_step ->> 'value_base64', 'base64')],
     p_encodings => array[p_step ->> 'encoding'],
-    p_follows => array[v_numbers[4]::integer]) r;
+    p_follows => array[(p_step ->> 'follows')::integer],
+    p_code_versions => case when p_step ->> 'code_version' is not null
+                         then array[p_step ->> 'code_version'] end) r;
   return jsonb_build_object(
     'database', v_database, 'outcome', v_answer.outcome, 'recorded_at', v_answer.recorded_at,
     'attempt_index', v_answer.attempt_index, 'encoding', v_answer.encoding,

@@ -63,6 +63,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz;
+  v_at     timestamptz;
   v_until  timestamptz;
   v_fences integer[];
   v_judged ff.verdict[];
@@ -75,7 +76,6 @@ begin
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
     cardinality(p_follows), cardinality(p_code_versions)], p_wait);
 
-  -- The usual call is one new step. The long way below does the same in twice the time.
   if cardinality(p_execution_ids) = 1 then
     v_fences := array[1];
     v_judged := ff._judge_leases(
@@ -83,31 +83,6 @@ begin
       p_wait);
     if p_code_versions is not null then
       v_judged := ff._judge_versions(p_partition_key, v_judged, p_code_versions);
-    end if;
-    if v_judged[1].word = 'held' and ff._step_problem(
-         p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
-         p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null then
-      v_now := ff.now();
-      insert into ff.step (
-        partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
-        epoch, recorded_at, until_at, encoding, value, follows)
-      select p_partition_key, e.execution_id, p_names[1], p_occurrences[1], p_positions[1],
-             p_sequentials[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
-             greatest(v_now, e.transitioned_at),
-             coalesce(p_untils[1], greatest(v_now, e.transitioned_at) + p_delays[1]),
-             p_encodings[1], p_values[1], p_follows[1]
-      from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
-      on conflict do nothing
-      returning recorded_at, until_at into v_now, v_until;
-      if found then
-        if p_code_versions[1] is not null then
-          perform ff._move_to_versions(p_partition_key, p_execution_ids, p_code_versions);
-        end if;
-        return query select 1, 'recorded', v_now, v_until, null::bytea, null::text,
-                            v_judged[1].attempt_index, null::jsonb;
-        return;
-      end if;
     end if;
   else
     -- One verdict per execution, from its first item. Items with another fence are `busy`.
@@ -127,6 +102,32 @@ begin
     end if;
   end if;
   v_now := ff.now();
+
+  -- The usual call is one new step. The long way below does the same in twice the time.
+  if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
+       p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
+       p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null then
+    insert into ff.step (
+      partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
+      epoch, recorded_at, until_at, encoding, value, follows)
+    select p_partition_key, e.execution_id, p_names[1], p_occurrences[1], p_positions[1],
+           p_sequentials[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
+           greatest(v_now, e.transitioned_at),
+           coalesce(p_untils[1], greatest(v_now, e.transitioned_at) + p_delays[1]),
+           p_encodings[1], p_values[1], p_follows[1]
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
+    on conflict do nothing
+    returning recorded_at, until_at into v_at, v_until;
+    if found then
+      if p_code_versions[1] is not null then
+        perform ff._move_to_versions(p_partition_key, p_execution_ids, p_code_versions);
+      end if;
+      return query select 1, 'recorded', v_at, v_until, null::bytea, null::text,
+                          v_judged[1].attempt_index, null::jsonb;
+      return;
+    end if;
+  end if;
 
   return query
   with asked as materialized (
