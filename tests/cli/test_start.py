@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 import typer
@@ -48,7 +49,7 @@ def test_the_list_of_commands_has_the_first_sentence_of_each(name):
 
 def test_the_version_is_that_of_the_package():
     done = CliRunner().invoke(app, ["--version"])
-    assert (done.exit_code, done.stdout) == (0, "flowfabric 0.1.0\n")
+    assert (done.exit_code, done.stdout) == (0, f"flowfabric {version('flowfabric')}\n")
 
 
 def test_a_misspelt_command_is_guessed():

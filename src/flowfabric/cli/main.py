@@ -97,16 +97,14 @@ class LazyCommands(MutableMapping[str, Any]):
 
 
 def _load(name: str) -> Any:
-    module = import_module(f"flowfabric.cli.{COMMANDS[name][0]}")
-    group = getattr(module, "app", None)
-    if group is None:
-        group = typer.Typer(add_completion=False)
-        from flowfabric.cli.options import command
+    from flowfabric.cli.options import command
 
-        command(group, name)(getattr(module, name.replace("-", "_")))
-    else:
-        group._add_completion = False
-    return typer.main.get_command(group)
+    module = import_module(f"flowfabric.cli.{COMMANDS[name][0]}")
+    if hasattr(module, "app"):
+        return typer.main.get_group(module.app)
+    alone = typer.Typer(add_completion=False)
+    command(alone, name)(getattr(module, name.replace("-", "_")))
+    return typer.main.get_command(alone)
 
 
 class Root(TyperGroup):

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
+from flowfabric.drawing.times import short
 
 if TYPE_CHECKING:
     from flowfabric.core.flow import EdgeInfo, FlowMember, GroupInfo
@@ -87,6 +88,10 @@ class Box:
         if self.is_folded:
             return self.counts
         return () if self.state is None else ((self.state, 1),)
+
+    @property
+    def duration(self) -> str:
+        return "" if self.took is None else short(self.took)
 
     @property
     def title(self) -> str:

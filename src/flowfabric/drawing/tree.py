@@ -22,7 +22,6 @@ from flowfabric.core.states import PublicState
 from flowfabric.drawing.folding import depths, fold, neighbours, topological, unfolded
 from flowfabric.drawing.picture import COLOURS, SIGNS, Box, Picture, grouped, visible_joints, words
 from flowfabric.drawing.text import Screen, cell, cut, paint, printable, text_width
-from flowfabric.drawing.times import short
 
 _NO_SIGN = ("•", "*")
 _FORK, _LAST, _PAST, _GAP = 0, 1, 2, 3
@@ -106,7 +105,7 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
 
 def _summary(box: Box) -> str:
     """Return the state of a box, or of its members, and how long it took."""
-    took = "" if box.took is None else short(box.took)
+    took = box.duration
     if box.is_folded:
         counts = ", ".join(f"{grouped(count)} {words(state)}" for state, count in box.counts)
         return f"{counts}, up to {took}" if took else counts
