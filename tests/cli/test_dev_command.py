@@ -107,14 +107,14 @@ def open_folder() -> Path:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 async def ask(app: App, name: str = "Ada") -> str:
     run = await app.submit("shop.greet", name)
-    result: str = await run.result(timeout=30)
+    result: str = await run.result(timeout=60)
     return result
 
 
@@ -182,7 +182,7 @@ async def test_broken_code_is_shown_and_the_next_save_mends_it(dev, folder, shop
     (folder / "shop.py").write_text(SHOP)
     await running.logged("started:")
 
-    assert await run.result(timeout=30) == "Hello Ada"
+    assert await run.result(timeout=60) == "Hello Ada"
     assert await running.end(signal.SIGINT) == 0
 
 
@@ -268,7 +268,7 @@ def test_what_no_save_can_mend_is_not_waited_for(folder, reference):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 2
@@ -284,7 +284,7 @@ async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folde
 
     (folder / "shop.py").write_text(SHOP.replace("sleep(30)", "sleep(0)").replace("old", "new"))
 
-    assert await run.result(timeout=30) == "new"
+    assert await run.result(timeout=60) == "new"
     info = await client.executions.describe(run.id)
     assert info is not None
     # Given back, not left to run out: nothing was lost, and no attempt either.
@@ -318,7 +318,7 @@ async def test_a_second_ctrl_c_does_not_wait_and_gives_back_what_runs(dev, folde
     running.process.send_signal(signal.SIGINT)
     await running.logged("Ctrl-C again releases them")
 
-    assert await running.end(signal.SIGINT, within=30) == 130
+    assert await running.end(signal.SIGINT) == 130
     kinds = [str(event.kind) for event in await client.executions.events(run.id)]
     assert kinds == ["submitted", "claimed", "released"]
 
@@ -346,7 +346,7 @@ async def test_without_a_database_the_project_gets_its_own(dev):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(finished.communicate(), 30)
+        out, err = await asyncio.wait_for(finished.communicate(), 60)
         assert (finished.returncode, out) == (0, b'"Hello Ada"\n'), err
         assert await running.end(signal.SIGINT) == 0
         assert list((own / ".flowfabric").rglob("postmaster.pid")) == []

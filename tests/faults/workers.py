@@ -104,7 +104,7 @@ class Crew:
         """What all of them wrote, dead ones too."""
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("worker-*.log")))
 
-    def close(self, within: float = 20.0) -> list[int]:
+    def close(self, within: float = 60.0) -> list[int]:
         """SIGTERM to all; their exit codes."""
         for worker in self.workers:
             worker.send_signal(signal.SIGCONT)

@@ -860,7 +860,7 @@ class Ring:
             for n in (1, 2):
                 running.append(asyncio.create_task(self._call(case, subject, n)))
                 self._expect(await self._waits(running[-1], n, {3, 1} - {n}), f"{n} did not wait")
-        answers = await asyncio.wait_for(asyncio.gather(*running), 5)
+        answers = await asyncio.wait_for(asyncio.gather(*running), 60)
         course = Course((answers[0], answers[1]), await self._stored(self.side, subject))
         self._check_answers(course)
         self._count("cases in line")
@@ -890,7 +890,7 @@ class Ring:
                 running = asyncio.create_task(self._call(case, subject, 2))
                 waited = await self._waits(running)
                 await self.clock.advance(by)
-            got = await asyncio.wait_for(running, 5), await self._stored(self.side, subject)
+            got = await asyncio.wait_for(running, 60), await self._stored(self.side, subject)
             assert waited, f"{case}: it did not wait"
             assert got == wanted, f"{case}: {_differ('later', got, wanted)}"
             await self._clear()
@@ -909,7 +909,7 @@ class Ring:
         running = asyncio.create_task(self._call(case, subject, 2))
         waited = await self._waits(running)
         await first.rollback()
-        answer = await asyncio.wait_for(running, 5)
+        answer = await asyncio.wait_for(running, 60)
         stored = self._untouched
         if not isinstance(answer, Refused):
             stored = await self._stored(two, subject)
@@ -943,7 +943,7 @@ class Ring:
             await transaction.rollback()
         else:
             await transaction.commit()
-        answers.append(await asyncio.wait_for(running, 5))
+        answers.append(await asyncio.wait_for(running, 60))
         if waited and not case.may_wait:
             raise Failed(f"it waited: {answers}")
         course = Course((answers[0], answers[1]), await self._stored(self.side, subject))

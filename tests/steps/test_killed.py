@@ -44,7 +44,7 @@ class Killer:
         pid = int(await self._line())
         ended = asyncio.create_task(self._line())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not ended.done():
                     await self.pass_time(run)
                     if await run.state() == PublicState.COMPLETED:
@@ -71,11 +71,11 @@ class Killer:
         await self._clock.advance(minutes=2)
         client = await self._app.client()
         await client.leases.expire()
-        async with working(self._app, concurrency=2), asyncio.timeout(30):
+        async with working(self._app, concurrency=2), asyncio.timeout(60):
             while not (await run.state()).is_terminal:
                 await self.pass_time(run)
                 await asyncio.sleep(0.005)
-        return await run.result(timeout=5)
+        return await run.result(timeout=60)
 
     async def _line(self) -> str:
         assert self._process.stdout
@@ -177,7 +177,7 @@ async def test_the_process_of_the_victims_says_what_it_does(killer, app, db):
     task = journey(app, Path(os.devnull))
     run = await task.submit(7)
     assert not await killer.kill_at(run, "never")
-    assert await run.result(timeout=5) == RESULT
+    assert await run.result(timeout=60) == RESULT
     assert timedelta(0) < await db.fetchval(
         "select max(terminal_at - created_at) from ff.execution"
     )
