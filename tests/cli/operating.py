@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from typer.testing import CliRunner
-
-from flowfabric.cli.main import app
+from support.commands import invoke
 from support.factories import NAMESPACE
 
 
@@ -44,10 +42,8 @@ class Commands:
     async def __call__(
         self, *arguments: str, url: str | None = None, stdin: str | None = None
     ) -> Finished:
-        result = await asyncio.to_thread(
-            CliRunner().invoke,
-            app,
-            list(arguments),
+        result = await invoke(
+            *arguments,
             input=stdin,
             env={
                 "FLOWFABRIC_DATABASE_URL": url or self.url,
@@ -56,8 +52,6 @@ class Commands:
                 "NO_COLOR": "1",
             },
         )
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
         talk = " ".join(result.stderr.replace("│", " ").replace("─", " ").split())
         return Finished(result.exit_code, result.stdout, talk)
 

@@ -7,7 +7,6 @@ import asyncio
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +17,7 @@ import pytest
 
 from flowfabric import App
 from flowfabric.client import FlowFabric
+from support.commands import invoke
 from support.isolation import chosen_binaries
 from support.processes import children_of, is_alive
 from worker.apps import WorkerProcess
@@ -232,7 +232,9 @@ async def publish(broker: Broker) -> None: ...
 """
 
 
-@pytest.mark.parametrize("broken", [HOOK, PROVIDER], ids=["hook", "provider"])
+@pytest.mark.parametrize(
+    "broken", [HOOK, pytest.param(PROVIDER, marks=pytest.mark.slow)], ids=["hook", "provider"]
+)
 async def test_a_worker_whose_start_fails_waits_for_the_next_save(dev, folder, shop, broken):
     (folder / "shop.py").write_text(SHOP + broken)
     running = await dev()
@@ -261,18 +263,10 @@ async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev
 
 
 @pytest.mark.parametrize("reference", ["shop", "shop.py", ":app", "shop:", ""])
-def test_what_no_save_can_mend_is_not_waited_for(folder, reference):
-    done = subprocess.run(
-        [sys.executable, "-m", "flowfabric", "dev", reference],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "is not of the form module:app" in done.stderr
+async def test_what_no_save_can_mend_is_not_waited_for(reference):
+    ended = await invoke("dev", reference, env={"COLUMNS": "200"})
+    assert ended.exit_code == 2
+    assert "is not of the form module:app" in ended.stderr
 
 
 async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folder, client, shop):

@@ -98,7 +98,7 @@ class Database:
         self._fingerprint = fingerprint
         self._connections: list[Connection] = []
         self._spares: list[Connection] = []
-        self._backends = Backends(url, asyncio.get_running_loop())
+        self._backends = Backends(url)
         self._is_broken = False
         self.uses = 0
 

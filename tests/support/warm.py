@@ -10,6 +10,7 @@ counts connections sees it. A connection that is terminated, broken, or busy end
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,25 +39,33 @@ _close = asyncpg.Connection.close
 class Backends:
     """The backends of one database that wait for their next connection."""
 
-    def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._idle: list[Connection] = []
+    def __init__(self, url: str) -> None:
+        # A connection belongs to its loop.
+        self._idle: defaultdict[asyncio.AbstractEventLoop, list[Connection]] = defaultdict(list)
         _backends[url] = self
         self._forget: Callable[[], object] = lambda: _backends.pop(url, None)
 
     def pids(self) -> list[int]:
-        self._idle = [connection for connection in self._idle if not connection.is_closed()]
-        return [connection.get_server_pid() for connection in self._idle]
+        return [
+            connection.get_server_pid()
+            for idle in self._idle.values()
+            for connection in idle
+            if not connection.is_closed()
+        ]
 
     def close(self) -> None:
         self._forget()
-        for connection in self._idle:
-            connection.terminate()
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.terminate()
 
     async def take(self, options: dict[str, Any]) -> Connection | None:
         """A connection to a backend that waits, or None."""
-        while self._idle and asyncio.get_running_loop() is self._loop:
-            former = self._idle.pop()
+        idle = self._idle[asyncio.get_running_loop()]
+        while idle:
+            former = idle.pop()
+            if former.is_closed():
+                continue
             connection = _moved(
                 former,
                 options.get("connection_class", asyncpg.Connection),
@@ -70,16 +79,12 @@ class Backends:
 
     async def keep(self, connection: Connection) -> bool:
         """Take the backend of a connection that is about to be closed; False if it cannot be."""
-        if (
-            len(self._idle) >= _MOST
-            or connection.is_closed()
-            or connection.is_in_transaction()
-            or asyncio.get_running_loop() is not self._loop
-        ):
+        idle = self._idle[asyncio.get_running_loop()]
+        if len(idle) >= _MOST or connection.is_closed() or connection.is_in_transaction():
             return False
         if not await _does(connection, f"{_RESET}; {AS_NEW}; set application_name = '{OURS}'"):
             return False
-        self._idle.append(_moved(connection, asyncpg.Connection, 0))
+        idle.append(_moved(connection, asyncpg.Connection, 0))
         connection._cleanup()
         return True
 
