@@ -53,7 +53,15 @@ async def test_two_that_stand_in_line_in_all_their_states(db, clock, first, reco
 @pytest.mark.parametrize("name", waiting())
 async def test_a_call_that_waits_reads_the_clock_after_the_wait(db, clock, name):
     ring = await Ring.open(db, clock)
-    await ring.run_late(name)
+    homes = OPERATIONS[name].home
+    await ring.run_late(name, [homes[waiting().index(name) % len(homes)]])
+
+
+@pytest.mark.slow(short=3)
+@pytest.mark.parametrize("name", waiting())
+async def test_a_call_that_waits_reads_the_clock_after_the_wait_from_every_state(db, clock, name):
+    ring = await Ring.open(db, clock)
+    await ring.run_late(name, OPERATIONS[name].home)
 
 
 def test_the_sample_has_every_pair_and_every_state_with_every_operation_on_both_sides():
