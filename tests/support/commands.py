@@ -19,6 +19,8 @@ from typer.testing import CliRunner, Result
 
 from flowfabric.cli.main import app
 
+from .warm import keep_of
+
 _thread = ThreadPoolExecutor(1, "commands")
 _runner = asyncio.Runner()
 _is_busy = threading.Lock()
@@ -42,6 +44,7 @@ def _invoke_warm(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
     def run(main: Coroutine[Any, Any, Any], **settings: Any) -> Any:
         if threading.current_thread() is not ours:
             return _asyncio_run(main, **settings)
+        keep_of(_runner.get_loop())
         try:
             return _runner.run(main)
         finally:

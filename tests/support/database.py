@@ -48,7 +48,7 @@ from flowfabric.db import disposable
 
 from .cluster import Cluster
 from .invariants import invariants_function
-from .warm import AS_NEW, OURS, Backends, warm_backends
+from .warm import AS_NEW, OURS, Backends, keep_of, warm_backends
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
@@ -231,6 +231,7 @@ def template(cluster: Cluster) -> Iterator[Template]:
 async def databases(template: Template) -> AsyncIterator[Databases]:
     async with _administration(template.cluster) as administration:
         databases = Databases(template, administration)
+        keep_of(asyncio.get_running_loop())
         with warm_backends():
             yield databases
         await databases.drop()

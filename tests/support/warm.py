@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest import mock
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import asyncpg
 
@@ -40,7 +40,6 @@ class Backends:
     """The backends of one database that wait for their next connection."""
 
     def __init__(self, url: str) -> None:
-        # A connection belongs to its loop.
         self._idle: defaultdict[asyncio.AbstractEventLoop, list[Connection]] = defaultdict(list)
         _backends[url] = self
         self._forget: Callable[[], object] = lambda: _backends.pop(url, None)
@@ -79,8 +78,14 @@ class Backends:
 
     async def keep(self, connection: Connection) -> bool:
         """Take the backend of a connection that is about to be closed; False if it cannot be."""
-        idle = self._idle[asyncio.get_running_loop()]
-        if len(idle) >= _MOST or connection.is_closed() or connection.is_in_transaction():
+        loop = asyncio.get_running_loop()
+        idle = self._idle[loop]
+        if (
+            loop not in _lasting
+            or len(idle) >= _MOST
+            or connection.is_closed()
+            or connection.is_in_transaction()
+        ):
             return False
         if not await _does(connection, f"{_RESET}; {AS_NEW}; set application_name = '{OURS}'"):
             return False
@@ -91,7 +96,14 @@ class Backends:
 
 _RESET = "select pg_advisory_unlock_all(); close all; unlisten *; reset all; deallocate all"
 _backends: dict[str, Backends] = {}
+# A connection belongs to its loop: only that of one which stays is worth keeping.
+_lasting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 _kept: WeakKeyDictionary[Connection, Backends] = WeakKeyDictionary()
+
+
+def keep_of(loop: asyncio.AbstractEventLoop) -> None:
+    """Keep the backends that connections of this loop leave."""
+    _lasting.add(loop)
 
 
 @contextmanager
