@@ -136,6 +136,7 @@ async def test_it_says_what_it_started_and_one_ctrl_c_ends_all(dev, db, shop):
     assert "Traceback" not in await running.log()
 
 
+@pytest.mark.slow
 async def test_sigterm_ends_all_as_well(dev):
     running = await dev()
     await running.logged("try")
@@ -156,6 +157,7 @@ async def test_a_save_restarts_the_worker_on_the_new_code(dev, folder, shop):
     assert await running.end(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 async def test_a_save_of_a_module_that_the_app_imports_counts(dev, folder, shop):
     (folder / "words.py").write_text("HELLO = 'Hello '\n")
     (folder / "shop.py").write_text(
@@ -186,6 +188,7 @@ async def test_broken_code_is_shown_and_the_next_save_mends_it(dev, folder, shop
     assert await running.end(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 async def test_code_that_is_broken_at_first_is_waited_for(dev, folder, shop):
     (folder / "shop.py").write_text("import missing_words\n" + SHOP)
     running = await dev()
@@ -250,6 +253,7 @@ async def test_a_worker_whose_start_fails_waits_for_the_next_save(dev, folder, s
     assert await running.end(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev, folder):
     (folder / "shop.py").write_text(SHOP + HOOK)
     running = await dev()

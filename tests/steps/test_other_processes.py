@@ -81,7 +81,9 @@ async def test_a_sleep_begun_in_one_process_ends_in_another(shop, client, clock,
     assert await run.result(timeout=60) == [first.pid, second.pid]
 
 
-@pytest.mark.parametrize("task", ["parent", "wait_in_a_thread"])
+@pytest.mark.parametrize(
+    "task", ["parent", pytest.param("wait_in_a_thread", marks=pytest.mark.slow)]
+)
 async def test_a_wait_begun_in_one_process_ends_in_another(shop, client, start_worker, task):
     first = await start_worker(SHOP, "--lanes", "default")
     run = await shop.submit(f"shop.{task}")
@@ -116,7 +118,7 @@ async def listed(client) -> dict[str, tuple[str | None, str]]:
     return {found.name: (found.cron, found.state) for found in await client.schedules.list()}
 
 
-@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("newest_first", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_of_two_versions_in_two_processes_the_newest_says_which_schedules_there_are(
     client, start_worker, newest_first
 ):
