@@ -90,7 +90,7 @@ class Backends:
         if not await _does(connection, f"{_RESET}; {AS_NEW}; set application_name = '{OURS}'"):
             return False
         idle.append(_moved(connection, asyncpg.Connection, 0))
-        connection._cleanup()
+        connection._cleanup()  # type: ignore[attr-defined]
         return True
 
 
@@ -119,14 +119,16 @@ def warm_backends() -> Iterator[None]:
 
 async def _connect_warm(dsn: str | None = None, **options: Any) -> Connection:
     backends = _backends.get(dsn or "")
-    if (
-        backends is None
-        or not _OPTIONS <= options.keys() <= _KNOWN
-        or not options.get("server_settings", {}).keys() <= {"application_name"}
-    ):
-        return await _connect(dsn, **options)
-    connection = await backends.take(options) or await _connect(dsn, **options)
-    _kept[connection] = backends
+    is_flowfabric = (
+        _OPTIONS <= options.keys() <= _KNOWN
+        and options.get("server_settings", {}).keys() <= {"application_name"}
+    )  # fmt: skip
+    connection: Connection
+    if backends is None or not is_flowfabric:
+        connection = await _connect(dsn, **options)
+    else:
+        connection = await backends.take(options) or await _connect(dsn, **options)
+        _kept[connection] = backends
     return connection
 
 
@@ -148,20 +150,16 @@ async def _does(connection: Connection, query: str) -> bool:
     return True
 
 
-def _moved(
-    former: Connection, connection_class: type[Connection], statement_cache_size: int
-) -> Connection:
+def _moved(former: Any, connection_class: Any, statement_cache_size: int) -> Connection:
     """The same backend behind another connection; the former one is closed from now on."""
-    protocol = former._protocol  # type: ignore[attr-defined]
-    config = former._config._replace(statement_cache_size=statement_cache_size)  # type: ignore[attr-defined]
-    connection = connection_class(
-        protocol,
+    connection: Connection = connection_class(
+        former._protocol,
         former._transport,
         former._loop,
         former._addr,
-        config,
-        former._params,  # type: ignore
+        former._config._replace(statement_cache_size=statement_cache_size),
+        former._params,
     )
-    protocol.set_connection(connection)
-    former._aborted = True  # type: ignore[attr-defined]
+    former._protocol.set_connection(connection)
+    former._aborted = True
     return connection
