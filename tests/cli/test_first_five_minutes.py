@@ -43,7 +43,7 @@ def wheel(folder: Path) -> Path:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(600)
 def test_a_new_user_gets_a_result_with_four_commands(wheel, folder):
     environment = folder / "venv"

@@ -124,7 +124,7 @@ async def test_callers_of_a_group_commit_get_an_answer_or_an_error(durable: Serv
     print(f"{dict(sorted(outcomes.items()))}, slowest {slowest:.1f} s, {len(stored)} stored")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=0)
 async def test_a_long_outage_is_told_and_survived(durable: Server, tmp_path: Path) -> None:
     app, tasks = tasks_on(durable.url)
     fleet = Fleet(tmp_path, durable.url, 1, concurrency=5, lease=2)

@@ -25,7 +25,7 @@ async def test_two_at_once_in_every_pair(db, clock, first, record_property):
     record_property("counts", ring.counts)
 
 
-@pytest.mark.slow(short=1)
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", OPERATIONS)
 async def test_two_at_once_from_every_state(db, clock, first, record_property):
@@ -41,7 +41,7 @@ async def test_two_that_stand_in_line_come_one_after_the_other(db, clock, first,
     record_property("counts", ring.counts)
 
 
-@pytest.mark.slow(short=3)
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", waiting())
 async def test_two_that_stand_in_line_in_all_their_states(db, clock, first, record_property):
