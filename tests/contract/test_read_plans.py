@@ -7,7 +7,7 @@ has been at work for a while, show that an answer takes 20 ms at most, also when
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Any
@@ -230,7 +230,11 @@ async def test_why_reads_a_bounded_number_of_rows(small: Meter) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_a_million_rows_are_answered_within_20_ms(bare: str) -> None:
+async def test_a_million_rows_are_answered_within_20_ms(
+    bare: str, sized: Callable[..., float]
+) -> None:
+    # The short form runs on machines that are busy with something else.
+    limit = sized(LIMIT_MS, short=50 * LIMIT_MS)
     figures: dict[str, tuple[float, float]] = {}
     async with connected(bare) as connection:
         await settle(connection, 1_000_000, 200)
@@ -256,4 +260,4 @@ async def test_a_million_rows_are_answered_within_20_ms(bare: str) -> None:
     for name, (best, worst) in figures.items():
         print(f"{name}: best {best:.1f} ms, worst {worst:.1f} ms")
     # The best: a busy machine holds up most calls, a bad plan all of them.
-    assert {name: best for name, (best, _) in figures.items() if best > LIMIT_MS} == {}
+    assert {name: best for name, (best, _) in figures.items() if best > limit} == {}
