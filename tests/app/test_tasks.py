@@ -144,7 +144,7 @@ async def test_values_keep_their_types_in_and_out(app):
     tasks = [echo(number, kind) for number, (kind, _) in enumerate(VALUES)]
     runs = [await task.submit(value) for task, (_, value) in zip(tasks, VALUES, strict=True)]
     async with working(app):
-        results = [await run.result(timeout=20) for run in runs]
+        results = [await run.result(timeout=60) for run in runs]
 
     for number, (kind, value) in enumerate(VALUES):
         for found in (seen[number], results[number]):
@@ -430,7 +430,7 @@ async def test_a_parameter_of_the_task_comes_before_our_option(app):
         return f"{key} {via}"
 
     async with working(app):
-        assert await (await store.submit(key="a", via=3)).result(timeout=10) == "a 3"
+        assert await (await store.submit(key="a", via=3)).result(timeout=60) == "a 3"
         runs = [await store.using(key="k").submit("a", via=1) for _ in range(2)]
         assert [run.is_duplicate for run in runs] == [False, True]
     with pytest.raises(InvalidInput, match="multiple values for argument 'key'"):
@@ -606,7 +606,7 @@ async def test_a_task_called_by_a_handler_gets_its_context(app):
 
     run = await outer.submit()
     async with working(app):
-        told, id = await run.result(timeout=10)
+        told, id = await run.result(timeout=60)
     assert told == f"3 {id}"
     assert id == run.id
 
@@ -648,7 +648,7 @@ async def test_an_exception_decides_whether_it_is_tried_again(app, is_async):
     async with working(app):
         for run, (retry, _, attempts) in zip(runs, CASES, strict=True):
             with pytest.raises(ExecutionFailed, match=f"in attempt {attempts}:"):
-                await run.result(timeout=20)
+                await run.result(timeout=60)
             info = await (await app.client()).executions.describe(run.id)
             assert info.total_attempt_count == attempts, retry
             kind = FailureClass.TRANSIENT if attempts > 2 else FailureClass.PERMANENT

@@ -13,9 +13,9 @@ from typing import Any
 from uuid import UUID
 
 import typer
-from typer.testing import CliRunner
 
 from flowfabric.cli.main import app
+from support.commands import invoke
 from support.factories import NAMESPACE
 
 
@@ -51,10 +51,9 @@ class Commands:
         stdin: str | None = None,
         is_program: bool = True,
     ) -> Finished:
-        result = await asyncio.to_thread(
-            CliRunner().invoke,
-            app,
-            [*(_json_asked(arguments) if is_program else ()), *arguments],
+        result = await invoke(
+            *(_json_asked(arguments) if is_program else ()),
+            *arguments,
             input=stdin,
             env={
                 "FLOWFABRIC_DATABASE_URL": url or self.url,
@@ -63,8 +62,6 @@ class Commands:
                 "NO_COLOR": "1",
             },
         )
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
         talk = " ".join(result.stderr.replace("│", " ").replace("─", " ").split())
         return Finished(result.exit_code, result.stdout, talk)
 

@@ -111,7 +111,7 @@ async def worker(submit: Submits) -> AsyncIterator[None]:
     process = await submit.start("worker", "e6_store:app", "--lanes", "default")
     yield
     process.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(process.communicate(), 20)
+    await asyncio.wait_for(process.communicate(), 60)
 
 
 async def test_a_submission_prints_its_id_and_nothing_else(ff, submit):
@@ -203,10 +203,10 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
     assert process.stderr is not None
     told = ""
     while "no worker runs" not in told:
-        told += (await asyncio.wait_for(process.stderr.readline(), 20)).decode()
+        told += (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
 
     process.send_signal(signal.SIGINT)
-    out, err = await asyncio.wait_for(process.communicate(), 20)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
 
     assert process.returncode == 130
     assert out == b""

@@ -168,11 +168,11 @@ async def test_why_prints_what_the_guide_shows(db):
             parts = [f.add(encode, number, name=f"encode {number}") for number in (1, 2, 3)]
             last = f.add(stitch, [part.result for part in parts])
         for number in (0, 2):
-            await f.run.result(parts[number], timeout=30)
-        await asyncio.wait_for(is_running.wait(), 30)
+            await f.run.result(parts[number], timeout=60)
+        await asyncio.wait_for(is_running.wait(), 60)
         await compare(why, Commands(db.url), NODE=str(f.run.node(last).id))
         is_over.set()
-        assert await f.run.result(timeout=30) == 3
+        assert await f.run.result(timeout=60) == 3
     await app.close()
 
 

@@ -199,7 +199,7 @@ async def test_tasks(program, capsys):
     async with working(names["app"], needs=["smtp"]):
         assert await names["submit"]() == Decimal("19.90")
         run = await names["send_mail"].submit("a@x", "?")
-        assert (await run.result(timeout=10)).startswith("a@x: ? (attempt ")
+        assert (await run.result(timeout=60)).startswith("a@x: ? (attempt ")
         assert await names["watch"](run.id) == "completed"
         assert await names["find"]("mail-7") != run.id
     assert "claimed" in capsys.readouterr().out
@@ -232,8 +232,8 @@ async def test_retries(program):
     run = await names["charge"].submit(1)
     async with working(names["app"]):
         with pytest.raises(ExecutionFailed, match="in attempt 1: CardDeclined"):
-            await run.result(timeout=10)
-        assert await (await names["fetch"].submit("u")).result(timeout=10) == "u"
+            await run.result(timeout=60)
+        assert await (await names["fetch"].submit("u")).result(timeout=60) == "u"
         assert await (await names["send_reminder"].submit(1)).result(timeout=60) == "receipt of 1"
 
         async def refuse(order_id: int) -> str:
@@ -268,7 +268,7 @@ async def test_hooks(program):
 async def test_steps(program):
     await program.run(GUIDE / "steps.md")
     await program.run_text(
-        "results = [await (await task.submit(argument)).result(timeout=30)"
+        "results = [await (await task.submit(argument)).result(timeout=60)"
         " for task, argument in ((onboard, 7), (offer, ['cup', 'lamp']), (buy, 3))]",
         "steps",
     )
@@ -284,8 +284,8 @@ async def test_flows(program, db):
         assert await names["report"](urls) == "4 words"
         assert await names["two_offers"]() == 500
         assert await names["first_offer"]() == 500
-        assert await (await names["weekly"].submit(urls)).result(timeout=30) == "4 words"
-        assert await (await names["crawl"].submit(urls)).result(timeout=30) == 300
+        assert await (await names["weekly"].submit(urls)).result(timeout=60) == "4 words"
+        assert await (await names["crawl"].submit(urls)).result(timeout=60) == 300
     async with app.flow("left") as f:
         f.add(names["fetch"], "x")
     assert await names["cancel"](str(f.run.id)) == "cancelled"
@@ -303,7 +303,7 @@ async def test_schedules(program):
         "guide.close_the_books",
     }
     async with working(app):
-        assert await (await program.names["close_the_books"].submit()).result(timeout=10) is None
+        assert await (await program.names["close_the_books"].submit()).result(timeout=60) is None
 
 
 async def test_dependencies(program, db, capsys):
@@ -314,7 +314,7 @@ async def test_dependencies(program, db, capsys):
     await program.run(GUIDE / "dependencies.md")
     names = program.names
     async with working(names["app"]):
-        assert await names["run"].result(timeout=10) == Decimal("19.90")
+        assert await names["run"].result(timeout=60) == Decimal("19.90")
     assert await db.fetchval("select billed from orders") is True
     assert set(names["seconds"]) == {"guide.bill"}
     # The hooks are registered by the last block, after the worker of the block before has ended.
@@ -457,7 +457,7 @@ async def test_transactional_submit(program, db):
             work = partial(names[function], *given)
             runs.append(await caller.run(lambda _, work=work: work()))
     async with working(names["app"]):
-        results = await asyncio.gather(*(run.result(timeout=10) for run in runs))
+        results = await asyncio.gather(*(run.result(timeout=60) for run in runs))
     assert results == [f"order {number} is confirmed" for number in range(len(CASES))]
     assert await db.fetchval("select count(*) from orders") == len(CASES)
     with pytest.raises(InvalidInput, match="via"):

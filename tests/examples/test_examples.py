@@ -55,7 +55,7 @@ async def worker(db, app: str):
         yield
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.wait_for(process.wait(), 60)
 
 
 async def test_an_order_is_kept_after_a_failure_and_another_is_undone(db):
@@ -153,7 +153,7 @@ async def test_fastapi_submits_with_its_transaction(db, monkeypatch):
         refused = await browser.post("/customers", json={"mail": "nobody"})
         assert refused.status_code == 422
         id = kept.json()["run"]
-        result = await fastapi_app.app.get(id).result(timeout=30)
+        result = await fastapi_app.app.get(id).result(timeout=60)
         assert result == "welcomed customer 1 at ada@example.org"
         assert (await browser.get(f"/runs/{id}")).json() == {"state": "completed"}
         unknown = "{fp:0}:01a1e28e-cfe2-755a-a446-40821a99556f"

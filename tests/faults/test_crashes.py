@@ -52,7 +52,7 @@ async def test_every_execution_ends_once_whatever_dies(
     await survive(durable, tmp_path, scale)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(240)
 async def test_a_missing_fence_would_be_found(durable: Server, tmp_path: Path) -> None:
     """The same faults on an engine that takes a result from anybody: the test must not pass."""

@@ -1497,12 +1497,12 @@ async def _with_cut(
 
     async def until_held(pid: int) -> None:
         sleeps = "select wait_event = 'PgSleep' from pg_stat_activity where pid = $1"
-        await eventually(lambda: side.fetchval(sleeps, pid), within=5)
+        await eventually(lambda: side.fetchval(sleeps, pid))
 
     proxy.cut = cut = Cut(scenario.function, before=hold, running=until_held)
     acting = asyncio.ensure_future(act)
     try:
-        await asyncio.wait_for(cut.repeated.wait(), 10)
+        await asyncio.wait_for(cut.repeated.wait(), 60)
         # Sometimes the repeat gets as far as it can, sometimes the two run on together.
         await asyncio.wait([acting], timeout=random.choice((0.0, 0.005, 0.15)))
     finally:

@@ -180,7 +180,7 @@ def test_the_engine_does_what_the_model_says(bench, number):
     assert bench.steps >= 1_000
 
 
-@pytest.mark.slow(short=1)
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(2))
 def test_the_engine_does_what_the_model_says_everywhere(bench, number):
@@ -303,7 +303,7 @@ MUTANTS = {
 @pytest.mark.parametrize(
     "mutant",
     [
-        name if n == 0 else pytest.param(name, marks=pytest.mark.slow(short=2))
+        name if n == 0 else pytest.param(name, marks=pytest.mark.slow(short=1))
         for n, name in enumerate(MUTANTS)
     ],
 )

@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the clock is read before the wait for the row",
         _JUDGE,
-        "tests/races/test_pairs.py::test_a_call_that_waits_reads_the_clock_after_the_wait[fail]",
+        "tests/races/test_pairs.py::test_a_call_that_waits_reads_the_clock_after_the_wait_from_every_state[fail]",
         ("  v_now     timestamptz;\n", "  v_now     timestamptz := ff.now();\n"),
         ("  v_now := ff.now();\n", ""),
     ),
@@ -169,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a claim does not look again after it has locked a row",
         "functions/execution/_pick_candidates.sql",
-        "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution",
+        "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution[10000]",
         (
             """((e.phase = 'runnable' and e.eligibility = 'eligible_now')
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')

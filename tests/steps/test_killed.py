@@ -168,7 +168,7 @@ async def test_the_process_of_the_victims_says_what_it_does(killer, app, db):
     task = journey(app, Path(os.devnull))
     run = await task.submit(7)
     assert not await killer.kill_at(run, "never")
-    assert await run.result(timeout=5) == RESULT
+    assert await run.result(timeout=60) == RESULT
     assert timedelta(0) < await db.fetchval(
         "select max(terminal_at - created_at) from ff.execution"
     )

@@ -160,7 +160,7 @@ async def submits(connection: object) -> None:
     assert_type(await add.submit(1, 2), Run[int])
     assert_type(await add.submit(a=1), Run[int])
     assert_type(await (await add.submit(1)).result(), int)
-    assert_type(await (await add.submit(1)).result(timeout=30), int)
+    assert_type(await (await add.submit(1)).result(timeout=60), int)
     assert_type(await (await add.submit(1)).result(timedelta(seconds=3)), int)
     assert_type(await (await send_mail.submit("a@x", body="?")).result(), str)
     assert_type(await (await shout.submit("a")).result(), list[str])

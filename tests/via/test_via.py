@@ -61,7 +61,7 @@ async def test_what_is_committed_runs(db, app, greet, notes, kind):
         run = await caller.submit(greet, "Ann", times=2)
 
         # An idle worker is woken by the commit.
-        assert await run.result(timeout=5) == "Hello, Ann Hello, Ann"
+        assert await run.result(timeout=60) == "Hello, Ann Hello, Ann"
         assert not run.is_duplicate
         assert await notes() == 1
 
@@ -201,7 +201,7 @@ async def test_many_join_one_transaction(db, app, greet, notes):
     async with connection.transaction():
         runs = await joined.submit_many([(str(n),) for n in range(1200)])
     async with working(app, concurrency=100):
-        results = await asyncio.gather(*(run.result(timeout=20) for run in runs))
+        results = await asyncio.gather(*(run.result(timeout=60) for run in runs))
     assert results == [f"Hello, {n}" for n in range(1200)]
 
 
@@ -406,7 +406,7 @@ async def test_a_key_that_another_transaction_holds_is_waited_for(db, app, greet
     await asyncio.sleep(0.05)
     assert not joining.done()
     await holding.commit()
-    duplicate = await asyncio.wait_for(joining, 5)
+    duplicate = await asyncio.wait_for(joining, 60)
 
     assert duplicate.is_duplicate
     assert duplicate.id == run.id
@@ -465,4 +465,4 @@ async def test_the_hint_is_sent_by_the_commit_and_not_before(db, app, greet):
         await asyncio.sleep(0.1)
         assert worker.is_idle
         await transaction.commit()
-        assert await run.result(timeout=5) == "Hello, Ann"
+        assert await run.result(timeout=60) == "Hello, Ann"

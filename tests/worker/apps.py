@@ -41,7 +41,7 @@ async def make_app(db: Database) -> AsyncIterator[AppMaker]:
 
     yield make
     for app in apps:
-        await asyncio.wait_for(app.close(), 15)
+        await asyncio.wait_for(app.close(), 60)
 
 
 @pytest.fixture

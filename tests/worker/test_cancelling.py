@@ -51,15 +51,15 @@ async def test_a_running_handler_is_stopped_within_a_second(make_app, caplog, op
         probe.began.clear()
         probe.stopped.clear()
         run = await work.submit()
-        await asyncio.wait_for(probe.began.wait(), 30)
+        await asyncio.wait_for(probe.began.wait(), 60)
         if operation == "cancel":
             await client.executions.cancel(run.id, reason="stop", actor="ann")
         else:
             await client.leases.revoke(run.id, reason="stop", actor="ann")
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)
         if operation == "cancel":
             with pytest.raises(ExecutionCancelled):
-                await run.result(timeout=30)
+                await run.result(timeout=60)
 
     async with working(app):
         assert await is_ever_within(1.0, begin_and_stop)
@@ -79,9 +79,9 @@ async def test_a_busy_worker_hears_it_as_well(make_app):
     runs = await work.submit_many([()] * 3)
     client = await app.client()
     async with working(app, concurrency=1):
-        await asyncio.wait_for(probe.began.wait(), 10)
+        await asyncio.wait_for(probe.began.wait(), 60)
         await asyncio.gather(*(client.executions.cancel(run.id) for run in runs))
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)
 
 
 async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
@@ -92,7 +92,7 @@ async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
     @app.task
     def work(ctx: Context) -> None:
         loop.call_soon_threadsafe(began.set)
-        until = monotonic() + 20
+        until = monotonic() + 60
         while not ctx.cancelled and monotonic() < until:
             time.sleep(0.01)
         seen.append(ctx.cancelled)
@@ -100,9 +100,9 @@ async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
     run = await work.submit()
     client = await app.client()
     async with working(app):
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 60)
         await client.executions.cancel(run.id)
-        await eventually(lambda: seen == [True], within=20)
+        await eventually(lambda: seen == [True])
 
 
 async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
@@ -116,9 +116,9 @@ async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
     run = await work.submit()
     client = await app.client()
     async with working(app):
-        await asyncio.wait_for(probe.began.wait(), 10)
+        await asyncio.wait_for(probe.began.wait(), 60)
         await client.executions.cancel(run.id)
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)
 
 
 async def test_an_attempt_that_takes_too_long_is_stopped(make_app, caplog):
@@ -131,7 +131,7 @@ async def test_an_attempt_that_takes_too_long_is_stopped(make_app, caplog):
     run = await work.submit()
     async with working(app):
         with pytest.raises(ExecutionExpired):
-            await run.result(timeout=10)
+            await run.result(timeout=60)
         await asyncio.wait_for(probe.stopped.wait(), 30)
     (line,) = [one for one in caplog.records if "lost the lease" in one.getMessage()]
     assert line.getMessage().endswith("attempt 1: timed out after 0.3 s, no retry is left")
@@ -150,7 +150,7 @@ async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):
     run = await work.submit()
     async with working(app, lanes=["default"]):
         with pytest.raises(ExecutionExpired):
-            await run.result(timeout=10)
+            await run.result(timeout=60)
 
 
 async def test_a_false_hint_stops_nobody(make_app, db):
@@ -164,7 +164,7 @@ async def test_a_false_hint_stops_nobody(make_app, db):
     run = await work.submit()
     client = await app.client()
     async with working(app):
-        await asyncio.wait_for(probe.began.wait(), 10)
+        await asyncio.wait_for(probe.began.wait(), 60)
         info = await client.executions.describe(run.id)
         for text in (
             info.worker_instance_id,
@@ -177,4 +177,4 @@ async def test_a_false_hint_stops_nobody(make_app, db):
         await asyncio.sleep(0.3)
         assert not probe.stopped.is_set()
         await client.executions.cancel(run.id)
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)

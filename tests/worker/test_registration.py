@@ -80,7 +80,7 @@ async def test_a_worker_works_without_the_registry(app, db, caplog):
     with caplog.at_level(logging.WARNING):
         async with working(app):
             run = await double.submit(21)
-            assert await run.result(timeout=10) == 42
+            assert await run.result(timeout=60) == 42
     assert "workers not registered, retrying" in caplog.text
     await db.execute("alter table ff.elsewhere rename to worker")
 
