@@ -316,7 +316,7 @@ async def test_on_conflict_existing_returns_the_run_whatever_the_arguments(app, 
     with pytest.raises(KeyReused, match=r"an execution of shop\.pay"):
         await refund.submit(7, key="order-7", on_conflict="existing")
     async with working(app):
-        assert await other.result(timeout=10) == 7
+        assert await other.result(timeout=60) == 7
     # The key outlives its execution, and so does the answer.
     await clock.advance(hours=1)
     await db.execute("select ff.trim_retention(0::smallint)")
@@ -337,8 +337,8 @@ async def test_a_child_takes_on_conflict_too(app):
 
     async with working(app):
         runs = [await order.submit(7)]
-        assert await runs[0].result(timeout=10) == 7
-        assert await (await order.submit(8)).result(timeout=10) == 7
+        assert await runs[0].result(timeout=60) == 7
+        assert await (await order.submit(8)).result(timeout=60) == 7
 
 
 async def test_a_run_is_found_by_its_key(app):
@@ -351,7 +351,7 @@ async def test_a_run_is_found_by_its_key(app):
     assert (found.id, found.task) == (first.id, "shop.pay")
     assert (await asyncio.to_thread(lambda: app.get_by_key_sync("order-7"))).id == first.id
     async with working(app):
-        assert await found.result(timeout=10) == Decimal("1.50")
+        assert await found.result(timeout=60) == Decimal("1.50")
     with pytest.raises(NotFound, match=r"No execution has the key 'order-8' in the namespace"):
         await app.get_by_key("order-8")
     for key in ("", 7):
@@ -373,10 +373,10 @@ async def test_a_task_gets_its_own_runs(app):
 
     async with working(app):
         id = str((await pay.submit(Decimal(3))).id)
-        assert await pay.get(id).result(timeout=10) == Decimal(3)
+        assert await pay.get(id).result(timeout=60) == Decimal(3)
         assert pay.get(id).task == "shop.pay"
         with pytest.raises(InvalidInput, match=r"is an execution of shop\.pay, not shop\.count"):
-            await count.get(id).result(timeout=10)
+            await count.get(id).result(timeout=60)
     with pytest.raises(InvalidInput, match="execution_id"):
         pay.get("seven")
 

@@ -361,7 +361,7 @@ async def test_web_applications(program, ff: Harness):
     ):
         done = await browser.post("/quick-bills/8?wait=20")
         assert (done.status_code, done.json()) == (200, {"bill": "bill 8 in en"})
-        assert await app.get(told["run"]).result(timeout=10) == "welcomed customer 1"
+        assert await app.get(told["run"]).result(timeout=60) == "welcomed customer 1"
         answer = await browser.get(f"/runs/{quote(told['run'])}")
         assert answer.json() == {"state": "completed"}
     assert app.loops == []
@@ -403,7 +403,7 @@ async def test_transactional_steps(program, db):
     names = program.names
     async with working(names["app"]):
         run = await names["transfer"].submit("ann", "bob", 200)
-        assert await run.result(timeout=10) == 200
+        assert await run.result(timeout=60) == 200
     assert await db.fetchval("select sum(cents) from account") == 500
     shop = names["Shop"](db.url).app()
 
@@ -412,7 +412,7 @@ async def test_transactional_steps(program, db):
         return await ctx.transaction(names["place_order"], article)
 
     async with working(shop):
-        assert await (await order.submit("book")).result(timeout=10) == 1
+        assert await (await order.submit("book")).result(timeout=60) == 1
     await shop._extensions.connect.kw["bind"].dispose()
     await shop.close()
 

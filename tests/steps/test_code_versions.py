@@ -64,7 +64,7 @@ async def test_an_execution_is_finished_by_the_version_that_began_it(make_app, d
         await until(other, PublicState.DELAYED)
         assert await run.state() == "waiting"
         async with working(old):
-            assert await run.result(timeout=20) == ["1:charge", "1:pack", "1:ship"]
+            assert await run.result(timeout=60) == ["1:charge", "1:pack", "1:ship"]
     assert await held_at(db, other) is None
 
 
@@ -87,7 +87,7 @@ async def test_an_app_continues_the_versions_it_reads(make_app, clock):
     run = await asleep(old, task)
     async with working(new):
         await skip(new, clock, HOUR)
-        assert await run.result(timeout=20) == ["1:charge", "1:pack", "2:ship", "2:thank"]
+        assert await run.result(timeout=60) == ["1:charge", "1:pack", "2:ship", "2:thank"]
 
 
 async def test_the_last_worker_gone_others_take_over_after_the_grace(make_app, db, clock):
@@ -102,7 +102,7 @@ async def test_the_last_worker_gone_others_take_over_after_the_grace(make_app, d
         await eventually(lambda: client.workers.list())
         assert await run.state() == "waiting"
         await clock.advance(HOUR)
-        assert await run.result(timeout=20) == ["1:charge", "1:pack", "2:ship"]
+        assert await run.result(timeout=60) == ["1:charge", "1:pack", "2:ship"]
 
 
 async def test_a_worker_that_only_finishes_leaves_new_work_to_others(make_app, clock):
@@ -112,7 +112,7 @@ async def test_a_worker_that_only_finishes_leaves_new_work_to_others(make_app, c
     new = await task.submit()
     async with working(app, finish_only=True) as worker:
         await skip(app, clock, HOUR)
-        assert await run.result(timeout=20) == ["1:charge", "1:pack", "1:ship"]
+        assert await run.result(timeout=60) == ["1:charge", "1:pack", "1:ship"]
         await eventually(lambda: worker.is_idle)
         assert await new.state() == "waiting"
         client = await app.client()

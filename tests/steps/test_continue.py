@@ -41,7 +41,7 @@ async def test_a_handler_continues_with_other_arguments_and_a_fresh_journal(app,
 
     async with working(app):
         run = await grow.submit(1, until=8)
-        assert await run.result(timeout=20) == 8
+        assert await run.result(timeout=60) == 8
     assert seen == [(0, 0, 1), (1, 0, 2), (2, 0, 4)]
     assert await journal(db, run) == {("double", 0): b"8"}
     kinds = [kind for kind, _ in await events(db, run)]
@@ -63,7 +63,7 @@ async def test_a_plain_handler_continues_as_well(app):
         return [ctx.generation, n]
 
     async with working(app):
-        assert await (await grow.submit(1)).result(timeout=20) == [2, 8]
+        assert await (await grow.submit(1)).result(timeout=60) == [2, 8]
 
 
 async def test_each_generation_has_children_and_random_numbers_of_its_own(app, db):
@@ -81,7 +81,7 @@ async def test_each_generation_has_children_and_random_numbers_of_its_own(app, d
 
     async with working(app):
         run = await parent.submit([])
-        seen = await run.result(timeout=20)
+        seen = await run.result(timeout=60)
     assert [int(one) for one in seen] == [0, 1, 2]
     assert len({one % 1 for one in seen}) == 3
     children = await db.fetchval(
@@ -108,7 +108,7 @@ async def test_a_bound_child_outlives_the_generation_and_ends_with_the_execution
 
     async with working(app, concurrency=5):
         run = await parent.submit()
-        assert await run.result(timeout=20) not in ("cancelled", "failed")
+        assert await run.result(timeout=60) not in ("cancelled", "failed")
     assert await db.fetchval(
         "select public_state = 'cancelled' from ff.execution where ends_with_parent"
     )
@@ -133,7 +133,7 @@ async def test_the_arguments_are_checked_at_the_call(app, arguments, problem):
     async with working(app):
         run = await grow.submit(1)
         with pytest.raises(ExecutionFailed, match=problem):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
 
 
 async def test_a_payload_of_more_than_1_mib_is_refused_at_the_call(app):
@@ -144,7 +144,7 @@ async def test_a_payload_of_more_than_1_mib_is_refused_at_the_call(app):
     async with working(app):
         run = await grow.submit("")
         with pytest.raises(ExecutionFailed, match=r"payload: .*1 MiB"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
 
 
 async def test_retries_are_counted_anew_in_each_generation(app, db):
@@ -160,7 +160,7 @@ async def test_retries_are_counted_anew_in_each_generation(app, db):
         # Attempts are numbered on: generation 1 has two more, if its first fails.
         run = await fragile.submit()
         with pytest.raises(ExecutionFailed):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
     row = await db.fetchrow("select attempt_index, retry_count from ff.execution")
     assert (row["attempt_index"], row["retry_count"]) == (2, 1)
 
@@ -182,10 +182,10 @@ async def test_a_replay_starts_from_the_newest_arguments(app, db, fresh):
 
     async with working(app):
         run = await grow.submit(0)
-        assert await run.result(timeout=20) == [2, 2]
+        assert await run.result(timeout=60) == [2, 2]
         client = await app.client()
         await client.executions.replay(run.id, fresh=fresh)
-        assert await run.result(timeout=20) == [2, 2]
+        assert await run.result(timeout=60) == [2, 2]
     assert calls == [0, 1, 2, *([2] if fresh else [])]
 
 
@@ -198,7 +198,7 @@ async def test_a_key_still_means_the_same_run(app):
 
     async with working(app):
         run = await grow.submit(0, key="one")
-        assert await run.result(timeout=20) == 2
+        assert await run.result(timeout=60) == 2
         again = await grow.submit(0, key="one")
         assert again.id == run.id
 
@@ -239,7 +239,7 @@ async def test_steps_beside_it_have_to_be_awaited_first(app):
     async with working(app):
         run = await hasty.submit()
         with pytest.raises(ExecutionFailed, match="await them first"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
 
 
 async def test_it_is_not_for_the_function_of_a_step(app):
@@ -253,4 +253,4 @@ async def test_it_is_not_for_the_function_of_a_step(app):
     async with working(app):
         run = await nested.submit()
         with pytest.raises(ExecutionFailed, match="inside the function of step 'inner'"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)

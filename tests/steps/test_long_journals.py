@@ -39,7 +39,7 @@ async def test_a_long_journal_is_warned_of_once(app, limits, caplog):
 
     with caplog.at_level(logging.WARNING, "flowfabric"):
         async with working(app):
-            assert await (await long.submit()).result(timeout=20) == 21
+            assert await (await long.submit()).result(timeout=60) == 21
     warnings = [one.getMessage() for one in caplog.records if "long journal" in one.getMessage()]
     assert len(warnings) == 1
     assert "ctx.continue_as" in warnings[0]
@@ -54,7 +54,7 @@ async def test_a_step_beyond_the_limit_fails_the_execution_for_good(app, db, lim
     async with working(app):
         run = await endless.submit()
         with pytest.raises(ExecutionFailed, match=r"8 steps, the most it may.*ctx\.continue_as"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
     assert len(await journal(db, run)) == 8
     assert await db.fetchval("select total_attempt_count from ff.execution") == 1
 
@@ -70,7 +70,7 @@ async def test_a_handler_may_catch_the_limit(app, limits):
         return 0
 
     async with working(app):
-        assert await (await careful.submit()).result(timeout=20) == 8
+        assert await (await careful.submit()).result(timeout=60) == 8
 
 
 async def test_a_handler_that_goes_through_its_journal_lets_others_run(app, monkeypatch):
@@ -97,5 +97,5 @@ async def test_a_handler_that_goes_through_its_journal_lets_others_run(app, monk
         return seen
 
     async with working(app):
-        seen = await (await long.submit()).result(timeout=20)
+        seen = await (await long.submit()).result(timeout=60)
     assert 3 <= seen < 40, "the second run finds all steps recorded: one pause in ten of them"

@@ -92,7 +92,7 @@ async def test_a_run_keeps_the_old_code_only_if_it_is_past_the_patch(
         await until(run, PublicState.DELAYED)
         shop.patch_at = patch_at
         await sleep_through(app, clock, run, 2)
-        assert await run.result(timeout=20) == calls
+        assert await run.result(timeout=60) == calls
     recorded = await journal(db, run)
     assert recorded[PATCH, 0] == (b"true" if "fraud" in calls else b"false")
 
@@ -113,7 +113,7 @@ async def test_each_round_of_a_loop_gets_an_answer_of_its_own(app, db, clock):
         await until(run, PublicState.DELAYED)
         is_patched = True
         await sleep_through(app, clock, run, 3)
-        await run.result(timeout=20)
+        await run.result(timeout=60)
     assert found == [False, True, True]
 
 
@@ -141,7 +141,7 @@ async def test_the_code_of_the_old_path_may_go_when_no_run_needs_it(
         shop.patch_at, shop.is_deprecated = patch_at, is_deprecated
         await skip(app, clock, HOUR)
         if problem is None:
-            await run.result(timeout=20)
+            await run.result(timeout=60)
         else:
             assert (await until_held(db, run)).startswith(problem)
 
@@ -154,7 +154,7 @@ async def test_an_answer_that_was_not_awaited_is_an_error(app):
     run = await work.submit()
     async with working(app):
         with pytest.raises(ExecutionFailed, match=r"write `if await ctx.patched"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
 
 
 async def test_a_patch_has_the_name_of_a_step(app):
@@ -165,4 +165,4 @@ async def test_a_patch_has_the_name_of_a_step(app):
     run = await work.submit()
     async with working(app):
         with pytest.raises(ExecutionFailed, match="name: must be"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)

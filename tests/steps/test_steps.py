@@ -329,7 +329,7 @@ async def test_a_step_may_say_when_to_call_it_again_and_has_a_time_limit(app, ki
     run = await work.submit()
     try:
         async with working(app):
-            assert await run.result(timeout=20) == 3
+            assert await run.result(timeout=60) == 3
             stop.set()
     finally:
         stop.set()
@@ -345,7 +345,7 @@ async def test_a_time_limit_of_a_step_is_a_duration(app, bad):
     run = await work.submit()
     async with working(app):
         with pytest.raises(ExecutionFailed, match="timeout: must be"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
 
 
 async def test_retries_of_a_step_come_to_an_end(app):
@@ -612,7 +612,7 @@ async def test_a_value_with_a_secret_is_marked(app, db, is_plain):
                 await ctx.step(one.__name__, one)
 
     async with working(app):
-        await (await work.submit()).result(timeout=20)
+        await (await work.submit()).result(timeout=60)
     rows = await db.fetch("select name, encoding from ff.step order by position")
     assert [tuple(row) for row in rows] == [
         ("password", "secret"),

@@ -114,8 +114,8 @@ async def test_the_writes_and_the_record_are_stored_together(make_app, db, notes
 
     async with working(app):
         run, other = await handler.submit("a"), await plain.submit("b")
-        assert await run.result(timeout=20) == "a noted"
-        assert await other.result(timeout=20) == "b noted"
+        assert await run.result(timeout=60) == "a noted"
+        assert await other.result(timeout=60) == "b noted"
     assert await notes() == ["a", "b"], "each handler ran twice, its transaction once"
     assert (await journal(db, run))["note it", 0] == b'"a noted"'
     assert (await journal(db, other))[function.__name__, 0] == b'"b noted"'
@@ -142,7 +142,7 @@ async def test_an_error_of_the_function_rolls_back_and_may_be_retried(app, db, n
 
     async with working(app):
         run = await handler.submit()
-        assert await run.result(timeout=20) == "NotNullViolationError"
+        assert await run.result(timeout=60) == "NotNullViolationError"
     assert await notes() == ["a"]
     assert set(await journal(db, run)) == {("first", 0), ("with_asyncpg", 0)}
 
@@ -160,7 +160,7 @@ async def test_what_fails_at_the_commit_is_the_error_of_the_step(app, db, notes)
     async with working(app):
         run = await handler.submit()
         with pytest.raises(ExecutionFailed, match="UniqueViolationError"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
     assert await notes() == ["a"]
     assert set(await journal(db, run)) == {("with_asyncpg", 0)}
 
@@ -205,7 +205,7 @@ async def test_a_commit_without_an_answer_is_looked_up_first(app, db, notes, mon
         return await ctx.transaction(note, "a")
 
     async with working(app):
-        assert await (await handler.submit()).result(timeout=20) == "a noted"
+        assert await (await handler.submit()).result(timeout=60) == "a noted"
     assert cuts == [when]
     assert await notes() == ["a"]
     assert len(calls) == (2 if when == "before" else 1)
@@ -227,7 +227,7 @@ async def test_another_run_that_recorded_the_step_first_undoes_the_writes(app, d
         return await ctx.transaction(overtaken, "a")
 
     async with working(app):
-        assert await (await handler.submit()).result(timeout=20) == "first"
+        assert await (await handler.submit()).result(timeout=60) == "first"
     assert await notes() == []
 
 
@@ -282,7 +282,7 @@ async def test_a_busy_row_is_waited_for_within_the_transaction(app, db, notes):
             locked.set()
             await asyncio.sleep(0.1)
         await other.close()
-        await run.result(timeout=20)
+        await run.result(timeout=60)
     assert calls == 1
     assert await notes() == ["a"]
 
@@ -303,7 +303,7 @@ async def test_a_conflict_runs_the_transaction_again(app, db, notes):
         return await ctx.transaction(counted)
 
     async with working(app):
-        assert await (await handler.submit()).result(timeout=20) == 2
+        assert await (await handler.submit()).result(timeout=60) == 2
     assert await notes() == ["try 2"]
 
 
@@ -365,7 +365,7 @@ async def fails_with(app: Any, function: Callable[..., Any], problem: str) -> No
 
     async with working(app):
         with pytest.raises(ExecutionFailed) as caught:
-            await (await handler.submit()).result(timeout=20)
+            await (await handler.submit()).result(timeout=60)
     assert problem in str(caught.value)
 
 
@@ -416,7 +416,7 @@ async def test_a_transaction_needs_a_function(app, call):
 
     async with working(app):
         with pytest.raises(ExecutionFailed, match="must be a function"):
-            await (await handler.submit()).result(timeout=20)
+            await (await handler.submit()).result(timeout=60)
 
 
 async def test_a_transaction_starts_no_step(app, notes):
@@ -430,6 +430,6 @@ async def test_a_transaction_starts_no_step(app, notes):
     async with working(app):
         run = await handler.submit()
         with pytest.raises(ExecutionFailed, match="inside the function of step 'nested'"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
     await until(run, PublicState.FAILED)
     assert await notes() == []

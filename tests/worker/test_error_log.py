@@ -45,7 +45,7 @@ async def run(app: Any, task: Any) -> str:
     async with working(app):
         failing = await task.submit(token=SECRET)
         with pytest.raises(ExecutionFailed):
-            await failing.result(timeout=20)
+            await failing.result(timeout=60)
     return str(failing.id)
 
 
