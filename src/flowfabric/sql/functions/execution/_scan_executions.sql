@@ -88,7 +88,7 @@ begin
   if p_lanes is not null or p_tasks is not null then
     -- In a pattern * stands for any text and ? for any character.
     v_patterns := array(
-      select translate(regexp_replace(t, '([\\%_])', '\\\1', 'g'), '*?', '%_')
+      select translate(regexp_replace(t, E'([\\\\%_])', E'\\\\\\1', 'g'), '*?', '%_')
       from unnest(p_tasks) t);
     v_routes := array(
       select r.route_id from ff.route r
