@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 # A result names the attempt that gave it, so that a result of a stale holder would show.
@@ -100,6 +101,15 @@ class Crew:
             if worker.poll() is not None:
                 assert worker.returncode == 5, f"exit code {worker.returncode}\n{self.log()}"
                 self.workers[position] = self._start(position)
+
+    def errors(self) -> list[str]:
+        """The lines of the log with a traceback that no failing handler explains."""
+        lines = self.log().splitlines()
+        return [
+            line
+            for line, following in pairwise(lines)
+            if following.startswith("Traceback") and " failed" not in line
+        ]
 
     def log(self) -> str:
         """What all of them wrote, dead ones too."""

@@ -360,14 +360,14 @@ LATE = {
     "the last attempt": (
         {"timeout": timedelta(seconds=2)},
         "expired",
-        "attempt timed out",
-        "no retry is left, the execution expired",
+        "timed out after 2 s",
+        ", no retry is left",
     ),
     "an attempt with a retry": (
         {"timeout": timedelta(seconds=2), "retry": Retry(1, Fixed(timedelta(days=1)))},
         "delayed",
-        "attempt timed out",
-        "it will be retried at",
+        "timed out after 2 s",
+        ", retry at ",
     ),
 }
 
