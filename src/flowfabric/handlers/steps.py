@@ -35,7 +35,7 @@ class StepCodec:
 
     def __init__(self, codec: Codec, *, has_hint: bool = True) -> None:
         self._codec = codec
-        self._hint = " (the hint is the return type of the function)" if has_hint else ""
+        self._hint = "the hint is the return type of" if has_hint else "there is no return type on"
 
     @property
     def encoding(self) -> str | None:
@@ -50,7 +50,7 @@ class StepCodec:
             raise InvalidInput(
                 field=f"step {step!r}",
                 problem=f"what its function returned cannot be stored: {unfit.describe()}"
-                f"{self._hint}",
+                f" ({self._hint} the function)",
             ) from None
 
     def read(self, stored: bytes | None) -> Any:
