@@ -14,7 +14,7 @@ from .sources import PACKAGE, ROOT
 # Words that mean in a name what they mean in any program.
 ORDINARY_TEXT = """
 add after all allows and any apply approval at by call callback capable change changed check
-close code conclude count create created current database dead declare decode describe due error
+close code conclude count create created current dead declare decode describe due error
 escalated evaluate every exists explain explained exponential fabric fallback fixed for forget
 found from function gather get graph header held id impossible index info infra initial invalid
 is issue jitter last let list locality loops lost many mark match max maximum message mismatch
