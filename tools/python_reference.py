@@ -19,13 +19,16 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
 
 # What a user calls, in the order of reading. Other attributes are for the layers above.
-APP = """task cron every middleware provide overriding on_startup on_shutdown submit get flow
-get_flow run_worker prepare fire_schedules client close"""
-TASK = "__call__ submit submit_sync submit_many submit_many_sync using name function app"
+APP = """task cron every middleware provide overriding on_startup on_shutdown on_success
+on_failure on_cancel on_end submit get get_by_key get_by_key_sync flow get_flow run_worker prepare
+check_journals fire_schedules database_url client close"""
+TASK = """__call__ submit submit_sync submit_many submit_many_sync get using on_success on_failure
+on_cancel on_end name function app"""
 RUN = """id is_duplicate task result result_sync state state_sync progress progress_sync events
 events_sync cancel cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
-submit_sync flow progress progress_sync scheduled_at scheduled_at_sync execution_id task attempt
+submit_sync flow progress progress_sync scheduled_at scheduled_at_sync patched patched_sync
+deprecate_patch deprecate_patch_sync execution_id task attempt
 epoch cancelled"""
 FLOW = "add using submit submit_sync name nodes run is_stored"
 NODE = "result after name id task"
@@ -39,6 +42,8 @@ NOT_NOUNS = ("database", "namespace", "transactional", "results")
 NOT_OPERATIONS = ("open", "close")
 MADE_BY_USERS = (
     flowfabric.App,
+    flowfabric.Ended,
+    flowfabric.EndedError,
     flowfabric.Exponential,
     flowfabric.Fixed,
     flowfabric.FlowFabric,
@@ -84,6 +89,8 @@ def python_page(note: str) -> str:
         *_class(flowfabric.App, APP),
         *_class(flowfabric.Task, TASK),
         *_class(flowfabric.Run, RUN),
+        *_class(flowfabric.Ended, ""),
+        *_class(flowfabric.EndedError, ""),
         "## In a handler",
         "",
         *_class(flowfabric.Context, CONTEXT),
@@ -97,6 +104,8 @@ def python_page(note: str) -> str:
         *_class(flowfabric.Retry, ""),
         *_class(flowfabric.Fixed, ""),
         *_class(flowfabric.Exponential, ""),
+        *_class(flowfabric.RetryAfter, ""),
+        *_class(flowfabric.GiveUp, ""),
         "## Flows",
         "",
         *_class(flowfabric.Flow, FLOW),
@@ -111,6 +120,7 @@ def python_page(note: str) -> str:
         *_class(flowfabric.ExecutionId, ""),
         *_class(flowfabric.FlowId, ""),
         *_enum(flowfabric.PublicState),
+        *_enum(flowfabric.Outcome),
         *_enum(flowfabric.FlowState),
         "## Errors",
         "",

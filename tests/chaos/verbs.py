@@ -6,7 +6,7 @@ a lost connection. A process in the run does nothing that is not recorded here, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -210,7 +210,7 @@ def claimed(several: Sequence[Claimed]) -> dict[str, Any]:
 
 
 def renewed(
-    held: Sequence[Claimed], given: tuple[Sequence[Claimed], Sequence[Claimed]]
+    held: Sequence[Claimed], given: tuple[Iterable[Claimed], Iterable[Claimed]]
 ) -> dict[str, Any]:
     lost, busy = (set(map(id, several)) for several in given)
     return {

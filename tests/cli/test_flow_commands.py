@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from uuid import uuid4
 from xml.etree import ElementTree
@@ -124,23 +125,27 @@ async def test_what_is_no_id_is_wrong_usage(ff, db, verb):
 # graph
 
 
-async def test_a_flow_is_drawn_as_a_tree(ff, broken):
+async def test_a_flow_is_drawn_as_a_tree_with_how_long_each_node_took(ff, broken, clock):
     found = await ff("flow", "graph", str(broken.id), "-o", "table")
-    assert found.out.splitlines() == [
+    assert re.sub(r"\d+m?s", "T", found.out).splitlines() == [
         "test  open  4: 1 failed, 1 waiting, 1 skipped, 1 completed",
-        "✔ load  completed  tests.work",
-        "├─ ✘ price  failed  tests.work",
+        "✔ load  completed in T  tests.work",
+        "├─ ✘ price  failed in T  tests.work",
         "├─ ○ tax  waiting  tests.work",
-        "» total  skipped  tests.work  ← price, tax",
+        "└─ » total  skipped  tests.work  ← price, tax",
     ]
+    await broken.take("tax")
+    await clock.advance(seconds=7)
+    assert "○ tax" not in (drawn := (await ff("flow", "graph", str(broken.id), "-o", "table")).out)
+    assert "▶ tax  active for 7s" in drawn
 
 
 async def test_a_tree_fits_the_terminal_and_has_no_colours_if_none_are_wanted(ff, broken):
-    code, shown = await ff.on_terminal("flow", "graph", str(broken.id), columns=30)
+    code, shown = await ff.on_terminal("flow", "graph", str(broken.id), columns=33)
     assert code == 0
     assert "\x1b" not in shown
-    assert all(len(line) <= 30 for line in shown.splitlines())
-    assert "» total  skipped  ← price, tax" in shown
+    assert all(len(line) <= 33 for line in shown.splitlines())
+    assert "└─ » total  skipped  ← price, tax" in shown
 
 
 async def test_a_wide_fan_out_is_one_line_unless_unfolded(ff, db):
@@ -154,8 +159,8 @@ async def test_a_wide_fan_out_is_one_line_unless_unfolded(ff, db):
     await flow.complete("list")
     await flow.fail("resize-3")
     lines = (await ff("flow", "graph", str(flow.id), "-o", "table")).out.splitlines()
-    assert lines[2:] == [
-        "✘ resize × 20  1 failed, 19 waiting  tests.work",
+    assert [re.sub(r"\d+m?s", "T", line) for line in lines[2:]] == [
+        "✘ resize × 20  1 failed, 19 waiting, up to T  tests.work",
         "◌ album  waiting children  tests.work  ← 2 of 20: resize × 20",
     ]
     lines = (await ff("flow", "graph", str(flow.id), "-o", "table", "--unfold")).out.splitlines()

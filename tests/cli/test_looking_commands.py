@@ -70,7 +70,7 @@ async def test_ls_marks_crash_loops(ff, make):
         ("--lane", "mail", "--task", "tests.work", "--since", "1h"),
         ("--tag", "team.name=x"),
         ("--where", "tag.team.name=x age<1h"),
-        ("--where", "ended>1h"),
+        ("--where", "ended<1h"),
         ("--task", "tests.*", "--state", "failed"),
         ("--where", "task=t?sts.work lane=mail"),
     ],
@@ -182,6 +182,50 @@ async def test_show_tells_the_failure(ff, make):
     assert line["failure_class"] == "permanent"
     assert line["failure_reason"] in text
     assert "It is over: it failed" in text
+
+
+OURS = '  File "/opt/flowfabric/worker/runner.py", line 9, in _run\n    await call()'
+MINE = '  File "/srv/shop.py", line 4, in pay\n    raise ValueError("no")'
+
+
+@pytest.mark.parametrize("command", ["show", "attempts", "result"])
+async def test_the_trace_of_a_failure_is_shown(ff, make, engine, command):
+    execution = await make.execution("leased")
+    trace = f"Traceback (most recent call last):\n{OURS}\n{MINE}\nValueError: no"
+    detail = json.dumps({"trace": trace, "library": "/opt/flowfabric"}).encode()
+    await engine.fail(execution.lease, "permanent", "ValueError: no", detail=detail)
+    form = [] if command == "result" else ["-o", "table"]
+    shown, whole = [
+        await ff(command, str(execution.id), *form, *options) for options in ([], ["--trace"])
+    ]
+    users, everything = (shown.err, whole.err) if command == "result" else (shown.out, whole.out)
+    assert 'File "/srv/shop.py", line 4, in pay' in users
+    assert "… 1 frame of flowfabric left out" in users
+    assert "runner.py" not in users
+    assert "runner.py" in everything
+    assert "left out" not in everything
+    if command != "result":
+        facts = (await ff(command, str(execution.id))).line
+        (attempt,) = facts["attempts"] if command == "show" else [facts]
+        assert attempt["trace"] == trace
+        assert "failure_detail" not in attempt
+
+
+@pytest.mark.parametrize(
+    ("category", "reason", "told"),
+    [
+        ("ValueError", "ValueError: no card", "permanent: ValueError: no card"),
+        ("shop.NoCard", "NoCard: 4111", "permanent: NoCard: 4111"),
+        ("shop.NoCard", "shop.NoCard", "permanent: shop.NoCard"),
+        ("gateway", "it broke", "permanent gateway: it broke"),
+    ],
+)
+async def test_show_names_the_class_of_an_error_once(ff, engine, category, reason, told):
+    submitted = await engine.submit(Item(route=await engine.register()))
+    lease = await engine.take(submitted.id)
+    await engine.fail(lease, "permanent", reason, category=category)
+    text = (await ff("show", str(submitted.id), "-o", "table")).out
+    assert f"failure    {told}\n" in text
 
 
 @pytest.mark.parametrize("form", ["table", "json"])

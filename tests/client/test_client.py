@@ -97,7 +97,7 @@ async def test_a_lost_lease_is_final_and_says_which_way(client, engine, clock):
     """A worker can tell that it must stop: none of these is worth another try."""
     stale, expired, revoked = [await claimed(client) for _ in range(3)]
     await clock.advance(TTL / 2)
-    assert await client.leases.renew([stale, revoked], TTL) == ([], [])
+    assert await client.leases.renew([stale, revoked], TTL) == ({}, [])
     await clock.advance(TTL / 2)
     assert not issubclass(LeaseLost, Unavailable)
     await client.leases.revoke(stale.id)
@@ -106,7 +106,8 @@ async def test_a_lost_lease_is_final_and_says_which_way(client, engine, clock):
     for held, error in ((stale, StaleLease), (expired, LeaseExpired), (revoked, LeaseRevoked)):
         with pytest.raises(error):
             await client.executions.complete(held, b"1")
-        assert await client.leases.renew([held], TTL) == ([held], [])
+        lost, busy = await client.leases.renew([held], TTL)
+        assert ({one: type(why) for one, why in lost.items()}, busy) == ({held: error}, [])
 
 
 async def test_conflicts_are_tried_again_and_refusals_are_not(db, client):

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from flowfabric.doctor import installation_checks, invariants
+from support.commands import invoke
 from support.factories import Item
 from support.sabotage import drop_checks
 
@@ -97,14 +98,14 @@ async def test_a_list_of_findings_is_cut(doctor, working, plain):
 @pytest.mark.parametrize(
     "check", [*installation_checks(), *invariants()], ids=lambda check: check.name
 )
-async def test_a_check_is_explained_without_a_database(doctor, check, tmp_path):
-    nowhere = f"postgresql://nobody@/none?host={tmp_path}"
-    code, out, _ = await doctor("--explain", check.name.lower(), "-o", "table", url=nowhere)
-    assert code == 0
+async def test_a_check_is_explained_without_a_database(check, tmp_path):
+    command = ("doctor", "--database-url", f"postgresql://nobody@/none?host={tmp_path}")
+    told = await invoke(*command, "--explain", check.name.lower(), "-o", "table")
+    assert told.exit_code == 0
     for words in (check.title, check.meaning, check.remedy, check.text):
-        assert words in out
-    code, out, _ = await doctor("--explain", check.name, "-o", "json", url=nowhere)
-    assert (code, json.loads(out)["remedy"]) == (0, check.remedy)
+        assert words in told.stdout
+    told = await invoke(*command, "--explain", check.name, "-o", "json")
+    assert (told.exit_code, json.loads(told.stdout)["remedy"]) == (0, check.remedy)
 
 
 async def test_an_execution_is_explained(doctor, working, plain):

@@ -41,6 +41,13 @@ PLANT_SCHEDULE = (
     "'* * * * *', 'UTC', 'once', ff.now(), ff.now() from ff.execution; "
 )
 
+# A hook of the execution's task that was declared a minute before its end.
+PLANT_HOOK = (
+    "insert into ff.hook (namespace, task, name, kind, version, route_id, declared_at) "
+    "select 'test', r.task, 'tests.hook', '{kind}', '{{0}}', r.route_id, "
+    "e.terminal_at - interval '1 min' from ff.execution e join ff.route r using (route_id)"
+)
+
 
 def history(
     *,
@@ -57,6 +64,7 @@ def history(
 
 # The name of the invariant, the state to start from, and what to do to it.
 CORRUPTIONS = [
+    ("J03", "waiting", "update ff.execution set route_id = 4611686018427387904"),
     ("S01", "waiting", "update ff.execution set outcome = 'success'"),
     ("S01", "completed", "update ff.execution set terminal_at = null"),
     ("S01", "leased", "update ff.execution set phase = 'terminal'"),
@@ -97,6 +105,9 @@ CORRUPTIONS = [
     ("S09", "waiting", "update ff.execution set route_id = 1"),
     ("S09", "waiting", "update ff.execution set namespace = 'another'"),
     ("S09", "waiting", "delete from ff.lane"),
+    ("H01", "completed", PLANT_HOOK.format(kind="success")),
+    ("H01", "completed", PLANT_HOOK.format(kind="end")),
+    ("H01", "failed", PLANT_HOOK.format(kind="failure")),
     ("K01", "completed", "update ff.execution set trim_at = terminal_at"),
     ("K01", "completed", "update ff.execution set retention = interval '1 day'"),
     ("S10", "waiting", "update ff.execution set rank = 9001"),
@@ -120,7 +131,7 @@ CORRUPTIONS = [
     ("L05", "retried", "update ff.attempt set epoch = 2"),
     ("O02", "retried", "update ff.event set epoch = 1 where epoch is not null"),
     ("L07", "retried", "update ff.execution set retry_count = 4"),
-    ("L07", "leased", "update ff.execution set retry_count = 1"),
+    ("L07", "leased", "update ff.execution set retry_count = 4"),
     ("L07", "reclaimed", "update ff.execution set max_reclaims = 0"),
     ("L07", "waiting", "update ff.execution set replay_count = 11"),
     ("L07", "leased", "update ff.execution set crash_count = 3, lone_crash_count = 3"),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from flowfabric.client import FlowFabric
+from flowfabric.client.hooks import HookDeclaration
 from flowfabric.client.schedules import Declaration
 from flowfabric.client.submissions import json_arguments, read_json
 from flowfabric.core.errors import FlowFabricError
@@ -24,7 +25,7 @@ from flowfabric.core.flow import Edge, Graph, Node, Policy
 from flowfabric.core.ids import ExecutionId, child_id, mint, mint_flow
 from flowfabric.core.policy import Fixed, Retry, policy_json
 from flowfabric.core.schedule import every_rule
-from flowfabric.core.states import FailureClass
+from flowfabric.core.states import FailureClass, HookKind
 from flowfabric.core.step import Step
 from flowfabric.db import functions
 from support.clock import Clock
@@ -679,6 +680,16 @@ async def _declare(stage: Stage) -> Any:
     return declared.outcome, declared.generation
 
 
+async def _declare_hooks(stage: Stage) -> Any:
+    hook = _declaration(stage).submission
+    return await stage.client.hooks.declare(
+        hook.route.namespace,
+        [1],
+        [f"task-of-{stage.number}"],
+        [HookDeclaration(task=f"task-of-{stage.number}", kind=HookKind.END, submission=hook)],
+    )
+
+
 async def _scheduled(stage: Stage) -> None:
     await _nothing(stage)
     await _declare(stage)
@@ -1112,6 +1123,13 @@ SCENARIOS = (
         ("execution", "event"),
     ),
     Scenario(
+        "continue",
+        "continue_execution",
+        lambda stage: stage.claimed(),
+        _by_holder("continue_as", b"[2]"),
+        ("execution", "execution_body", "event"),
+    ),
+    Scenario(
         "expire executions",
         "expire_executions",
         _late,
@@ -1187,6 +1205,7 @@ SCENARIOS = (
         _declare,
         ("schedule", "schedule_app"),
     ),
+    Scenario("declare hooks", "declare_hooks", _nothing, _declare_hooks, ("hook",)),
     Scenario("fire", "fire_schedule", _schedule_due, _fire, ("schedule", "execution", "event")),
     Scenario("run a schedule", "run_schedule", _scheduled, _run_schedule, ("execution", "event")),
     Scenario("pause a schedule", "set_schedule", _scheduled, _pause_schedule, ("schedule",)),
@@ -1346,6 +1365,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_events": "ff.read_events(0::smallint, null, ff.open_cursor(0::smallint))",
         "list_workers": "ff.list_workers()",
         "read_traffic": "ff.read_traffic(0::smallint)",
+        "read_key": "ff.read_key(0::smallint, 'default', 'k')",
         "list_executions": "ff.list_executions(0::smallint, null)",
         "count_executions": "ff.count_executions(0::smallint, null)",
         "find_ids": f"ff.find_ids(0::smallint, null, '{known}')",
@@ -1477,12 +1497,12 @@ async def _with_cut(
 
     async def until_held(pid: int) -> None:
         sleeps = "select wait_event = 'PgSleep' from pg_stat_activity where pid = $1"
-        await eventually(lambda: side.fetchval(sleeps, pid), within=5)
+        await eventually(lambda: side.fetchval(sleeps, pid))
 
     proxy.cut = cut = Cut(scenario.function, before=hold, running=until_held)
     acting = asyncio.ensure_future(act)
     try:
-        await asyncio.wait_for(cut.repeated.wait(), 10)
+        await asyncio.wait_for(cut.repeated.wait(), 60)
         # Sometimes the repeat gets as far as it can, sometimes the two run on together.
         await asyncio.wait([acting], timeout=random.choice((0.0, 0.005, 0.15)))
     finally:

@@ -347,6 +347,11 @@ async def stage(db, engine, make) -> Stage:
             "p_next_ats": "array[now()]",
             "p_options": """array['{"creator": "ada", "tags": {"a.b": "c"}}'::jsonb]""",
         },
+        "declare_hooks": {
+            "p_version": "'{2}'", "p_known": "'{work}'", "p_tasks": "'{work}'",
+            "p_names": "'{tests.work}'", "p_kinds": "'{end}'", "p_priorities": "'{0}'",
+            "p_options": """array['{"tags": {"a.b": "c"}}'::jsonb]""",
+        },
         "fire_schedule": {
             "p_rule_no": "0",
             "p_expected_next_at": next_at,

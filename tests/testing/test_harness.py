@@ -108,7 +108,7 @@ class TestDrain:
     async def test_what_was_submitted_past_the_harness_runs_too(self, ff):
         run = await greet.submit("ada")
         assert await ff.drain() == 1
-        assert await run.result(timeout=5) == "ada"
+        assert await run.result(timeout=60) == "ada"
 
     async def test_work_that_feeds_itself_is_noticed(self, ff, monkeypatch):
         monkeypatch.setattr("flowfabric.testing.harness.MOST_ATTEMPTS", 5)
@@ -378,7 +378,7 @@ class TestPlainTests:
     def test_they_call_what_others_await(self, ff):
         run = greet.submit_sync("ada")
         assert ff.call(ff.drain()) == 1
-        assert run.result_sync(timeout=5) == "ada"
+        assert run.result_sync(timeout=60) == "ada"
         assert ff.call(ff.run(shop.flaky)) == 3
         ff.assert_submitted(greet, "ada")
 

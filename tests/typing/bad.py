@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from flowfabric import (
     App,
     Context,
+    Ended,
     Retry,
     any_of,
     current,
@@ -69,6 +71,11 @@ async def options(connection: object) -> None:
     await add.submit(1, key="k", unique="always")  # bad: not one of two words
     await add.submit(1, key="k", window=60)  # bad: the type of an option
     await add.submit(1, unique="unfinished")  # bad: without a key
+    await add.submit(1, on_conflict="existing")  # bad: without a key
+    await add.submit(1, key="k", on_conflict="replace")  # bad: not one of two words
+    await add.submit_many([(1,)], keys=[7])  # bad: the type of a key
+    result: str = await add.get("id").result()  # bad: the type of the result
+    print(result)
     await add.using(priority="high").submit(1)  # bad: the type of an option
     await add.using(hurry=True).submit(1)  # bad: an unknown option
     await add.using(key="k", via=connection).submit("1")  # bad: an argument, with options
@@ -144,6 +151,9 @@ async def durable(ctx: Context) -> None:
     await ctx.step("count", count_letters, 7)  # bad: the argument of a plain step
     text: str = await ctx.step("count", count_letters, "a")  # bad: the type of a step
     await ctx.step("count", count_letters, "a", retry=3)  # bad: no policy
+    await ctx.step("count", count_letters, 7, retry=Retry())  # bad: the argument of a retried step
+    await ctx.step("load", load_number, retry=Retry())  # bad: a missing argument of a retried step
+    await ctx.step("count", count_letters, "a", timeout="2 s")  # bad: no duration
     await ctx.step(7, count_letters, "a")  # bad: no name
     await ctx.sleep("1h")  # bad: no time
     await ctx.submit(add, "1")  # bad: the argument of a child
@@ -201,3 +211,23 @@ async def tested(ff: Harness) -> None:
     text: str = await ff.run(add, 1)  # bad: the result of a task under test
     await ff.run_until(await ff.submit(add, 1))  # bad: until what
     print(run, text)
+
+
+@add.on_success  # bad: the result of the task
+async def added(ended: Ended[str]) -> None:
+    print(ended)
+
+
+@add.on_end  # bad: an end may have no result
+async def summed(ended: Ended[int]) -> None:
+    print(ended)
+
+
+@add.on_failure(hurry=True)  # bad: an unknown option
+async def failed(ended: Ended[Any]) -> None:
+    print(ended)
+
+
+@app.on_cancel  # bad: it takes no Ended
+async def cancelled(name: str) -> None:
+    print(name)

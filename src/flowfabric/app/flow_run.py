@@ -32,7 +32,9 @@ from flowfabric.core.flow import (
 )
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState, Resolution
-from flowfabric.drawing import Picture, as_svg, as_tree, picture_of
+from flowfabric.drawing.picture import Picture, picture_of
+from flowfabric.drawing.svg import as_svg
+from flowfabric.drawing.tree import as_tree
 from flowfabric.handlers import async_only
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ class Report(Printer):
         typer.Option(
             "--output",
             "-o",
-            help="json prints an object per line. Default: table on a terminal, else json. On a "
+            help="json prints an object per line. Default: table. On a "
             f"terminal, a filter that matches more than {LINES_SHOWN} prints only refusals.",
             show_default=False,
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -43,12 +42,7 @@ async def events(
     lane: list[str] | None = typer.Option(None, "--lane", help="Only this lane."),
     task: list[str] | None = typer.Option(None, "--task", help="Only this task."),
     execution: list[str] | None = typer.Option(None, "--execution", help="Only this execution."),
-    output: Output | None = typer.Option(
-        None,
-        "-o",
-        "--output",
-        help="Print text or JSON lines. Default: text on a terminal, else json.",
-    ),
+    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="Print text or JSON lines."),
 ) -> int:
     """Print events, oldest first. None is missed; events of one execution come in order."""
     given = parse_ids(execution or ())
@@ -61,14 +55,13 @@ async def events(
     }
     if feed is not None and feed not in ("completion", "lease", "operator"):
         raise InvalidInput(field="feed", problem="must be completion, lease or operator")
-    form = output or (Output.TEXT if sys.stdout.isatty() else Output.JSON)
     moment = past(when(since, "since"), datetime.now(UTC))
     try:
         async with database.client() as client:
             if given:
                 filters["executions"] = [await find_execution(client, text) for text in given]
             position = await client.events.open(moment) if cursor is None else cursor
-            await _print(client, position, follow, filters, form)
+            await _print(client, position, follow, filters, output)
     except CursorExpired as error:
         complain(error)
         if error.resume_from:

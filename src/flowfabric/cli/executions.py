@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -13,7 +13,7 @@ import typer
 from flowfabric.cli.filters import WHERE_OPTION, from_flags
 from flowfabric.cli.flow_show import show_flow
 from flowfabric.cli.ids import IDS_ARGUMENT, PARTITION_OPTION, find_execution, for_each, parse_ids
-from flowfabric.cli.options import Namespaces
+from flowfabric.cli.options import TRACE_OPTION, Namespaces
 from flowfabric.cli.output import ListPrinter, Output, Printer, Progress, say, say_all, screen
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound
@@ -23,7 +23,9 @@ from flowfabric.drawing.executions import (
     CHILDREN_SHOWN,
     Portrait,
     attempt_columns,
+    attempt_facts,
     summary_columns,
+    trace_lines,
     why_facts,
     why_lines,
 )
@@ -106,12 +108,13 @@ async def show(
     payload: bool = typer.Option(
         False, "--payload", help="Print payload and result, too. They may be confidential."
     ),
+    trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
     """Show everything about an execution, or about a flow.
 
-    State, reason, lease, attempts, progress, deadline, failure, key, tags, children, recorded steps
-    with the beginning of their values, and the last ten events. Values of secret types are hidden.
-    Exit code 3 if there is no such execution.
+    State, reason, lease, attempts, the last traceback, progress, deadline, failure, key, tags,
+    children, recorded steps with the beginning of their values, and the last ten events. Values of
+    secret types are hidden. Exit code 3 if there is no such execution.
     """
 
     async def show_one(client: FlowFabric, id: PartitionedId) -> None:
@@ -129,6 +132,7 @@ async def show(
             await client.executions.events(id),
             await _children(client, info),
             with_payload=payload,
+            with_trace=trace,
         )
         now = await client.executions.server_time()
         printer.record(portrait.facts(), lambda: portrait.lines(now, screen()))
@@ -169,9 +173,12 @@ async def why(
 
 
 async def attempts(
-    database: Namespaces, printer: Printer, ids: Annotated[list[str], IDS_ARGUMENT]
+    database: Namespaces,
+    printer: Printer,
+    ids: Annotated[list[str], IDS_ARGUMENT],
+    trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
-    """List the attempts of an execution, first to latest.
+    """List the attempts of an execution, first to latest, with the tracebacks of failed ones.
 
     Exit code 3 if there is no such execution.
     """
@@ -181,11 +188,14 @@ async def attempts(
         if not records and await client.executions.state(id) is None:
             raise ExecutionNotFound(id=str(id))
         if printer.is_json:
-            say_all(json_line({"id": id, **asdict(attempt)}) for attempt in records)
+            say_all(json_line({"id": id, **attempt_facts(attempt)}) for attempt in records)
             return
         say_all(_head(ids, id))
         columns = attempt_columns(await client.executions.server_time())
         printer.records(records, columns, empty="no attempt yet")
+        for attempt in records:
+            if lines := trace_lines(attempt, is_whole=trace):
+                say_all(["", *lines])
 
     parsed = parse_ids(ids)
     async with database.client() as client:

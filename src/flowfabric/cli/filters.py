@@ -35,9 +35,10 @@ LANGUAGE = (
     "Choose executions by conditions, separated by blanks; all must hold: state=failed,cancelled "
     "lane=mail task=mail.send,shop.* tag.team.name=x worker=INSTANCE key=KEY parent=ID "
     "error=TimeoutError held=yes crash_looping=yes age>2h age<7d created>2026-11-01 "
-    "created<2026-11-02 ended>30m. A comma means or; in a task, * means any text. Ages and times "
-    "are 30s, 10m, 2h, 7d or ISO times: age>2h means older than two hours, ended>30m means ended "
-    "in the last half hour. Quote a value that has blanks."
+    "created<2026-11-02 ended<30m. A comma means or; in a task, * means any text. A duration (30s, "
+    "10m, 2h, 7d) is a time ago: age>2h means older than two hours, ended>30m means ended more "
+    "than half an hour ago, ended<30m means since then. An ISO time is a moment: ended>2026-11-01 "
+    "means ended after it. Quote a value that has blanks."
 )
 
 WHERE_OPTION = typer.Option(
@@ -92,6 +93,7 @@ class Where:
     created_after: When | None = None
     created_before: When | None = None
     ended_after: When | None = None
+    ended_before: When | None = None
     # Whether the caller named the states, or they are the ones that an action allows.
     is_state_meant: bool = True
 
@@ -109,6 +111,7 @@ class Where:
             created_after=_past(self.created_after, now),
             created_before=_past(self.created_before, now),
             ended_after=_past(self.ended_after, now),
+            ended_before=_past(self.ended_before, now),
             worker_instance_id=self.worker,
             key=self.key,
             parent=self.parent,
@@ -135,6 +138,7 @@ class Where:
             ("created since", self.created_after),
             ("created before", self.created_before),
             ("ended since", self.ended_after),
+            ("ended before", self.ended_before),
         ):
             if moment is not None:
                 parts.append(f"{words} {_moment_text(moment)}")
@@ -222,18 +226,17 @@ def _with(where: Where, word: str) -> Where:
     if key == "age":
         if isinstance(moment, datetime):
             raise InvalidInput(field="age", problem=f"{value!r} must look like 30s, 10m, 2h or 7d")
-        # A greater age means an earlier creation.
-        key, sign = "created", "<" if sign == ">" else ">"
-    if key == "ended":
-        if sign == "<":
-            raise _wrong(f"{word!r}: only ended> is allowed")
-        _once("ended", where.ended_after)
-        return replace(where, ended_after=moment)
-    if sign == ">":
-        _once("created> (or age<)", where.created_after)
-        return replace(where, created_after=moment)
-    _once("created< (or age>)", where.created_before)
-    return replace(where, created_before=moment)
+        key = "created"
+    # Longer ago means earlier; a later moment means later.
+    is_after = (sign == ">") == isinstance(moment, datetime)
+    bound = f"{key}_{'after' if is_after else 'before'}"
+    _once(bound.replace("_", " "), getattr(where, bound))
+    return _bounded(where, bound, moment)
+
+
+def _bounded(where: Where, bound: str, moment: When) -> Where:
+    changes: dict[str, Any] = {bound: moment}
+    return replace(where, **changes)
 
 
 def _equal(where: Where, key: str, value: str) -> Where:

@@ -43,11 +43,12 @@ from flowfabric.core.flow import (
 )
 from flowfabric.core.ids import FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState
-from flowfabric.drawing import as_svg, fold, picture_of
 from flowfabric.drawing.executions import short_id
 from flowfabric.drawing.flows import flow_columns, flow_facts, flow_tree
-from flowfabric.drawing.folding import unfolded
+from flowfabric.drawing.folding import fold, unfolded
+from flowfabric.drawing.picture import picture_of
 from flowfabric.drawing.plain import json_line, plain
+from flowfabric.drawing.svg import as_svg
 from flowfabric.drawing.text import count_of, printable
 
 PAGE = 500
@@ -140,7 +141,8 @@ async def graph(
             nodes, lines = list(map(plain, members)), list(map(plain, edges))
             say(json_line({**flow_facts(info, summary), "nodes": nodes, "edges": lines}))
             return None
-        picture = picture_of(info.flow_kind, summary.state, members, edges, info.groups)
+        now = await client.executions.server_time()
+        picture = picture_of(info.flow_kind, summary.state, members, edges, info.groups, now=now)
         if svg is not None:
             return _write(svg, as_svg(picture, is_folded=not unfold))
         picture = unfolded(picture) if unfold else fold(picture)

@@ -25,6 +25,7 @@ from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import EventKind, Outcome
 from flowfabric.db import functions
 from flowfabric.db.functions import Statement
+from flowfabric.db.outage import level_of
 from flowfabric.db.records import optional, reader
 from flowfabric.db.session import Session
 from flowfabric.telemetry import ENGINE_LOGGER
@@ -167,7 +168,7 @@ class Events(Scoped):
                 try:
                     page = await self.read(cursor, limit=limit, **filters)
                 except Unavailable as error:
-                    ENGINE_LOGGER.warning("events not read, trying again: %s", error)
+                    ENGINE_LOGGER.log(level_of(error), "events not read, trying again: %s", error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                     continue
                 moved, cursor = page.cursor != cursor, page.cursor

@@ -9,6 +9,7 @@ from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
 from flowfabric.client.flows import Flows
 from flowfabric.client.grants import Grants
+from flowfabric.client.hooks import Hooks
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
 from flowfabric.client.namespaces import Namespaces
@@ -45,7 +46,8 @@ class FlowFabric:
         self.retention = Retention(self.database)
         self.namespaces = Namespaces(self.database)
         self.schedules = Schedules(self.database, self.lanes, namespace)
-        self.steps = Steps(self.database, namespace)
+        self.hooks = Hooks(self.database, self.lanes)
+        self.steps = Steps(self.database, self.lanes, namespace)
 
     async def open(self) -> Self:
         await self.database.open()

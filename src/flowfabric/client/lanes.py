@@ -179,6 +179,7 @@ class Lanes(Scoped):
             tasks=[route.task],
             capabilities=[",".join(sorted(route.capabilities))],
             registered_by="submit_executions",
+            code_versions=[route.code_version],
         )
         row = rows[0]
         if row["outcome"] != "registered":

@@ -293,6 +293,21 @@ class ExecutionOperations(Scoped):
         """Put a running execution on hold until an operator decides; `retry` releases it."""
         await self._fenced(functions.HOLD_EXECUTION, held, done="held", reason=reason, step=step)
 
+    async def continue_as(
+        self, held: Claimed, payload: bytes | None, *, encoding: str | None = None
+    ) -> int:
+        """Continue a running execution with new input and a fresh journal; return the number of
+        its new generation."""
+        row = await self._fenced(
+            functions.CONTINUE_EXECUTION,
+            held,
+            done="continued",
+            payload=payload,
+            payload_encoding=encoding,
+        )
+        found: int = row["generation"]
+        return found
+
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
         """Expire executions past their deadline and time out attempts; return how many, and the
         time until the next timer."""

@@ -18,6 +18,7 @@ from flowfabric.client.outcomes import refusal
 from flowfabric.core.attempts import with_attempt_numbers
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
+    MAX_KEY_BYTES,
     AttemptInfo,
     Ending,
     Event,
@@ -32,8 +33,9 @@ from flowfabric.core.execution import (
     Progress,
     StateInfo,
     check_tags,
+    check_text,
 )
-from flowfabric.core.ids import AnyId, ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId, key_partition
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -133,6 +135,7 @@ class _Filter(TypedDict):
     created_after: datetime | None
     created_before: datetime | None
     ended_after: datetime | None
+    ended_before: datetime | None
     worker_instance_id: str | None
     key: str | None
     parent_id: UUID | None
@@ -205,6 +208,21 @@ class ExecutionReads(Scoped):
         if not rows:
             return None
         return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
+
+    async def find_by_key(self, key: str) -> tuple[ExecutionId, str] | None:
+        """Return the id and the task of the execution that has a key now; None without one.
+
+        It is the execution that a submit with the key would get."""
+        check_text("key", key, MAX_KEY_BYTES)
+        if self._namespace is None:
+            raise InvalidInput(field="namespace", problem="is needed: a key belongs to one")
+        partition = key_partition(self._namespace, key)
+        rows = await self._database.call(
+            functions.READ_KEY, partition_key=partition, namespace=self._namespace, key=key
+        )
+        for row in rows:
+            return ExecutionId.of(partition, row["execution_id"]), str(row["task"])
+        return None
 
     async def context(self, id: AnyId) -> ExecutionContext | None:
         """Return what a worker needs to run an execution; None if it does not exist."""
@@ -451,6 +469,7 @@ class ExecutionReads(Scoped):
             created_after=asked.created_after,
             created_before=asked.created_before,
             ended_after=asked.ended_after,
+            ended_before=asked.ended_before,
             worker_instance_id=asked.worker_instance_id,
             key=asked.key,
             parent_id=asked.parent.uuid if isinstance(asked.parent, ExecutionId) else None,

@@ -26,6 +26,7 @@ from flowfabric.core.states import (
     Phase,
     PublicState,
 )
+from flowfabric.core.trace import trace_of
 
 MAX_PAYLOAD_BYTES = 1_048_576
 MAX_LANE_BYTES = 64
@@ -41,16 +42,24 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an execution belongs: lane, namespace, task and needed capabilities."""
+    """Where an execution belongs: lane, namespace, task and needed capabilities.
+
+    Only an execution with steps belongs to a code version.
+    """
 
     namespace: str
     lane: str
     task: str
     capabilities: frozenset[str] = frozenset()
+    code_version: str | None = None
+    # How often `ctx.continue_as` has continued it.
+    generation: int = 0
 
     def __hash__(self) -> int:
         try:
-            return hash((self.namespace, self.lane, self.task, self.capabilities))
+            return hash(
+                (self.namespace, self.lane, self.task, self.capabilities, self.code_version)
+            )
         except TypeError:
             # Routes are looked up before they are checked; check() names an unhashable field.
             self.check()
@@ -64,6 +73,13 @@ class Route:
         check_name("namespace", self.namespace)
         check_lane(self.lane)
         check_name("task", self.task)
+
+
+class OnConflict(StrEnum):
+    """What a submit does if its key was used by the same task with other arguments."""
+
+    RAISE = "raise"
+    EXISTING = "existing"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -87,6 +103,8 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
+    # Decided by the client, from the answer of the engine.
+    on_conflict: OnConflict = OnConflict.RAISE
     # The execution whose handler submits this one, and whether this one ends with it.
     parent_id: ExecutionId | None = None
     with_parent: bool = False
@@ -102,12 +120,7 @@ class Submission:
         check_priority(self.priority)
         if not self.id.uuid.int:
             raise InvalidInput(field="id", problem="is the nil UUID; mint() makes an id")
-        if len(self.payload) > MAX_PAYLOAD_BYTES:
-            raise InvalidInput(
-                field="payload",
-                problem=f"is {len(self.payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
-                "allowed. Store large data elsewhere and pass a reference",
-            )
+        check_payload(self.payload)
         if (
             self.delay is not None
             or self.deadline is not None
@@ -204,6 +217,8 @@ class Claimed:
     trace_context: str | None
     # How many workers in a row vanished while they held it.
     crash_count: int
+    # How often its handler continued it with new input.
+    generation: int
     partition_key: int
     lease_id: UUID
 
@@ -223,12 +238,17 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed. `reason` is one short line; `detail` helps to debug."""
+    """Why an attempt failed. `reason` is one short line; `detail` helps to debug.
+
+    A retry waits for `retry_delay` or until `retry_at`; without both, for the policy's backoff.
+    """
 
     kind: FailureClass
     reason: str
     category: str | None = None
     detail: bytes | None = None
+    retry_delay: timedelta | None = None
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +286,15 @@ class CancelSource(StrEnum):
     LEASE_HOLDER = "lease_holder"
     FLOW_CASCADE = "flow_cascade"
     SYSTEM_TIMEOUT = "system_timeout"
+
+
+CANCEL_SOURCES = {
+    CancelSource.OPERATOR_OVERRIDE: "an operator",
+    CancelSource.LEASE_HOLDER: "its own handler",
+    CancelSource.FLOW_CASCADE: "its flow",
+    "parent": "the end of its parent",
+}
+"""How a sentence names who cancelled an execution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,6 +388,10 @@ class ExecutionInfo:
     step_count: int = 0
     # The idempotency key that stands for it.
     key: str | None = None
+    # The version of the code that recorded its steps.
+    code_version: str | None = None
+    # How often `ctx.continue_as` has continued it.
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +485,7 @@ class ExecutionFilter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     ended_after: datetime | None = None
+    ended_before: datetime | None = None
     worker_instance_id: str | None = None
     key: str | None = None
     parent: AnyId | None = None
@@ -485,7 +519,7 @@ class ExecutionFilter:
             value = getattr(self, name)
             if value is not None:
                 check_text(name, value, most)
-        for name in ("created_after", "created_before", "ended_after"):
+        for name in ("created_after", "created_before", "ended_after", "ended_before"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
                 raise InvalidInput(field=name, problem="must be a datetime with a time zone")
@@ -561,6 +595,11 @@ class AttemptInfo:
     failure_class: FailureClass | None
     failure_category: str | None
     failure_reason: str | None
+    failure_detail: bytes | None = field(repr=False)
+
+    def trace(self, *, is_whole: bool = True) -> str:
+        """Return the traceback of its failure: all frames, or the ones of user code. '' if none."""
+        return trace_of(self.failure_detail, is_whole=is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -693,3 +732,12 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 field="tags",
                 problem=f"the value of {key!r} must be valid Unicode without NUL characters",
             )
+
+
+def check_payload(payload: bytes) -> None:
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidInput(
+            field="payload",
+            problem=f"is {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
+            "allowed. Store large data elsewhere and pass a reference",
+        )

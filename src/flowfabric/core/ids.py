@@ -139,10 +139,14 @@ def mint(partitions: int = 1) -> ExecutionId:
     return ExecutionId.of(partition, uuid)
 
 
+def key_partition(namespace: str, key: str, partitions: int = 1) -> int:
+    """Return the partition of an idempotency key."""
+    return partition_of(f"{namespace}\x00{key}".encode(), partitions)
+
+
 def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
     """Make an id in the partition of its idempotency key, where duplicates are found."""
-    partition = partition_of(f"{namespace}\x00{key}".encode(), partitions)
-    return ExecutionId.of(partition, uuid7())
+    return ExecutionId.of(key_partition(namespace, key, partitions), uuid7())
 
 
 def mint_flow(partitions: int = 1) -> FlowId:
@@ -157,16 +161,20 @@ def mint_in(partition: int) -> ExecutionId:
     return ExecutionId.of(partition, uuid7())
 
 
-def child_id(parent: ExecutionId, replay_count: int, name: str, occurrence: int) -> ExecutionId:
+def child_id(
+    parent: ExecutionId, replay_count: int, name: str, occurrence: int, generation: int = 0
+) -> ExecutionId:
     """Return the id of a child: the same id for the same step of the same life of its parent.
 
-    A restarted handler finds the children it submitted before; a replayed one submits others.
+    A restarted handler finds the children it submitted before; a replayed one submits others, and
+    so does one that was continued with new input.
     """
     identity = b"".join(
         (parent.uuid.bytes, replay_count.to_bytes(8), occurrence.to_bytes(8), name.encode())
     )
     millisecond = parent.uuid.int >> 80
-    return ExecutionId.of(parent.partition_key, _derived(millisecond, b"child", identity))
+    kind = f"child of {generation}".encode() if generation else b"child"
+    return ExecutionId.of(parent.partition_key, _derived(millisecond, kind, identity))
 
 
 def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> ExecutionId:

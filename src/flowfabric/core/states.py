@@ -60,6 +60,8 @@ class BlockingReason(StrEnum):
 
 
 class Outcome(StrEnum):
+    """How an execution ended; `none` while it has not."""
+
     NONE = "none"
     SUCCESS = "success"
     FAILED = "failed"
@@ -169,6 +171,7 @@ class EventKind(StrEnum):
     WOKEN = "woken"
     ESCALATED = "escalated"
     HELD = "held"
+    CONTINUED = "continued"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     SKIPPED = "skipped"
@@ -186,6 +189,15 @@ class Misfire(StrEnum):
     ONCE = "once"
     SKIP = "skip"
     ALL = "all"
+
+
+class HookKind(StrEnum):
+    """The ends that call a hook. Failure: every end but success and cancellation. End: any."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    CANCEL = "cancel"
+    END = "end"
 
 
 class ScheduleState(StrEnum):

@@ -132,10 +132,28 @@ def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
     ]
 
 
+def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
+    """Return an attempt as plain data, with its trace as text."""
+    facts = plain(attempt)
+    facts.pop("failure_detail", None)
+    return facts | ({"trace": trace} if (trace := attempt.trace()) else {})
+
+
+def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
+    """Return the traceback of a failed attempt under the number of the attempt; empty if none."""
+    if not (trace := attempt.trace(is_whole=is_whole)):
+        return []
+    lines = (f"  {printable(line)}" for line in trace.split("\n"))
+    return [f"trace of attempt {attempt.attempt}", *lines]
+
+
 @dataclass(frozen=True, slots=True)
 class Portrait:
     """Everything about one execution. Payload, result and whole step values only if `with_payload`;
-    values with secrets never."""
+    values with secrets never.
+
+    The trace of the last failure has the frames of user code, with `with_trace` all frames.
+    """
 
     info: ExecutionInfo
     why: Why
@@ -144,6 +162,7 @@ class Portrait:
     events: Sequence[Event]
     children: Sequence[ExecutionSummary] = ()
     with_payload: bool = False
+    with_trace: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -153,7 +172,7 @@ class Portrait:
             body = getattr(self.info, name)
             facts |= body_facts(name, body, is_whole=self.with_payload)
         facts["why"] = why_facts(self.why)
-        facts["attempts"] = list(map(plain, self.attempts))
+        facts["attempts"] = list(map(attempt_facts, self.attempts))
         if self.steps:
             facts["steps"] = list(map(self._step_facts, self.steps))
         if self.children:
@@ -174,7 +193,13 @@ class Portrait:
             if section:
                 head, *rows = section
                 lines += ["", f"  {title}{head}", *(f"  {row}" for row in rows)]
+            if title == "attempts" and (trace := self._last_trace()):
+                lines += ["", *(f"  {line}" for line in trace)]
         return lines
+
+    def _last_trace(self) -> list[str]:
+        traces = (trace_lines(one, is_whole=self.with_trace) for one in reversed(self.attempts))
+        return next(filter(None, traces), [])
 
     def _record_facts(self, now: datetime) -> Iterator[tuple[str, Cell | Sequence[Cell] | None]]:
         info = self.info
@@ -202,6 +227,7 @@ class Portrait:
         yield "flow", info.flow_id and short_id(info.flow_id)
         yield "children", str(info.child_count or "")
         yield "version", info.task_version
+        yield "code version", info.code_version
         yield "started", at(info.started_at)
         yield "ended", at(info.terminal_at)
         is_open = info.terminal_at is None
@@ -215,7 +241,7 @@ class Portrait:
         yield "reclaim", at(info.reclaim_at) if is_open else None
         yield "progress", _progress(info, now)
         yield "attempts", _tally(info)
-        kind = " ".join(filter(None, (info.failure_class, info.failure_category)))
+        kind = " ".join(filter(None, (info.failure_class, _category(info))))
         if info.failure_reason or kind:
             yield "failure", ": ".join(filter(None, (kind, info.failure_reason)))
         if info.cancelled_by or info.cancellation_reason:
@@ -298,6 +324,13 @@ def _last(
         return []
     head = f" (the last {number})" if len(records) > number else ""
     return [head, *table(columns, records[-number:], screen)]
+
+
+def _category(info: ExecutionInfo) -> str | None:
+    """Return the category of a failure, unless the reason begins with the class that it names."""
+    category, reason = info.failure_category or "", info.failure_reason or ""
+    name = category.rpartition(".")[2]
+    return None if reason == category or reason.startswith(f"{name}: ") else category
 
 
 def _progress(info: ExecutionInfo, now: datetime) -> str | None:

@@ -3,7 +3,7 @@
 -- A live lease is taken away: the epoch rises, so every later call of the holder is refused, and
 -- the holder gets a hint. An open attempt ends as p_ended_as; an attempt that had ended keeps its
 -- end and its failure. Without an attempt the state stays pending_first_attempt. Waits of the
--- execution are deleted, and its end is propagated. Returns whether propagation is pending.
+-- execution are deleted, its hooks are submitted, and its end is propagated. Returns whether propagation is pending.
 drop function if exists ff._end_executions;
 create function ff._end_executions(
   p_partition_key smallint,
@@ -130,6 +130,7 @@ begin
   where g.partition_key = i.pk and g.execution_id = i.id;
   perform ff._hint_lease_lost(p_partition_key, v_losers);
   perform pg_notify('ff_ended', p_partition_key::text);
+  perform ff._submit_hooks(p_partition_key, p_execution_ids);
   if not p_wake or v_awaited is null then
     return false;
   end if;

@@ -34,9 +34,11 @@ select 'S10', b.partition_key, b.execution_id,
               left(b.tags::text, 200), left(b.policy::text, 200))
 from ff.execution_body b
 join ff.execution e on e.partition_key = b.partition_key and e.execution_id = b.execution_id
-where octet_length(b.payload) > 1048576
-   -- a small payload is in the body only if it has a trace context
-   or (octet_length(b.payload) < 257 and b.trace_context is null)
+where octet_length(b.payload) > case when starts_with(b.creator, 'hook:') then 4194304
+                                     else 1048576 end
+   -- a small payload is in the body only with a trace context or a generation
+   or (octet_length(b.payload) < 257 and b.trace_context is null and b.generation = 0)
+   or (b.generation > 0 and e.payload is not null) or b.generation < 0
    or (b.payload is not null and e.payload is not null)
    or jsonb_typeof(b.tags) <> 'object'
    or exists (

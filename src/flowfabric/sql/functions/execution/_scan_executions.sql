@@ -16,6 +16,7 @@ create function ff._scan_executions(
   p_created_after      timestamptz,
   p_created_before     timestamptz,
   p_ended_after        timestamptz,
+  p_ended_before       timestamptz,
   p_worker_instance_id text,
   p_key                text,
   p_parent_id          uuid,
@@ -87,7 +88,7 @@ begin
   if p_lanes is not null or p_tasks is not null then
     -- In a pattern * stands for any text and ? for any character.
     v_patterns := array(
-      select translate(regexp_replace(t, '([\\%_])', '\\\1', 'g'), '*?', '%_')
+      select translate(regexp_replace(t, E'([\\\\%_])', E'\\\\\\1', 'g'), '*?', '%_')
       from unnest(p_tasks) t);
     v_routes := array(
       select r.route_id from ff.route r
@@ -228,6 +229,7 @@ begin
       and (p_created_after is null or s.created_at >= p_created_after)
       and (p_created_before is null or s.created_at < p_created_before)
       and (p_ended_after is null or s.terminal_at >= p_ended_after)
+      and (p_ended_before is null or s.terminal_at < p_ended_before)
       and (p_worker_instance_id is null or s.worker_instance_id = p_worker_instance_id)
       and s.execution_id >= coalesce((select c.execution_id from cut c),
                                      '00000000-0000-0000-0000-000000000000')

@@ -45,6 +45,7 @@ declare
   v_xid     xid8;
   v_done    bigint[];
   v_awaited uuid[];
+  v_hooked  uuid[];
   v_wakes   record;
   v_rest    bigint[];
   v_judged  ff.verdict[];
@@ -137,12 +138,19 @@ begin
            d.flow_id, d.namespace, d.instance_tag, d.transitioned_at
     from done d
   )
-  select array_agg(d.n), array_agg(d.execution_id) filter (where d.is_awaited)
-    into v_done, v_awaited
+  select array_agg(d.n), array_agg(d.execution_id) filter (where d.is_awaited),
+         array_agg(d.execution_id) filter (where d.route_id in (
+           select r.route_id
+           from ff.hook h join ff.route r on r.namespace = h.namespace and r.task = h.task
+           where h.removed_at is null and h.kind in ('success', 'end')))
+    into v_done, v_awaited, v_hooked
   from done d;
 
   if p_hint and v_done is not null then
     perform pg_notify('ff_ended', p_partition_key::text);
+  end if;
+  if v_hooked is not null then
+    perform ff._submit_hooks(p_partition_key, v_hooked);
   end if;
   if v_awaited is not null then
     v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);

@@ -23,6 +23,7 @@ create function ff.list_executions(
   p_created_after      timestamptz default null,
   p_created_before     timestamptz default null,
   p_ended_after        timestamptz default null,
+  p_ended_before       timestamptz default null,
   p_worker_instance_id text default null,
   p_key                text default null,
   p_parent_id          uuid default null,
@@ -89,8 +90,8 @@ begin
     select v_ids || f.execution_ids, f.next_id into v_ids, v_next
     from ff._scan_executions(
       p_partition_key, p_namespace, p_states, p_lanes, p_tasks, p_tags, p_created_after,
-      p_created_before, p_ended_after, p_worker_instance_id, p_key, p_parent_id, p_error,
-      p_is_held, p_is_crash_loop,
+      p_created_before, p_ended_after, p_ended_before, p_worker_instance_id, p_key, p_parent_id,
+      p_error, p_is_held, p_is_crash_loop,
       coalesce(replace(v_next::text, '-', ''), p_cursor), p_limit - cardinality(v_ids),
       v_look_at) f;
     exit when v_next is null or cardinality(v_ids) = p_limit;

@@ -1,0 +1,47 @@
+"""Ended: what a hook is told about the execution whose end called it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import Outcome
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedError:
+    """The last failure of an execution, as it was stored.
+
+    `type` is the class of the exception with its module, or a word of the engine such as
+    `execution_deadline`. `trace` is the traceback; an end by the engine has none.
+    """
+
+    type: str
+    message: str
+    trace: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Generic[T_co]):
+    """How an execution ended. T is the type of its result.
+
+    `arguments` are those of the task by name, decoded by its type hints; arguments that do not fit
+    them are plain JSON. `result` is None unless the execution succeeded, `error` is the last
+    failure unless it succeeded, `reason` says why it was cancelled.
+    """
+
+    id: ExecutionId
+    task: str
+    outcome: Outcome
+    ended_at: datetime
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    result: T_co = field(default=None, repr=False)  # type: ignore[assignment]
+    error: EndedError | None = None
+    reason: str | None = None
+    attempts: int = 1
+    replay_count: int = 0

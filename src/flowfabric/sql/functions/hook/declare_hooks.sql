@@ -1,0 +1,137 @@
+-- Declare the hooks of tasks: tasks that the end of an execution submits. Workers and submitters
+-- call this.
+--
+-- p_known are the tasks that the caller knows; their hooks are those of this call, and any other is
+-- removed. Item n says that the ends of p_tasks[n] of the kind p_kinds[n] (success, failure, cancel
+-- or end) submit the task p_names[n] with the route, the priority and the options of item n. The
+-- newest version of an app decides about a hook; within one version, the last caller does. An
+-- execution that was submitted before gets the hooks in force at its end. Returns the removed hooks.
+--
+-- The payload of a hook is a JSON object: execution_id, task, outcome, ended_at, attempts,
+-- replay_count, cancelled_by, reason, error (class, category, reason, and detail in base64),
+-- arguments and result. Facts that are unknown are missing. Arguments or a result with an encoding
+-- other than JSON are base64 text, beside arguments_encoding or result_encoding.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    the rows of these hooks, waiting up to 2 s
+-- Replay:   the same answer, but nothing is removed twice
+-- Rights:   app
+drop function if exists ff.declare_hooks;
+create function ff.declare_hooks(
+  p_namespace  text,
+  p_version    integer[],
+  p_known      text[],
+  p_tasks      text[] default '{}',
+  p_names      text[] default '{}',
+  p_kinds      text[] default '{}',
+  p_route_ids  bigint[] default '{}',
+  p_priorities integer[] default null,
+  p_options    jsonb[] default null
+)
+returns table (removed text[])
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_field   text;
+  v_problem text;
+  v_which   text;
+begin
+  perform ff._check_namespace(p_namespace);
+  if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
+     or p_namespace ~ E'[\x01-\x20\x7f]' then
+    v_field := 'namespace';
+    v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+  elsif coalesce(cardinality(p_version) not between 1 and 8, true)
+     or array_ndims(p_version) > 1 or array_position(p_version, null) is not null
+     or 0 > any (p_version) then
+    v_field := 'version'; v_problem := 'must be 1 to 8 numbers from 0 on';
+  elsif coalesce(cardinality(p_known) > 10000, true) then
+    v_field := 'known'; v_problem := 'must be at most 10000';
+  elsif coalesce(cardinality(p_tasks) > 100000, true) then
+    v_field := 'tasks'; v_problem := 'must be at most 100000';
+  elsif cardinality(p_tasks) <> any (array[
+          coalesce(cardinality(p_names), -1), coalesce(cardinality(p_kinds), -1),
+          coalesce(cardinality(p_route_ids), -1), cardinality(p_priorities),
+          cardinality(p_options)]) then
+    v_field := 'tasks'; v_problem := 'arrays of one call must have the same length';
+  else
+    select w.words[1], w.words[2], u.name into v_field, v_problem, v_which
+    from unnest(p_tasks, p_names, p_kinds, p_route_ids, p_priorities, p_options)
+      with ordinality u(task, name, kind, route_id, priority, options, n)
+    cross join lateral (
+      select case
+          when u.task is null or u.task <> all (p_known)
+            then array['task', 'must be one of the known tasks']
+          when u.kind is null or u.kind not in ('success', 'failure', 'cancel', 'end')
+            then array['kind', 'must be success, failure, cancel or end']
+          when not exists (select from ff.route r
+                           where r.route_id = u.route_id and r.namespace = p_namespace
+                             and r.task = u.name
+                           offset 0)
+            then array['route_id', 'must be a route of the hook registered in this namespace']
+          when u.name = any (p_tasks)
+            then array['name', 'must be another task: a hook has no hooks']
+          when u.options ?| array['key', 'parent_id', 'with_parent', 'delayed_until', 'deadline_at',
+                                  'creator', 'trace_context']
+            then array['options', 'a hook has no key, parent, time, creator or trace of its own']
+          when ff._options_problem(u.options) is not null then ff._options_problem(u.options)
+        end as words) w
+    where w.words is not null
+    order by u.n
+    limit 1;
+  end if;
+  if v_field is null then
+    select 'name', 'must be different for each hook of a task', u.name
+      into v_field, v_problem, v_which
+    from unnest(p_tasks, p_names) u(task, name)
+    group by u.task, u.name
+    having count(*) > 1
+    limit 1;
+  end if;
+  if v_field is not null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_strip_nulls(jsonb_build_object(
+      'field', v_field, 'problem', v_problem, 'hook', v_which)));
+  end if;
+
+  v_now := ff.now();
+  -- In the order of the key: workers that start together wait for each other here.
+  insert into ff.hook as h (
+    namespace, task, name, kind, version, route_id, priority, options, declared_at)
+  select p_namespace, u.task, u.name, u.kind::ff.hook_kind, p_version, u.route_id,
+         coalesce(u.priority, 0), u.options, v_now
+  from unnest(p_tasks, p_names, p_kinds, p_route_ids, p_priorities, p_options)
+    u(task, name, kind, route_id, priority, options)
+  order by u.task, u.name
+  on conflict (namespace, task, name) do update set
+    kind = excluded.kind, version = excluded.version, route_id = excluded.route_id,
+    priority = excluded.priority, options = excluded.options,
+    declared_at = case when h.removed_at is null and h.kind = excluded.kind then h.declared_at
+                       else excluded.declared_at end,
+    removed_at = null
+  where h.version <= excluded.version
+    and (h.removed_at is not null
+         or (h.kind, h.version, h.route_id, h.priority, h.options)
+            is distinct from (excluded.kind, excluded.version, excluded.route_id,
+                              excluded.priority, excluded.options));
+
+  with gone as (
+    update ff.hook h set removed_at = v_now, version = p_version
+    where h.namespace = p_namespace and h.task = any (p_known) and h.removed_at is null
+      and h.version <= p_version
+      and not exists (
+        select from unnest(p_tasks, p_names) u(task, name)
+        where u.task = h.task and u.name = h.name
+        offset 0)
+    returning h.name
+  )
+  select array(select distinct g.name collate "C" from gone g order by 1) into removed;
+  return next;
+end;
+$$;

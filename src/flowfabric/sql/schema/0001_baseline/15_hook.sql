@@ -1,0 +1,34 @@
+-- Hooks: tasks that the end of an execution submits.
+
+-- Which ends call a hook: `failure` is every end but success and cancellation, `end` is any.
+create type ff.hook_kind as enum ('success', 'failure', 'cancel', 'end');
+
+-- A hook of one task, as workers and submitters declared it. The transaction that ends an execution
+-- of the task stores one execution of the hook. A removed hook stays, so that an older version of
+-- the app cannot bring it back.
+create table ff.hook (
+  namespace   text         not null,
+  -- the task whose ends call it
+  task        text         not null,
+  -- its own task
+  name        text         not null,
+  kind        ff.hook_kind not null,
+  -- the version of the app that declared or removed it last
+  version     integer[]    not null,
+  route_id    bigint       not null,
+  priority    integer      not null default 0,
+  -- in the form of submit_executions
+  options     jsonb,
+  declared_at timestamptz  not null,
+  removed_at  timestamptz,
+  primary key (namespace, task, name),
+  constraint a_hook_is_another_task check (name <> task)
+);
+
+-- Empty where no task has hooks: what an end costs then.
+create index hook_in_force on ff.hook (namespace, task) where removed_at is null;
+create index hook_of_success on ff.hook (namespace, task)
+  where removed_at is null and kind in ('success', 'end');
+
+-- A hook has no hooks itself: its task is looked up here.
+create index hook_name on ff.hook (namespace, name);

@@ -1,0 +1,133 @@
+"""A hook as the worker knows it: a task that takes the end of another execution."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NoReturn
+
+from pydantic_core import from_json, to_json
+
+from flowfabric.core.ended import Ended, EndedError
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.flow import FlowInput
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.states import Outcome
+from flowfabric.core.trace import facts_of
+from flowfabric.tasks.handler_context import HandlerContext
+from flowfabric.tasks.inputs import fill_inputs
+from flowfabric.tasks.spec import TaskSpec
+
+# The payload of a hook of a flow's node: the results of other nodes are not in its arguments yet.
+ENDED_ENCODING = "json+ended"
+
+
+@dataclass(frozen=True)
+class HookSpec(TaskSpec):
+    """One registered hook. Its only argument is an `Ended`, made from what the end stored."""
+
+    find_task: Callable[[str], TaskSpec | None] = field(
+        default=lambda _: None, repr=False, compare=False
+    )
+
+    def check(self) -> None:
+        _ = self._ended_name, self._result
+
+    @cached_property
+    def _ended_name(self) -> str:
+        """The name of the parameter that takes the Ended."""
+        names = list(self.signature.parameters)
+        if len(names) != 1 or self.signature.parameters[names[0]].kind in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
+            raise InvalidInput(
+                field=f"hook {self.name}",
+                problem="must take one argument, an Ended, besides a context and what is provided; "
+                f"it takes ({', '.join(names)})",
+            )
+        return names[0]
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        raise InvalidInput(
+            field="task", problem=f"{self.name} is a hook: the end of an execution submits it"
+        )
+
+    def decode(
+        self, payload: bytes | None, context: HandlerContext | None = None
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Decode the payload that the engine wrote for an end."""
+        arguments: dict[str, Any] = {self._ended_name: self._ended(_read(self.name, payload))}
+        if self.context_name is not None:
+            arguments[self.context_name] = context
+        return self._arranged(arguments)
+
+    def ended_id(self, payload: bytes | None) -> ExecutionId:
+        """Return the execution whose end a payload describes."""
+        return ExecutionId.parse(_read(self.name, payload)["execution_id"])
+
+    def fill_inputs(self, payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
+        """Put the results of other nodes of the flow into the arguments of a node that ended."""
+        told = _read(self.name, payload)
+        told["arguments"] = from_json(fill_inputs(to_json(told["arguments"]), inputs))
+        return to_json(told)
+
+    def _ended(self, told: Mapping[str, Any]) -> Ended[Any]:
+        task = self.find_task(told["task"])
+        outcome = Outcome(told["outcome"])
+        return Ended(
+            id=ExecutionId.parse(told["execution_id"]),
+            task=told["task"],
+            outcome=outcome,
+            ended_at=datetime.fromisoformat(told["ended_at"]),
+            arguments=_arguments(task, told["arguments"]),
+            result=_result(task, told["result"]) if outcome is Outcome.SUCCESS else None,
+            error=_error(told.get("error")),
+            reason=told.get("reason"),
+            attempts=told["attempts"],
+            replay_count=told["replay_count"],
+        )
+
+
+def _read(name: str, payload: bytes | None) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = from_json(payload or b"{}")
+        return told if "execution_id" in told else _refuse(name, "no end is described in it")
+    except ValueError as error:
+        _refuse(name, str(error))
+
+
+def _refuse(name: str, problem: str) -> NoReturn:
+    raise InvalidInput(field="payload", problem=f"the hook {name} cannot read it: {problem}")
+
+
+def _arguments(task: TaskSpec | None, stored: Any) -> Mapping[str, Any]:
+    if not isinstance(stored, dict):
+        return {}
+    if task is None:
+        return stored
+    try:
+        return task.decode_arguments(to_json(stored))
+    except InvalidInput:
+        # Perhaps the reason of the failure: the hook must hear of it all the same.
+        return stored
+
+
+def _result(task: TaskSpec | None, stored: Any) -> Any:
+    return stored if task is None else task.decode_result(to_json(stored))
+
+
+def _error(stored: Mapping[str, Any] | None) -> EndedError | None:
+    if stored is None:
+        return None
+    detail = stored.get("detail")
+    facts = facts_of(None if detail is None else base64.b64decode(detail))
+    return EndedError(
+        type=str(facts.get("type") or stored.get("category") or stored["class"]),
+        message=str(facts.get("message") or stored.get("reason") or ""),
+        trace=facts.get("trace"),
+    )

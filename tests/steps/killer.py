@@ -1,0 +1,92 @@
+"""Victims that are killed at a call to the database, and the time that passes for them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from flowfabric import PublicState, Run
+from worker.apps import working
+
+
+class Killer:
+    """Starts victims, and lets time pass for them."""
+
+    def __init__(self, app: Any, db: Any, clock: Any, process: asyncio.subprocess.Process) -> None:
+        self._app = app
+        self._db = db
+        self._clock = clock
+        self._process = process
+
+    async def kill_at(self, run: Run[Any], point: str) -> bool:
+        """Let a victim work on a run until it is killed; False if it came to the end instead."""
+        assert self._process.stdin
+        self._process.stdin.write(f"{self._db.url} {point}\n".encode())
+        pid = int(await self._line())
+        ended = asyncio.create_task(self._line())
+        try:
+            async with asyncio.timeout(60):
+                while not ended.done():
+                    await self.pass_time(run)
+                    if await self.is_over(run):
+                        # Killed behind its last call, it does not take long.
+                        await asyncio.wait([ended], timeout=0.3)
+                        break
+                    await asyncio.wait([ended], timeout=0.005)
+        finally:
+            was_killed = ended.done()
+            if not was_killed:
+                os.kill(pid, signal.SIGKILL)
+            status = await ended
+        assert status == f"ended {signal.SIGKILL.value}"
+        return was_killed
+
+    async def pass_time(self, run: Run[Any]) -> None:
+        """It sleeps for an hour: nobody has to."""
+        if await run.state() == PublicState.DELAYED:
+            await self._clock.advance(hours=1)
+            await (await self._app.client()).executions.promote_delayed()
+
+    async def recover(self, run: Run[Any]) -> Any:
+        """The leases of the dead run out, and another worker goes on."""
+        await self._clock.advance(minutes=2)
+        client = await self._app.client()
+        await client.leases.expire()
+        async with working(self._app, concurrency=2), asyncio.timeout(60):
+            while not await self.is_over(run):
+                await self.pass_time(run)
+                await asyncio.sleep(0.005)
+        return await run.result(timeout=60)
+
+    async def is_over(self, run: Run[Any]) -> bool:
+        """Whether the run and all that its ends submitted have ended."""
+        if not (await run.state()).is_terminal:
+            return False
+        unfinished = "select exists (select from ff.execution where phase <> 'terminal')"
+        return not await self._db.fetchval(unfinished)
+
+    async def _line(self) -> str:
+        assert self._process.stdout
+        line = (await self._process.stdout.readline()).decode().strip()
+        assert line, "the process that starts victims has ended"
+        return line
+
+
+@asynccontextmanager
+async def killing(app: Any, db: Any, clock: Any, log: Path, what: str) -> AsyncIterator[Killer]:
+    """A process whose victims work on a task of victims.py until they are killed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "steps.victims", str(log), what),
+        cwd=Path(__file__).parent.parent,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    yield Killer(app, db, clock, process)
+    process.kill()
+    await process.communicate()
