@@ -28,7 +28,8 @@ SPREAD = 20_000
 _VACUUM = "vacuum (index_cleanup on, truncate off) ff.execution"
 
 _SAMPLER = """
-create function public.sample_claim(p_tasks text[], p_limit integer) returns double precision
+create function public.sample_claim(p_tasks text[], p_limit integer, p_versions text[])
+returns double precision
 language plpgsql as $$
 declare
   v_started timestamptz;
@@ -37,7 +38,7 @@ begin
   v_started := clock_timestamp();
   select count(*) into v_rows from ff.claim_executions(
     0::smallint, 'default', 'bench', 'bench-1', gen_random_uuid(), null, p_tasks, '{}', p_limit,
-    interval '30 seconds');
+    interval '30 seconds', p_code_versions => p_versions);
   if v_rows <> p_limit then
     raise exception 'the claim returned % rows', v_rows;
   end if;
@@ -87,6 +88,39 @@ begin
     commit;
   end loop;
 end $$;
+
+-- Let a code version begin all that waits without one: claim, record a step, release.
+create procedure public.begin_version(p_version text)
+language plpgsql as $$
+declare
+  v_claim uuid;
+  v_tasks text[] := array(select r.task from ff.route r where r.code_version is null);
+  v_size  integer := cardinality(v_tasks);
+  v_ids   uuid[];
+begin
+  perform ff.register_routes(
+    array_fill('default'::text, array[v_size]), array_fill('default'::text, array[v_size]), v_tasks,
+    array_fill(''::text, array[v_size]), p_code_versions => array_fill(p_version, array[v_size]));
+  loop
+    v_claim := gen_random_uuid();
+    drop table if exists claimed;
+    create temporary table claimed as
+    select c.execution_id as id, c.epoch, c.attempt_id from ff.claim_executions(
+      0::smallint, 'default', 'bench', 'bench-1', v_claim, null, v_tasks, '{}', 500,
+      interval '1 hour') c;
+    exit when not exists (select from claimed);
+    perform ff.record_steps(
+      0::smallint, 'default', array_agg(c.id), array_agg(v_claim), array_agg(c.epoch),
+      array_agg(c.attempt_id), array_agg('a'::text), array_agg(0), array_agg(0), array_agg(true),
+      array_agg('step'::text), array_agg('1'::bytea), p_code_versions => array_agg(p_version))
+    from claimed c;
+    perform ff.release_leases(
+      0::smallint, 'default', array_agg(c.id), array_agg(v_claim), array_agg(c.epoch),
+      array_agg(c.attempt_id), 'bench', false)
+    from claimed c;
+    commit;
+  end loop;
+end $$;
 """
 
 
@@ -100,6 +134,9 @@ class Situation:
     finished: int = 0
     foreign: int = 0
     foreign_routes: int = 0
+    # Other code versions with executions in flight, and whether those that wait have one.
+    other_versions: int = 0
+    version: str | None = None
 
     @property
     def tasks(self) -> list[str]:
@@ -117,7 +154,12 @@ class Situation:
         if self.foreign:
             foreign = [f"other.task_{n}" for n in range(self.foreign_routes)]
             await connection.execute(f"call public.fill({self.foreign}, {_array(foreign)}, false)")
+        for number in range(self.other_versions):
+            await connection.execute(f"call public.fill({WAITING}, {_array(self.tasks)}, false)")
+            await connection.execute(f"call public.begin_version('other-{number}')")
         await connection.execute(f"call public.fill({self.waiting}, {_array(self.tasks)}, false)")
+        if self.version is not None:
+            await connection.execute(f"call public.begin_version('{self.version}')")
         await connection.execute("vacuum (analyze)")
         return connection
 
@@ -132,7 +174,10 @@ async def sample(situation: Situation, connection: asyncpg.Connection) -> float:
     await transaction.start()
     try:
         return await connection.fetchval(
-            "select public.sample_claim($1, $2)", situation.tasks, CLAIM
+            "select public.sample_claim($1, $2, $3)",
+            situation.tasks,
+            CLAIM,
+            None if situation.version is None else [situation.version],
         )
     finally:
         await transaction.rollback()
@@ -151,7 +196,12 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
     foreign = Situation(
         "100000 foreign rows on 10000 routes", foreign=100_000, foreign_routes=10_000
     )
-    situations = (few, full, finished, one, some, lots, foreign)
+    begun = Situation(f"{WAITING} waiting, begun by one version", version="mine")
+    versions = Situation(
+        f"{WAITING} waiting, begun by one version beside 10", version="mine", other_versions=10
+    )
+    beside = Situation(f"{WAITING} waiting beside 10 versions", other_versions=10)
+    situations = (few, full, finished, one, some, lots, foreign, begun, versions, beside)
     times: dict[str, list[float]] = {situation.name: [] for situation in situations}
     async with server() as admin, AsyncExitStack() as stack:
         connections = {}
@@ -181,6 +231,8 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
         verdict(f"{many} finished vs none", finished, few, 1.5, 1.1),
         verdict("16 covered routes vs 1", some, one, 1.5, 1.1),
         verdict("200 covered routes vs 1", lots, one, 5.0, 2.0),
+        verdict("10 code versions in flight vs none", beside, few, 1.1, 1.03),
+        verdict("of a code version, 10 others in flight vs none", versions, begun, 1.1, 1.03),
         verdict("100000 foreign rows on 10000 routes vs none", foreign, few, 2.0, 1.2),
     ]
 

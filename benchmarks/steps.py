@@ -1,7 +1,9 @@
 """Measure the cost of a step: `python benchmarks/steps.py [--quick] [--peers]`
 
 1 000 steps that do nothing, one after the other in one execution; then 100 executions of 20 steps
-each at once, whose records share transactions. A step is one round trip with a commit.
+each at once, whose records share transactions. A step is one round trip with a commit. Then one
+execution of 20 000 steps, by tenths, and the same again when its handler starts over and finds all
+of them recorded.
 
 With `--peers` the same in turn with DBOS and Absurd on one server, at most 20 executions at a time,
 from the first submission until all have ended in the database; then the round trips of a step of
@@ -27,6 +29,7 @@ from run import Line, middle, python_of, run_once, side_by_side, unsteady
 
 STEPS = 1000
 RUNS, STEPS_OF_RUN = 100, 20
+LONG_STEPS, PARTS = 20_000, 10
 SIDES = ["flowfabric", "dbos", "absurd"]
 FIGURES = ("steps_single_per_s", "steps_many_per_s")
 
@@ -41,6 +44,20 @@ def tasks(app: App) -> None:
         for n in range(steps):
             await ctx.step(f"step-{n}", nothing)
         return time.perf_counter() - started
+
+    @app.task(name="bench.long")
+    async def long(ctx: Context, steps: int) -> list[float]:
+        """Return the seconds of each part of the steps; the second run finds all recorded."""
+        took = []
+        started = time.perf_counter()
+        for part in range(PARTS):
+            for n in range(steps // PARTS):
+                await ctx.step(f"step-{part}-{n}", nothing)
+            took.append(time.perf_counter() - started)
+            started = time.perf_counter()
+        live = await ctx.step("took", lambda: took)
+        await ctx.sleep(0.1)
+        return [*live, sum(took)]
 
     @app.task(name="bench.side_by_side")
     async def side_by_side(ctx: Context, steps: int) -> float:
@@ -80,8 +97,13 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
             beside = float(await run.result(timeout=120))
             say(f"{RUNS} executions of {STEPS_OF_RUN} steps, {number} times")
             crowd = await rounds(app, "bench.row", RUNS, STEPS_OF_RUN, number)
+            long_steps = LONG_STEPS // (10 if quick else 1)
+            say(f"{long_steps} steps in one execution, twice: live and recorded")
+            run = await app.submit("bench.long", long_steps)
+            *parts, replayed = await run.result(timeout=600)
             worker.stop()
             await running
+    rates = [long_steps / PARTS / part for part in parts]
     seconds = statistics.median(in_a_row)
     line = {
         "steps_in_a_row": STEPS,
@@ -91,10 +113,23 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
         "executions": RUNS,
         "steps_each": STEPS_OF_RUN,
         "steps_per_s": round(RUNS * STEPS_OF_RUN / statistics.median(crowd)),
+        "long_steps": long_steps,
+        "long_steps_per_s_by_tenths": [round(rate) for rate in rates],
+        "recorded_steps_per_s": round(long_steps / replayed),
     }
     print(json.dumps(line), flush=True)
-    rule = Rule("1000 no-op steps in one execution", 2.0, 1.0, at_most=True, unit="s")
-    return [rule.judge(seconds)]
+    last = statistics.median(parts[-3:]) / statistics.median(parts[:3])
+    verdicts = [
+        Rule("1000 no-op steps in one execution", 2.0, 1.0, at_most=True, unit="s").judge(seconds),
+        Rule("steps/s, slowest tenth of a long execution", 800, 1000, unit="").judge(min(rates)),
+        Rule("steps/s, recorded, handler starts over", 800, 5000, unit="").judge(
+            long_steps / replayed
+        ),
+    ]
+    if not quick:
+        rule = Rule("cost of a step: last tenths of 20000 / first", 1.2, 1.1, at_most=True)
+        verdicts.append(rule.judge(last))
+    return verdicts
 
 
 async def round_trips(admin: str, side: str, quick: bool) -> float | None:

@@ -42,10 +42,10 @@ async def probe(url: str) -> Source:
 # One chunk fails in its first attempt. Only this chunk is retried; the other chunks are kept.
 @app.task(retry=Retry(max_retries=3, backoff=Fixed(timedelta(milliseconds=50))))
 async def encode(ctx: Context, source: Source, number: int, of: int) -> Chunk:
-    if number == 2 and ctx.attempt == 0:
+    if number == 2 and ctx.attempt == 1:
         raise ConnectionError("the encoder went away")
     seconds = source.length.total_seconds() / of
-    return Chunk(number, frames=int(25 * seconds), attempts=ctx.attempt + 1)
+    return Chunk(number, frames=int(25 * seconds), attempts=ctx.attempt)
 
 
 @app.task

@@ -13,6 +13,7 @@ from support.isolation import (
     nowhere,
     pytest_collection,
     pytest_sessionfinish,
+    pytest_xdist_auto_num_workers,
 )
 from support.proofs import (
     pytest_addoption,
@@ -39,6 +40,7 @@ __all__ = [
     "pytest_configure",
     "pytest_report_header",
     "pytest_sessionfinish",
+    "pytest_xdist_auto_num_workers",
     "sized",
     "template",
 ]

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
-from flowfabric.drawing import Box, Joint, Line, Picture, as_svg
+from flowfabric.drawing.picture import Box, Joint, Line, Picture
+from flowfabric.drawing.svg import as_svg
 
 PICTURES = Path(__file__).parents[1] / "docs" / "guide" / "pictures"
 

@@ -381,6 +381,7 @@ WHEN = {
     "suspended": "The holder released the execution until a signal arrives.",
     "woken": "A suspension ended by its signal, an operator or its timeout.",
     "escalated": "A suspension timed out and needs an operator.",
+    "continued": "The handler continued the execution with new input and a fresh journal.",
     "held": "The execution does not match its journal and waits for an operator.",
     "cancelled": "The execution was cancelled.",
     "expired": "The execution expired: its deadline passed, or its last attempt timed out.",

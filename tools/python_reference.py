@@ -20,14 +20,15 @@ from flowfabric.core.errors import FlowFabricError
 
 # What a user calls, in the order of reading. Other attributes are for the layers above.
 APP = """task cron every middleware provide overriding on_startup on_shutdown on_success
-on_failure on_cancel on_end submit get flow get_flow run_worker prepare fire_schedules client
-close"""
-TASK = """__call__ submit submit_sync submit_many submit_many_sync using on_success on_failure
+on_failure on_cancel on_end submit get get_by_key get_by_key_sync flow get_flow run_worker prepare
+check_journals fire_schedules database_url client close"""
+TASK = """__call__ submit submit_sync submit_many submit_many_sync get using on_success on_failure
 on_cancel on_end name function app"""
 RUN = """id is_duplicate task result result_sync state state_sync progress progress_sync events
 events_sync cancel cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
-submit_sync flow progress progress_sync scheduled_at scheduled_at_sync execution_id task attempt
+submit_sync flow progress progress_sync scheduled_at scheduled_at_sync patched patched_sync
+deprecate_patch deprecate_patch_sync execution_id task attempt
 epoch cancelled"""
 FLOW = "add using submit submit_sync name nodes run is_stored"
 NODE = "result after name id task"
@@ -103,6 +104,8 @@ def python_page(note: str) -> str:
         *_class(flowfabric.Retry, ""),
         *_class(flowfabric.Fixed, ""),
         *_class(flowfabric.Exponential, ""),
+        *_class(flowfabric.RetryAfter, ""),
+        *_class(flowfabric.GiveUp, ""),
         "## Flows",
         "",
         *_class(flowfabric.Flow, FLOW),

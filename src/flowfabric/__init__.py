@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from flowfabric.app.app import App
-from flowfabric.app.flow import Flow
-from flowfabric.app.flow_run import FlowRun
-from flowfabric.app.gathering import (
-    first,
-    first_sync,
-    gather,
-    gather_sync,
-    quorum_of,
-    quorum_of_sync,
-)
-from flowfabric.app.nodes import Node, all_of, any_of, first_of, quorum
-from flowfabric.app.run import Run
-from flowfabric.app.task import Task
-from flowfabric.client import FlowFabric
-from flowfabric.core.ended import Ended, EndedError
-from flowfabric.core.errors import (
-    ExecutionCancelled,
-    ExecutionExpired,
-    ExecutionFailed,
-    ExecutionSkipped,
-    FlowFabricError,
-    InvalidInput,
-    KeyReused,
-    LeaseLost,
-    NotFound,
-    ResultTimeout,
-    SchemaMismatch,
-    StepFailed,
-    Unavailable,
-)
-from flowfabric.core.flow import FlowState
-from flowfabric.core.ids import ExecutionId, FlowId
-from flowfabric.core.policy import Exponential, Fixed, Retry
-from flowfabric.core.states import Outcome, PublicState
-from flowfabric.handlers import Context, current
-from flowfabric.tasks import CallNext, provided
+import importlib as _importlib
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from flowfabric.app.app import App
+    from flowfabric.app.flow import Flow
+    from flowfabric.app.flow_run import FlowRun
+    from flowfabric.app.gathering import (
+        first,
+        first_sync,
+        gather,
+        gather_sync,
+        quorum_of,
+        quorum_of_sync,
+    )
+    from flowfabric.app.nodes import Node, all_of, any_of, first_of, quorum
+    from flowfabric.app.run import Run
+    from flowfabric.app.task import Task
+    from flowfabric.client import FlowFabric
+    from flowfabric.core.ended import Ended, EndedError
+    from flowfabric.core.errors import (
+        ExecutionCancelled,
+        ExecutionExpired,
+        ExecutionFailed,
+        ExecutionSkipped,
+        FlowFabricError,
+        InvalidInput,
+        KeyReused,
+        LeaseLost,
+        NotFound,
+        ResultTimeout,
+        SchemaMismatch,
+        StepFailed,
+        TooManySteps,
+        Unavailable,
+    )
+    from flowfabric.core.flow import FlowState
+    from flowfabric.core.ids import ExecutionId, FlowId
+    from flowfabric.core.policy import Exponential, Fixed, Retry
+    from flowfabric.core.retry_errors import GiveUp, RetryAfter
+    from flowfabric.core.states import Outcome, PublicState
+    from flowfabric.handlers import Context, current
+    from flowfabric.tasks import CallNext, provided
 
 __all__ = [
     "App",
@@ -59,6 +65,7 @@ __all__ = [
     "FlowId",
     "FlowRun",
     "FlowState",
+    "GiveUp",
     "InvalidInput",
     "KeyReused",
     "LeaseLost",
@@ -68,10 +75,12 @@ __all__ = [
     "PublicState",
     "ResultTimeout",
     "Retry",
+    "RetryAfter",
     "Run",
     "SchemaMismatch",
     "StepFailed",
     "Task",
+    "TooManySteps",
     "Unavailable",
     "all_of",
     "any_of",
@@ -86,3 +95,38 @@ __all__ = [
     "quorum_of",
     "quorum_of_sync",
 ]
+
+# Where each name is defined: it is imported when it is first used, so that a command starts fast.
+_MODULES = {
+    "app.app": "App",
+    "app.flow": "Flow",
+    "app.flow_run": "FlowRun",
+    "app.gathering": "first first_sync gather gather_sync quorum_of quorum_of_sync",
+    "app.nodes": "Node all_of any_of first_of quorum",
+    "app.run": "Run",
+    "app.task": "Task",
+    "client": "FlowFabric",
+    "core.ended": "Ended EndedError",
+    "core.errors": "ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionSkipped "
+    "FlowFabricError InvalidInput KeyReused LeaseLost NotFound ResultTimeout SchemaMismatch "
+    "StepFailed TooManySteps Unavailable",
+    "core.flow": "FlowState",
+    "core.ids": "ExecutionId FlowId",
+    "core.policy": "Exponential Fixed Retry",
+    "core.retry_errors": "GiveUp RetryAfter",
+    "core.states": "Outcome PublicState",
+    "handlers": "Context current",
+    "tasks": "CallNext provided",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(_importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,8 +1,21 @@
-"""`python -m flowfabric`: the same as the `flowfabric` command."""
+"""`python -m flowfabric`, and the `flowfabric` command."""
 
 from __future__ import annotations
 
-from flowfabric.cli.main import main
+import sys
+
+EXIT_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command. Ctrl-C while it is imported ends it without a traceback."""
+    try:
+        from flowfabric.cli.main import app
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -10,11 +11,17 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 
+from flowfabric.core.code_version import DEFAULT_GRACE, check_code_version
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import DEFAULT_NAMESPACE, check_name
 
 DATABASE_URL_VARIABLES = ("FLOWFABRIC_DATABASE_URL", "DATABASE_URL")
 LOG_FORMATS = ("text", "json")
+_TIMES = ("lease_ttl", "drain_timeout", "version_grace")
+
+_SCHEME = re.compile(r"postgres(?:ql)?(?:\+(\w+))?://")
+# Options in the URL that are meant for a driver of SQLAlchemy, not for the server.
+_DRIVER_OPTIONS = {"async_fallback", "prepared_statement_cache_size"}
 
 # Every variable, including the ones that other layers read, so that a misspelt one is noticed.
 VARIABLES = frozenset(
@@ -24,35 +31,51 @@ VARIABLES = frozenset(
         "FLOWFABRIC_NAMESPACE",
         "FLOWFABRIC_LEASE_TTL",
         "FLOWFABRIC_DRAIN_TIMEOUT",
+        "FLOWFABRIC_CODE_VERSION",
+        "FLOWFABRIC_VERSION_GRACE",
         "FLOWFABRIC_LOG_FORMAT",
         "FLOWFABRIC_LOG_LEVEL",
         "FLOWFABRIC_PG_BINARIES",
+        "FLOWFABRIC_EMBEDDED",
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Validated settings. `database_url` None means the embedded server."""
+    """Validated settings. `database_url` None means the embedded server.
+
+    `embedded` says that the embedded server is meant, not what remains without a URL.
+    """
 
     database_url: str | None = None
+    embedded: bool = False
     namespace: str = DEFAULT_NAMESPACE
     lease_ttl: timedelta = timedelta(seconds=30)
     drain_timeout: timedelta = timedelta(seconds=25)
+    code_version: str | None = None
+    version_grace: timedelta = DEFAULT_GRACE
     log_format: str = "text"
     log_level: str = "INFO"
 
     def __post_init__(self) -> None:
         if not isinstance(self.database_url, str | None):
             raise InvalidInput(field="database_url", problem="must be a text, as postgresql://…")
+        if self.database_url is not None:
+            object.__setattr__(self, "database_url", plain_url(self.database_url))
         check_name("namespace", self.namespace)
-        for name in ("lease_ttl", "drain_timeout"):
+        check_code_version("code_version", self.code_version)
+        for name in _TIMES:
             if not isinstance(getattr(self, name), timedelta):
                 raise InvalidInput(field=name, problem="must be a timedelta")
         if not timedelta(seconds=1) <= self.lease_ttl <= timedelta(days=1):
             raise InvalidInput(field="lease_ttl", problem="must be between one second and one day")
         if self.drain_timeout < timedelta(0):
             raise InvalidInput(field="drain_timeout", problem="must not be negative")
+        if not timedelta(0) <= self.version_grace <= timedelta(days=7):
+            raise InvalidInput(
+                field="version_grace", problem="must be between nothing and seven days"
+            )
         if self.log_format not in LOG_FORMATS:
             raise InvalidInput(field="log_format", problem=f"must be one of {LOG_FORMATS}")
 
@@ -71,8 +94,21 @@ class Settings:
         for variable in reversed(DATABASE_URL_VARIABLES):
             if env.get(variable):
                 given["database_url"] = env[variable]
+        if env.get("FLOWFABRIC_EMBEDDED"):
+            given["embedded"] = _truth("FLOWFABRIC_EMBEDDED", env["FLOWFABRIC_EMBEDDED"])
+            if given["embedded"] and env.get("FLOWFABRIC_DATABASE_URL"):
+                raise InvalidInput(
+                    field="FLOWFABRIC_EMBEDDED",
+                    problem="contradicts FLOWFABRIC_DATABASE_URL; unset one of them",
+                )
+        elif env.get("FLOWFABRIC_DATABASE_URL"):
+            given.pop("embedded", None)
+        if given.get("embedded"):
+            # DATABASE_URL may be meant for another program.
+            given.pop("database_url", None)
         for field, variable in (
             ("namespace", "FLOWFABRIC_NAMESPACE"),
+            ("code_version", "FLOWFABRIC_CODE_VERSION"),
             ("log_format", "FLOWFABRIC_LOG_FORMAT"),
             ("log_level", "FLOWFABRIC_LOG_LEVEL"),
         ):
@@ -81,10 +117,28 @@ class Settings:
         for field, variable in (
             ("lease_ttl", "FLOWFABRIC_LEASE_TTL"),
             ("drain_timeout", "FLOWFABRIC_DRAIN_TIMEOUT"),
+            ("version_grace", "FLOWFABRIC_VERSION_GRACE"),
         ):
             if env.get(variable):
                 given[field] = _seconds(variable, env[variable])
         return cls(**given)  # type: ignore[arg-type]
+
+
+def plain_url(url: str) -> str:
+    """Return a URL without the driver that SQLAlchemy names in it: `postgresql+asyncpg://…`."""
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        return url
+    rest = url[scheme.end() :]
+    if scheme[1]:
+        before, mark, query = rest.partition("?")
+        options = [
+            f"sslmode={option.removeprefix('ssl=')}" if option.startswith("ssl=") else option
+            for option in query.split("&")
+            if option.partition("=")[0] not in _DRIVER_OPTIONS
+        ]
+        rest = before + mark * any(options) + "&".join(options)
+    return f"postgresql://{rest}"
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -118,10 +172,14 @@ def _read_file(folder: Path) -> dict[str, object]:
             near = get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             raise InvalidInput(field=field, problem=f"is not a setting; {hint}")
-        if key in ("lease_ttl", "drain_timeout"):
+        if key in _TIMES:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InvalidInput(field=field, problem="must be a number of seconds")
             given[key] = _seconds(field, str(value))
+        elif key == "embedded":
+            if not isinstance(value, bool):
+                raise InvalidInput(field=field, problem="must be true or false")
+            given[key] = value
         elif not isinstance(value, str):
             raise InvalidInput(field=field, problem="must be a text")
         elif value:
@@ -136,6 +194,13 @@ def _read_toml(file: Path) -> dict[str, object] | None:
         return None
     except ValueError as error:  # includes wrong encodings
         raise InvalidInput(field=file.name, problem=f"cannot be read as TOML: {error}") from error
+
+
+def _truth(variable: str, text: str) -> bool:
+    truths = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if (truth := truths.get(text.lower())) is None:
+        raise InvalidInput(field=variable, problem=f"must be 1 or 0, not {text!r}")
+    return truth
 
 
 def _seconds(variable: str, text: str) -> timedelta:

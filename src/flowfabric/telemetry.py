@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
+
+from flowfabric.core.ids import with_bare_ids
+from flowfabric.core.trace import clean, fold
 
 LOGGER = logging.getLogger("flowfabric")
 WORKER_LOGGER = logging.getLogger("flowfabric.worker")
@@ -19,7 +23,7 @@ ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
 class Running(Protocol):
     """A running execution, as a log line names it."""
 
-    attempt_index: int
+    attempt: int
     task: str
 
     @property
@@ -30,6 +34,7 @@ execution_in_log: ContextVar[Running | None] = ContextVar("flowfabric_execution"
 
 _NAMED = 10
 _MAX_LISTED = 10
+_MAX_LINE = 4000
 
 
 def named(executions: Iterable[Running]) -> str:
@@ -69,28 +74,47 @@ class Meter:
             listener(name, seconds, failure)
 
 
+def about(execution: Running) -> dict[str, object]:
+    """Return what a log record says about an execution, for `extra=`."""
+    return {
+        "execution_id": str(execution.id),
+        "attempt": execution.attempt,
+        "task": execution.task,
+    }
+
+
 class ExecutionFilter(logging.Filter):
-    """Adds the running execution, if any, to each log record."""
+    """Adds the running execution, if any, to each log record that names none."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        about = execution_in_log.get()
-        if about is None:
-            record.execution_id, record.attempt, record.task = "", 0, ""
-        else:
-            record.execution_id = about.id
-            record.attempt = about.attempt_index
-            record.task = about.task
+        if not hasattr(record, "execution_id"):
+            running = execution_in_log.get()
+            nothing = {"execution_id": "", "attempt": 0, "task": ""}
+            vars(record).update(nothing if running is None else about(running))
         return True
 
 
-class TextFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    def formatException(self, info: Any) -> str:  # noqa: N802 - the name in the standard library
+        """Return a traceback whose frames are the user's."""
+        kind, error, trace = info
+        # The record's own traceback may begin at the user's code: the error has all of it.
+        whole = trace if error is None else error.__traceback__
+        text = fold("".join(traceback.format_exception(kind, error, whole)))
+        # The message of an error is anybody's: it must neither steer a terminal nor flood a log.
+        lines = clean(text, lines=True).split("\n")
+        return "\n".join(
+            line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…" for line in lines
+        )
+
+
+class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
-        about = getattr(record, "execution_id", "")
-        message, tail = record.getMessage(), ""
-        if about:
+        uuid = getattr(record, "execution_id", "").rpartition(":")[2]
+        message, tail = with_bare_ids(record.getMessage()), ""
+        if uuid and uuid not in message:
             task = record.__dict__["task"]
-            uuid = about.rpartition(":")[2]
             tail = f"  [{uuid}]" if message.startswith(f"{task} ") else f"  [{task} {uuid}]"
         line = f"{time} {record.levelname.lower():<7} {message}{tail}"
         if record.exc_info:
@@ -98,7 +122,7 @@ class TextFormatter(logging.Formatter):
         return line
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
@@ -109,6 +133,8 @@ class JsonFormatter(logging.Formatter):
         for key in ("action", "execution_id", "attempt", "task", "worker_instance_id"):
             if (value := getattr(record, key, None)) not in (None, "", 0):
                 line[key] = value
+        if "execution_id" in line:
+            line["uuid"] = str(line["execution_id"]).rpartition(":")[2]
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

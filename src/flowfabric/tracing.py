@@ -142,7 +142,7 @@ def _process_span(tracer: Tracer, claimed: Claimed, worker_id: str) -> Iterator[
             MESSAGE_ID: claimed.id,
             TASK: claimed.task,
             EXECUTION: claimed.id,
-            ATTEMPT: claimed.attempt_index + 1,
+            ATTEMPT: claimed.attempt,
             EPOCH: claimed.epoch,
             WORKER: worker_id,
         },

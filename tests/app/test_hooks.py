@@ -40,7 +40,7 @@ async def test_they_run_in_order_and_in_reverse(app):
 
     run = await work.submit()
     async with working(app):
-        await run.result(timeout=10)
+        await run.result(timeout=60)
 
     assert seen == ["up 1", "up 2", "work", "down 2", "down 1"]
 
@@ -80,12 +80,12 @@ async def test_several_workers_of_a_process_share_them(app):
 
     async with working(app):
         async with working(app):
-            await (await work.submit()).result(timeout=10)
+            await (await work.submit()).result(timeout=60)
         assert seen == ["up"]
     assert seen == ["up", "down"]
 
     async with working(app):
-        await (await work.submit()).result(timeout=10)
+        await (await work.submit()).result(timeout=60)
     assert seen == ["up", "down", "up", "down"]
 
 
@@ -114,7 +114,7 @@ async def test_a_failing_startup_stops_the_worker_with_its_error(app):
 
     run = await work.submit()
     with pytest.raises(ConnectionError, match="no licence server"):
-        await asyncio.wait_for(app.run_worker(), 10)
+        await asyncio.wait_for(app.run_worker(), 60)
 
     assert seen == ["up", "down"]
     assert await run.state() == "waiting"
@@ -136,10 +136,10 @@ async def test_a_failing_shutdown_does_not_keep_the_others_from_running(app, cap
 
     worker = await app.worker()
     running = asyncio.create_task(worker.run())
-    await (await work.submit()).result(timeout=10)
+    await (await work.submit()).result(timeout=60)
     worker.stop()
     with pytest.raises(OSError, match="disk full"):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
     assert seen == ["last"]
     assert "shutdown hook failed" in caplog.text
@@ -158,7 +158,7 @@ async def test_the_shutdown_runs_when_the_worker_is_cancelled(app):
     await up.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
     assert seen == ["down"]
 
 
@@ -180,7 +180,7 @@ async def test_a_worker_cancelled_while_it_starts_shuts_down(app):
     await entered.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
     assert seen == ["down"]
 
 
@@ -212,7 +212,7 @@ async def test_handlers_see_what_a_hook_set_in_contextvars(app):
         return place.get()
 
     async with working(app):
-        assert await (await where.submit()).result(timeout=10) == "Berlin"
+        assert await (await where.submit()).result(timeout=60) == "Berlin"
 
 
 async def test_a_worker_process_runs_them(start_worker):

@@ -110,7 +110,7 @@ async def test_a_parameter_is_given_by_its_annotation(app, factory):
         return f"{name} {session.name}"
 
     async with working(app):
-        assert await (await greet.submit("ann")).result(timeout=10) == "ann real"
+        assert await (await greet.submit("ann")).result(timeout=60) == "ann real"
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -133,7 +133,7 @@ async def test_what_was_opened_is_closed_after_the_run(app, style, is_async):
             return session.name
 
     async with working(app):
-        assert await (await use.submit()).result(timeout=10) == "real"
+        assert await (await use.submit()).result(timeout=60) == "real"
         assert session.log == ["in", "used", "out"]
 
 
@@ -155,9 +155,9 @@ async def test_it_may_stand_anywhere_and_is_never_an_argument(app):
     assert list(first.spec.signature.parameters) == ["a", "b"]
     assert first.submission((1,), {}).payload == b'{"a":1}'
     async with working(app):
-        assert await (await first.submit(1)).result(timeout=10) == ["real", 1, 0, 5]
-        assert await (await last.submit(1, 2, scale=3)).result(timeout=10) == [3, 6, "real"]
-        assert await (await only.submit()).result(timeout=10) is True
+        assert await (await first.submit(1)).result(timeout=60) == ["real", 1, 1, 5]
+        assert await (await last.submit(1, 2, scale=3)).result(timeout=60) == [3, 6, "real"]
+        assert await (await only.submit()).result(timeout=60) is True
         with pytest.raises(InvalidInput, match="session"):
             await first.submit(1, session=Session())
 
@@ -169,7 +169,7 @@ async def test_it_may_be_registered_after_the_task(app):
 
     app.provide(Session, Session)
     async with working(app):
-        assert await (await use.submit(1)).result(timeout=10) == "real"
+        assert await (await use.submit(1)).result(timeout=60) == "real"
 
 
 async def test_one_execution_has_one_value_and_another_has_its_own(app):
@@ -192,8 +192,8 @@ async def test_one_execution_has_one_value_and_another_has_its_own(app):
         return session is egg.session
 
     async with working(app):
-        assert await (await same.submit()).result(timeout=10) is True
-        assert await (await same.submit()).result(timeout=10) is True
+        assert await (await same.submit()).result(timeout=60) is True
+        assert await (await same.submit()).result(timeout=60) is True
     assert len(made) == 2
 
 
@@ -209,7 +209,7 @@ async def test_a_factory_is_given_the_context_and_what_others_provide(app):
         return session.name
 
     async with working(app):
-        assert await (await use.submit()).result(timeout=10) == "shop.use db://here 3"
+        assert await (await use.submit()).result(timeout=60) == "shop.use db://here 3"
 
 
 async def test_they_are_closed_in_reverse_and_see_the_error(app):
@@ -242,7 +242,7 @@ async def test_they_are_closed_in_reverse_and_see_the_error(app):
 
     async with working(app):
         with pytest.raises(ExecutionFailed, match="LookupError"):
-            await (await fail.submit()).result(timeout=10)
+            await (await fail.submit()).result(timeout=60)
     assert seen == ["config in", "session in", "session out", "config gone", "config out"]
 
 
@@ -266,7 +266,7 @@ async def test_one_that_swallows_errors_makes_no_success_of_a_failure(app, is_as
 
     async with working(app):
         with pytest.raises(ExecutionFailed, match="ValueError: bad"):
-            await (await fail.submit()).result(timeout=10)
+            await (await fail.submit()).result(timeout=60)
 
 
 async def test_an_error_of_a_factory_is_a_failure_of_the_attempt(app):
@@ -280,7 +280,7 @@ async def test_an_error_of_a_factory_is_a_failure_of_the_attempt(app):
 
     async with working(app):
         with pytest.raises(ExecutionFailed, match="ConnectionError: no database"):
-            await (await use.submit()).result(timeout=10)
+            await (await use.submit()).result(timeout=60)
 
 
 async def test_an_error_while_closing_is_one_too(app):
@@ -296,7 +296,7 @@ async def test_an_error_while_closing_is_one_too(app):
 
     async with working(app):
         with pytest.raises(ExecutionFailed, match="ConnectionError: not committed"):
-            await (await use.submit()).result(timeout=10)
+            await (await use.submit()).result(timeout=60)
 
 
 async def test_a_plain_task_has_plain_ones_made_in_its_own_thread(app):
@@ -321,7 +321,7 @@ async def test_a_plain_task_has_plain_ones_made_in_its_own_thread(app):
         return n + 1
 
     async with working(app):
-        assert await (await use.submit(1)).result(timeout=10) == 2
+        assert await (await use.submit(1)).result(timeout=60) == 2
     assert threads["config"] is threading.main_thread()
     assert threads["used"] is not threading.main_thread()
     assert threads["made"] is threads["closed"] is threads["used"]
@@ -339,7 +339,7 @@ async def test_a_plain_one_that_an_async_one_needs_is_made_on_the_loop(app):
         return session.name
 
     async with working(app):
-        assert await (await use.submit()).result(timeout=10) == "db://here"
+        assert await (await use.submit()).result(timeout=60) == "db://here"
 
 
 async def test_something_to_await_in_the_thread_of_a_plain_task_is_explained(app):
@@ -355,8 +355,8 @@ async def test_something_to_await_in_the_thread_of_a_plain_task_is_explained(app
 
     async with working(app):
         with pytest.raises(ExecutionFailed, match="make the factory an async function"):
-            await (await use.submit()).result(timeout=10)
-        assert await (await use_async.submit()).result(timeout=10) == "real"
+            await (await use.submit()).result(timeout=60)
+        assert await (await use_async.submit()).result(timeout=60) == "real"
 
 
 async def test_one_for_the_worker_is_opened_once_before_it_works_and_closed_after_it(app):
@@ -383,8 +383,8 @@ async def test_one_for_the_worker_is_opened_once_before_it_works_and_closed_afte
     async with working(app) as worker:
         await eventually(lambda: worker.is_idle)
         assert [pool.log for pool in pools] == [["open"]]
-        assert await (await use.submit()).result(timeout=10) == "db://here"
-        assert await (await use_plainly.submit()).result(timeout=10) == "db://here"
+        assert await (await use.submit()).result(timeout=60) == "db://here"
+        assert await (await use_plainly.submit()).result(timeout=60) == "db://here"
     assert [pool.log for pool in pools] == [["open", "used", "used", "closed", "shut down"]]
 
 
@@ -405,7 +405,7 @@ async def test_one_for_the_worker_is_left_by_the_task_that_entered_it(app):
         return session.name
 
     async with working(app), working(app):
-        assert await (await use.submit()).result(timeout=10) == "real"
+        assert await (await use.submit()).result(timeout=60) == "real"
     assert len(tasks) == 2
     assert tasks[0] is tasks[1]
 
@@ -424,14 +424,14 @@ async def test_a_worker_does_not_start_when_one_of_its_own_cannot_be_opened(app)
 
     run = await use.submit()
     with pytest.raises(ConnectionError, match="no database"):
-        await asyncio.wait_for(app.run_worker(), 10)
+        await asyncio.wait_for(app.run_worker(), 60)
     assert seen == ["down"]
     assert await run.state() == "waiting"
 
 
 async def refusal(app) -> str:
     with pytest.raises(InvalidInput) as caught:
-        await asyncio.wait_for(app.run_worker(), 10)
+        await asyncio.wait_for(app.run_worker(), 60)
     return str(caught.value)
 
 
@@ -539,11 +539,11 @@ async def test_a_test_can_give_something_else_for_a_while(app):
     fake = Session("fake")
     async with working(app):
         with app.overriding(Session, fake):
-            assert await (await use.submit()).result(timeout=10) == "fake"
+            assert await (await use.submit()).result(timeout=60) == "fake"
             with app.overriding(Session, factory=lambda: Session("made")):
-                assert await (await use.submit()).result(timeout=10) == "made"
-            assert await (await use.submit()).result(timeout=10) == "fake"
-        assert await (await use.submit()).result(timeout=10) == "real"
+                assert await (await use.submit()).result(timeout=60) == "made"
+            assert await (await use.submit()).result(timeout=60) == "fake"
+        assert await (await use.submit()).result(timeout=60) == "real"
 
 
 async def test_a_value_given_instead_is_not_opened_or_closed(app):
@@ -557,7 +557,7 @@ async def test_a_value_given_instead_is_not_opened_or_closed(app):
     fake = Pool(Config())
     with app.overriding(Pool, fake):
         async with working(app):
-            assert await (await use.submit()).result(timeout=10) == []
+            assert await (await use.submit()).result(timeout=60) == []
     assert fake.log == []
 
 
@@ -572,10 +572,10 @@ async def test_what_rests_on_something_replaced_is_made_anew(app):
     other = Config()
     other.url = "db://test"
     async with working(app):
-        assert await (await use.submit()).result(timeout=10) == "db://here"
+        assert await (await use.submit()).result(timeout=60) == "db://here"
         with app.overriding(Config, other):
-            assert await (await use.submit()).result(timeout=10) == "db://test"
-        assert await (await use.submit()).result(timeout=10) == "db://here"
+            assert await (await use.submit()).result(timeout=60) == "db://test"
+        assert await (await use.submit()).result(timeout=60) == "db://here"
 
 
 async def test_a_type_nobody_provides_can_be_given_in_a_test(app):
@@ -585,7 +585,7 @@ async def test_a_type_nobody_provides_can_be_given_in_a_test(app):
 
     with app.overriding(Session, Session("fake")):
         async with working(app):
-            assert await (await use.submit()).result(timeout=10) == "fake"
+            assert await (await use.submit()).result(timeout=60) == "fake"
     with pytest.raises(InvalidInput, match="session"):
         await use.submit()
 
@@ -636,5 +636,5 @@ async def test_a_run_that_pauses_gives_everything_back_and_is_given_it_anew(app,
             return session.name
 
     async with working(app):
-        assert await (await nap.submit()).result(timeout=10) == "real"
+        assert await (await nap.submit()).result(timeout=60) == "real"
     assert seen == ["begins", "in", "out", "ends"] * 2

@@ -64,7 +64,7 @@ async def test_nobody_in_particular_is_an_operator(app, work):
 async def test_what_has_ended_otherwise_is_not_cancelled(app, work):
     run = await work.submit(1)
     async with working(app):
-        assert await run.result(timeout=10) == {1}
+        assert await run.result(timeout=60) == {1}
     assert await run.cancel() is False
     assert await run.result() == {1}
 
@@ -82,9 +82,9 @@ async def test_a_running_handler_is_stopped(app):
 
     run = await wait.submit()
     async with working(app):
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), 60)
         assert await run.cancel("enough")
-        await asyncio.wait_for(stopped.wait(), 10)
+        await asyncio.wait_for(stopped.wait(), 60)
 
 
 # Other ends
@@ -98,7 +98,7 @@ async def test_a_failure_says_where_its_trace_is_and_how_to_go_on(app):
     run = await broken.submit()
     async with working(app):
         with pytest.raises(ExecutionFailed) as caught:
-            await run.result(timeout=10)
+            await run.result(timeout=60)
 
     assert str(caught.value) == (
         "shop.broken failed in attempt 2: LookupError: no such order\n"
@@ -147,7 +147,7 @@ async def test_progress_is_what_the_handler_said(app, clock):
     before = await run.progress()
     assert (before.percent, before.message, before.at) == (None, None, None)
     async with working(app):
-        await asyncio.wait_for(go.wait(), 10)
+        await asyncio.wait_for(go.wait(), 60)
         progress = await run.progress()
         await run.cancel()
     assert (progress.percent, progress.message, progress.at) == (40, "half way", now)
@@ -164,7 +164,7 @@ async def test_events_come_in_order_and_end_with_the_execution(app, work):
 
     following = asyncio.create_task(kinds())
     async with working(app):
-        assert await asyncio.wait_for(following, 10) == ["submitted", "claimed", "completed"]
+        assert await asyncio.wait_for(following, 60) == ["submitted", "claimed", "completed"]
     # what has ended is told from the beginning
     assert await kinds() == ["submitted", "claimed", "completed"]
 
@@ -179,7 +179,7 @@ async def test_events_go_on_after_a_replay(app, work):
     await asyncio.sleep(0.05)
     assert not following.done()
     await run.cancel()
-    assert (await asyncio.wait_for(following, 5)).kind == "cancelled"
+    assert (await asyncio.wait_for(following, 60)).kind == "cancelled"
     with pytest.raises(StopAsyncIteration):
         await anext(events)
 
@@ -194,15 +194,17 @@ async def test_a_run_is_found_again_by_its_id(app, work):
     assert found.id == run.id
     assert isinstance(found.id, ExecutionId)
     async with working(app):
-        assert await found.result(timeout=10) == {7}
+        assert await found.result(timeout=60) == {7}
     assert found.task == "shop.work"
-    assert await app.get(run.id).state() == "completed"
+    for id in (run.id, run.id.uuid, str(run.id.uuid), run.id.uuid.hex):
+        again = app.get(id)
+        assert (await again.state(), again.id) == ("completed", run.id)
 
 
 async def test_a_result_of_a_task_that_is_not_registered_is_plain_json(app, make_app, work):
     run = await work.submit(7)
     async with working(app):
-        await run.result(timeout=10)
+        await run.result(timeout=60)
 
     assert await make_app().get(run.id).result() == [7]
 
@@ -217,7 +219,7 @@ async def test_an_error_of_a_found_run_names_its_task(app, make_app, work):
     "ask",
     [
         lambda run: run.result(),
-        lambda run: run.result(timeout=5),
+        lambda run: run.result(timeout=60),
         lambda run: run.state(),
         lambda run: run.cancel(),
         lambda run: run.progress(),
@@ -228,7 +230,7 @@ async def test_a_run_that_is_not_there_says_so_when_asked(app, ask):
     run: Run[object] = app.get(MISSING)
     assert run.id.uuid == UUID(MISSING.partition("}:")[2])
     with pytest.raises(NotFound) as caught:
-        await asyncio.wait_for(ask(run), 3)
+        await asyncio.wait_for(ask(run), 60)
     assert MISSING in str(caught.value)
     assert caught.value.facts["execution_id"] == MISSING
 
@@ -239,7 +241,7 @@ async def test_another_namespace_sees_no_run(app, make_app, work):
         await make_app(namespace="other").get(run.id).result(timeout=1)
 
 
-@pytest.mark.parametrize("id", ["", "7", "{fp:x}:7", "0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"])
+@pytest.mark.parametrize("id", ["", "7", "{fp:x}:7", "3f5a6b7c8d9e", "0" * 32])
 def test_what_is_no_id_is_refused_at_once(app, id):
     with pytest.raises(InvalidInput) as caught:
         app.get(id)
@@ -255,7 +257,7 @@ async def test_synchronous_code_can_ask_the_same(app, work):
         first, second = work.submit_sync(4), app.get(MISSING)
         first.cancel_sync("enough")
         found: list[object] = [run.state_sync(), run.progress_sync().percent]
-        found.append(run.result_sync(timeout=10))
+        found.append(run.result_sync(timeout=60))
         found.append([event.kind for event in run.events_sync()])
         found.append(run.cancel_sync())
         found.append([event.kind for event in first.events_sync()])
@@ -265,7 +267,7 @@ async def test_synchronous_code_can_ask_the_same(app, work):
 
     program_ends = asyncio.get_running_loop().run_in_executor(None, program)
     async with working(app):
-        state, percent, result, kinds, cancelled, ends = await asyncio.wait_for(program_ends, 20)
+        state, percent, result, kinds, cancelled, ends = await asyncio.wait_for(program_ends, 60)
 
     assert state in ("waiting", "active", "completed")
     assert (percent, result, cancelled) == (None, {3}, False)
@@ -286,7 +288,7 @@ async def test_a_synchronous_question_does_not_block_the_loop(app, work):
             ask()
 
 
-@pytest.mark.parametrize("id", [None, 5, UUID(int=7), b"{fp:0}:"])
+@pytest.mark.parametrize("id", [None, 5, UUID(int=0), b"{fp:0}:"])
 def test_what_is_no_text_is_no_id(app, id):
     with pytest.raises(InvalidInput, match="execution_id"):
         app.get(id)

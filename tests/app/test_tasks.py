@@ -4,6 +4,8 @@ called is the function it was made of."""
 from __future__ import annotations
 
 import asyncio
+import pickle
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
@@ -22,9 +24,13 @@ from flowfabric import (
     ExecutionFailed,
     Exponential,
     Fixed,
+    FlowFabric,
+    GiveUp,
     InvalidInput,
     KeyReused,
+    NotFound,
     Retry,
+    RetryAfter,
     Task,
 )
 from flowfabric.core.states import FailureClass
@@ -138,7 +144,7 @@ async def test_values_keep_their_types_in_and_out(app):
     tasks = [echo(number, kind) for number, (kind, _) in enumerate(VALUES)]
     runs = [await task.submit(value) for task, (_, value) in zip(tasks, VALUES, strict=True)]
     async with working(app):
-        results = [await run.result(timeout=20) for run in runs]
+        results = [await run.result(timeout=60) for run in runs]
 
     for number, (kind, value) in enumerate(VALUES):
         for found in (seen[number], results[number]):
@@ -165,6 +171,20 @@ async def test_a_bad_value_is_named_wherever_it_stands(app):
             await bad()
         assert caught.value.field.startswith(field), caught.value
         assert "shop.order" in str(caught.value)
+
+
+async def test_all_that_is_wrong_with_a_call_is_told_at_once(app):
+    @app.task(name="shop.pay")
+    def pay(amount: int, currency: str, card: str) -> None: ...
+
+    with pytest.raises(InvalidInput) as caught:
+        await pay.submit("ten", 5, "4111")  # type: ignore[arg-type]
+    assert caught.value.field == "amount"
+    assert re.fullmatch(
+        r"amount: Input should be a valid integer.*; currency: Input should be a valid string "
+        r"\(argument of shop.pay\)",
+        str(caught.value),
+    )
 
 
 async def test_a_type_that_cannot_travel_is_named(app):
@@ -257,6 +277,110 @@ async def test_options_stand_beside_the_arguments(app):
     assert by_name.is_duplicate
 
 
+async def test_a_reused_key_names_the_run_that_has_it(app):
+    @app.task(name="shop.pay")
+    async def pay(amount: int) -> int:
+        return amount
+
+    first = await pay.submit(7, key="order-7")
+    with pytest.raises(KeyReused) as caught:
+        await pay.submit(8, key="order-7")
+    assert caught.value.execution_id == first.id
+    assert f"'order-7' was used before with other arguments: it belongs to {first.id.uuid}, an" in (
+        str(caught.value)
+    )
+    assert pickle.loads(pickle.dumps(caught.value)).execution_id == first.id
+    with pytest.raises(KeyReused):
+        await pay.submit(8, key="order-7", on_conflict="raise")
+
+
+async def test_on_conflict_existing_returns_the_run_whatever_the_arguments(app, db, clock):
+    @app.task(name="shop.pay", retention=timedelta(minutes=1))
+    async def pay(amount: int) -> int:
+        return amount
+
+    @app.task(name="shop.refund")
+    async def refund(amount: int) -> str:
+        return str(amount)
+
+    first = await pay.submit(7, key="order-7", on_conflict="existing")
+    same = await pay.submit(7, key="order-7", on_conflict="existing")
+    other = await pay.using(on_conflict="existing").submit(8, key="order-7")
+    sync = await asyncio.to_thread(
+        lambda: pay.submit_sync(9, key="order-7", on_conflict="existing")
+    )
+    by_name = await app.submit("shop.pay", 10, key="order-7", on_conflict="existing")
+    assert {run.id for run in (same, other, sync, by_name)} == {first.id}
+    assert [run.is_duplicate for run in (first, same, other, sync)] == [False, True, True, True]
+    # The result of another task would have another type.
+    with pytest.raises(KeyReused, match=r"an execution of shop\.pay"):
+        await refund.submit(7, key="order-7", on_conflict="existing")
+    async with working(app):
+        assert await other.result(timeout=60) == 7
+    # The key outlives its execution, and so does the answer.
+    await clock.advance(hours=1)
+    await db.execute("select ff.trim_retention(0::smallint)")
+    assert (await pay.submit(8, key="order-7", on_conflict="existing")).id == first.id
+    with pytest.raises(KeyReused, match="which was trimmed"):
+        await pay.submit(8, key="order-7")
+
+
+async def test_a_child_takes_on_conflict_too(app):
+    @app.task(name="shop.pay")
+    async def pay(amount: int) -> int:
+        return amount
+
+    @app.task(name="shop.order")
+    async def order(ctx: Context, amount: int) -> int:
+        run = await ctx.submit(pay.using(key="order-7", on_conflict="existing"), amount)
+        return await run.result()
+
+    async with working(app):
+        runs = [await order.submit(7)]
+        assert await runs[0].result(timeout=60) == 7
+        assert await (await order.submit(8)).result(timeout=60) == 7
+
+
+async def test_a_run_is_found_by_its_key(app):
+    @app.task(name="shop.pay")
+    async def pay(amount: Decimal) -> Decimal:
+        return amount
+
+    first = await pay.submit(Decimal("1.50"), key="order-7")
+    found = await app.get_by_key("order-7")
+    assert (found.id, found.task) == (first.id, "shop.pay")
+    assert (await asyncio.to_thread(lambda: app.get_by_key_sync("order-7"))).id == first.id
+    async with working(app):
+        assert await found.result(timeout=60) == Decimal("1.50")
+    with pytest.raises(NotFound, match=r"No execution has the key 'order-8' in the namespace"):
+        await app.get_by_key("order-8")
+    for key in ("", 7):
+        with pytest.raises(InvalidInput, match="key"):
+            await app.get_by_key(key)
+    async with FlowFabric(app.settings.database_url, namespace=None) as everything:
+        with pytest.raises(InvalidInput, match="namespace"):
+            await everything.executions.find_by_key("order-7")
+
+
+async def test_a_task_gets_its_own_runs(app):
+    @app.task(name="shop.pay")
+    async def pay(amount: Decimal) -> Decimal:
+        return amount
+
+    @app.task(name="shop.count")
+    async def count() -> int:
+        return 3
+
+    async with working(app):
+        id = str((await pay.submit(Decimal(3))).id)
+        assert await pay.get(id).result(timeout=60) == Decimal(3)
+        assert pay.get(id).task == "shop.pay"
+        with pytest.raises(InvalidInput, match=r"is an execution of shop\.pay, not shop\.count"):
+            await count.get(id).result(timeout=60)
+    with pytest.raises(InvalidInput, match="execution_id"):
+        pay.get("seven")
+
+
 async def test_equal_arguments_are_the_same_under_a_key_in_whatever_order(app):
     @app.task(name="shop.paint")
     async def paint(numbers: set[int], prices: dict[str, int], box: Basket) -> None: ...
@@ -306,7 +430,7 @@ async def test_a_parameter_of_the_task_comes_before_our_option(app):
         return f"{key} {via}"
 
     async with working(app):
-        assert await (await store.submit(key="a", via=3)).result(timeout=10) == "a 3"
+        assert await (await store.submit(key="a", via=3)).result(timeout=60) == "a 3"
         runs = [await store.using(key="k").submit("a", via=1) for _ in range(2)]
         assert [run.is_duplicate for run in runs] == [False, True]
     with pytest.raises(InvalidInput, match="multiple values for argument 'key'"):
@@ -323,6 +447,8 @@ async def test_a_parameter_of_the_task_comes_before_our_option(app):
         ({"key": "k", "window": timedelta(-1)}, "window"),
         ({"unique": "unfinished"}, "unique"),
         ({"window": timedelta(1)}, "window"),
+        ({"on_conflict": "existing"}, "on_conflict"),
+        ({"key": "k", "on_conflict": "replace"}, "on_conflict"),
         ({"with_parent": True}, "with_parent"),
     ],
 )
@@ -383,8 +509,49 @@ async def test_one_key_is_not_for_many(app):
     @app.task
     async def work(n: int) -> None: ...
 
-    with pytest.raises(InvalidInput, match="key"):
+    with pytest.raises(InvalidInput, match=r"key: .* keys=\["):
         await work.using(key="k").submit_many([(1,), (2,)])
+
+
+async def test_each_of_many_has_its_own_key(app, db):
+    @app.task
+    async def work(n: int) -> int:
+        return n
+
+    first, second, plain = await work.submit_many([(1,), (2,), (3,)], keys=["a", "b", None])
+    again = await work.using(on_conflict="existing").submit_many(
+        [(1,), (5,), (6,), (7,)], keys=["a", "b", "c", "c"]
+    )
+    assert [run.id for run in again[:2]] == [first.id, second.id]
+    assert [run.is_duplicate for run in again] == [True, True, False, True]
+    assert again[2].id == again[3].id
+    with pytest.raises(KeyReused) as caught:
+        await work.submit_many([(8,), (9,)], keys=["a", "d"])
+    assert caught.value.execution_id == first.id
+    sync = await asyncio.to_thread(lambda: work.submit_many_sync([(9,)], keys=["d"]))
+    assert sync[0].is_duplicate, "the others of a refused one are stored"
+    assert not plain.is_duplicate
+    assert await db.fetchval("select count(*) from ff.execution") == 5
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "field"),
+    [
+        (["a"], {}, "keys: must be a list of one key for each of 2 calls"),
+        ("ab", {}, "keys: must be a list of one key for each of 2 calls"),
+        (["a", ""], {}, r"keys\[1\]: must be"),
+        (["a", 7], {}, r"keys\[1\]: must be text"),
+        (None, {"on_conflict": "existing"}, "on_conflict: needs a key"),
+        (None, {"unique": "unfinished"}, "unique: needs a key"),
+    ],
+)
+async def test_bad_keys_of_many_are_named(app, db, keys, options, field):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    with pytest.raises(InvalidInput, match=field):
+        await work.using(**options).submit_many([(1,), (2,)], keys=keys)
+    assert await db.fetchval("select count(*) from ff.execution") == 0
 
 
 # Called, not submitted
@@ -439,7 +606,7 @@ async def test_a_task_called_by_a_handler_gets_its_context(app):
 
     run = await outer.submit()
     async with working(app):
-        told, id = await run.result(timeout=10)
+        told, id = await run.result(timeout=60)
     assert told == f"3 {id}"
     assert id == run.id
 
@@ -457,6 +624,11 @@ CASES = [
     (Retry(2, AT_ONCE, never_on=(LookupError,)), ValueError("x"), 3),
     (Retry(2, AT_ONCE, retry_on=OSError, never_on=FileNotFoundError), FileNotFoundError("x"), 1),
     (Retry(2, AT_ONCE, never_on=asyncio.CancelledError), asyncio.CancelledError(), 1),
+    (Retry(2, AT_ONCE, when=lambda error, attempt: attempt < 2), ValueError("x"), 2),
+    (Retry(2, AT_ONCE), GiveUp("no such card"), 1),
+    (Retry(2, retry_on=OSError), RetryAfter(0, "busy"), 3),
+    (None, RetryAfter(0), 4),
+    (None, RetryAfter(datetime(2020, 1, 1, tzinfo=UTC)), 4),
 ]
 
 
@@ -476,10 +648,10 @@ async def test_an_exception_decides_whether_it_is_tried_again(app, is_async):
     async with working(app):
         for run, (retry, _, attempts) in zip(runs, CASES, strict=True):
             with pytest.raises(ExecutionFailed, match=f"in attempt {attempts}:"):
-                await run.result(timeout=20)
+                await run.result(timeout=60)
             info = await (await app.client()).executions.describe(run.id)
             assert info.total_attempt_count == attempts, retry
-            kind = FailureClass.TRANSIENT if attempts == 3 else FailureClass.PERMANENT
+            kind = FailureClass.TRANSIENT if attempts > 2 else FailureClass.PERMANENT
             assert info.failure_class is kind, retry
 
 

@@ -94,7 +94,7 @@ class TestResults:
             f.add(total, [a.result, 100, c.result], name="d")
 
         async with working(app):
-            assert await f.run.result(timeout=20) == 116
+            assert await f.run.result(timeout=60) == 116
             assert await f.run.result(c) == 13
             assert await f.run.result("b") == 10
             assert await f.run.results() == {"a": 3, "b": 10, "c": 13, "d": 116}
@@ -119,7 +119,7 @@ class TestResults:
             f.add(look, one.result, {"x": [two.result, made]}, two.result, one.result)
 
         async with working(app):
-            assert await f.run.result(timeout=20) == 2
+            assert await f.run.result(timeout=60) == 2
         assert seen == [made, {"x": [made, made]}, (made, made)]
 
     async def test_what_a_retried_node_is_given_stays(self, app, add):
@@ -136,7 +136,7 @@ class TestResults:
             f.add(flaky, f.add(add, 7).result)
 
         async with working(app):
-            assert await f.run.result(timeout=20) == 7
+            assert await f.run.result(timeout=60) == 7
         assert seen == [7, 7, 7]
 
     async def test_a_wide_fan_in(self, app, add, total):
@@ -144,7 +144,7 @@ class TestResults:
             f.add(total, [f.add(add, n).result for n in range(200)])
 
         async with working(app):
-            assert await f.run.result(timeout=30) == sum(range(200))
+            assert await f.run.result(timeout=60) == sum(range(200))
 
     async def test_the_first_of_some_passes_the_winner(self, app, gates):
         gate, open_ = gates
@@ -159,8 +159,8 @@ class TestResults:
 
         open_("fast")
         async with working(app):
-            assert await f.run.result(timeout=20) == "Hello, fast"
-            assert await f.run.results(timeout=20) == {"fast": "fast", "greet": "Hello, fast"}
+            assert await f.run.result(timeout=60) == "Hello, fast"
+            assert await f.run.results(timeout=60) == {"fast": "fast", "greet": "Hello, fast"}
             assert (await states(f.run))["slow"] == "cancelled"
             with pytest.raises(ExecutionCancelled):
                 await f.run.result("slow")
@@ -179,9 +179,9 @@ class TestResults:
         open_("a")
         open_("c")
         async with working(app):
-            assert await f.run.result(timeout=20) == ["a", None, "c"]
+            assert await f.run.result(timeout=60) == ["a", None, "c"]
             open_("b")
-            assert await f.run.results(timeout=20) == {
+            assert await f.run.results(timeout=60) == {
                 "a": "a",
                 "b": "b",
                 "c": "c",
@@ -194,8 +194,8 @@ class TestResults:
             f.add(add, 40, 2, after=any_of(a, b), name="c")
 
         async with working(app):
-            assert await f.run.result(timeout=20) == 42
-            assert await f.run.results(timeout=20) == {"b": 1, "c": 42}
+            assert await f.run.result(timeout=60) == 42
+            assert await f.run.results(timeout=60) == {"b": 1, "c": 42}
             whole = await f.run.results(return_exceptions=True)
         assert isinstance(whole.pop("a"), ExecutionFailed)
         assert whole == {"b": 1, "c": 42}
@@ -209,7 +209,7 @@ class TestResults:
             f.add(double, f.add(double, f.add(add, 1).result).result)
 
         async with working(app):
-            assert await f.run.result(timeout=20) == 4
+            assert await f.run.result(timeout=60) == 4
 
     async def test_several_last_nodes_have_several_results(self, app, add):
         async with app.flow("two") as f:
@@ -219,8 +219,8 @@ class TestResults:
 
         async with working(app):
             with pytest.raises(InvalidInput, match=r"2 last nodes \(b, c\).*results\(\)"):
-                await f.run.result(timeout=20)
-            assert await f.run.results(timeout=20) == {"a": 1, "b": 2, "c": 3}
+                await f.run.result(timeout=60)
+            assert await f.run.results(timeout=60) == {"a": 1, "b": 2, "c": 3}
 
 
 class TestFailures:
@@ -231,7 +231,7 @@ class TestFailures:
         async with working(app):
             for asked in (f.run.result, f.run.results):
                 with pytest.raises(ExecutionFailed, match="no such thing as 3") as caught:
-                    await asked(timeout=20)
+                    await asked(timeout=60)
                 assert caught.value.type == "LookupError"
                 assert "node broken of the flow bad" in caught.value.__notes__[0]
 
@@ -243,10 +243,10 @@ class TestFailures:
 
         async with working(app):
             with pytest.raises(ExecutionFailed, match="no such thing as 5") as caught:
-                await f.run.result(timeout=20)
+                await f.run.result(timeout=60)
             assert "c was skipped because of this." in caught.value.__notes__
             with pytest.raises(ExecutionFailed, match="no such thing as 5"):
-                await f.run.results(timeout=20)
+                await f.run.results(timeout=60)
             assert await f.run.wait() is FlowState.FAILED
             assert await states(f.run) == {"a": "failed", "b": "skipped", "c": "skipped"}
             found = await f.run.results(return_exceptions=True)
@@ -272,7 +272,7 @@ class TestFailures:
             with pytest.raises(
                 ExecutionFailed, match=r"attempt 1: .*does not fit the parameters of .*strict: n: "
             ):
-                await f.run.result(timeout=20)
+                await f.run.result(timeout=60)
 
     async def test_a_database_that_does_not_answer_fails_only_the_attempt(self, app, add):
         @app.task(retry=Retry(max_retries=2, backoff=AT_ONCE))
@@ -293,7 +293,7 @@ class TestFailures:
             f.add(again, f.add(add, 1).result)
 
         async with working(app):
-            assert await f.run.result(timeout=20) == 1
+            assert await f.run.result(timeout=60) == 1
         assert len(asked) == 2
 
     async def test_a_failure_is_told_before_the_rest_has_ended(self, app, broken, gates):
@@ -304,7 +304,7 @@ class TestFailures:
 
         async with working(app):
             with pytest.raises(ExecutionFailed):
-                await f.run.results(timeout=20)
+                await f.run.results(timeout=60)
             assert (await states(f.run))["gate"] != "completed"
             open_("slow")
 
@@ -319,7 +319,7 @@ class TestFailures:
                 with pytest.raises(ResultTimeout, match=r"slow has not ended within 0\.2 s"):
                     await asked(timeout=0.2)
             open_("slow")
-            assert await f.run.results(timeout=20) == {"add": 1, "gate": "slow"}
+            assert await f.run.results(timeout=60) == {"add": 1, "gate": "slow"}
 
 
 class TestAgain:
@@ -338,11 +338,11 @@ class TestAgain:
 
         async with working(app):
             with pytest.raises(ExecutionFailed):
-                await f.run.result(timeout=20)
+                await f.run.result(timeout=60)
             told = await f.run.retry_failed("try again", actor="ada")
             assert told.replayed == [f.nodes["flaky"].id]
-            assert await f.run.result(timeout=20) == 8
-            assert await f.run.results(timeout=20) == {"flaky": 7, "add": 8}
+            assert await f.run.result(timeout=60) == 8
+            assert await f.run.results(timeout=60) == {"flaky": 7, "add": 8}
 
     async def test_a_graph_is_shown_as_a_tree_and_drawn(self, app, add, total):
         async with app.flow("sums") as f:
@@ -392,7 +392,7 @@ class TestStoring:
 
         async with working(app):
             found = app.get_flow(str(f.run.id))
-            assert await found.result(timeout=20) == 3
+            assert await found.result(timeout=60) == 3
             assert found.name == "sums"
             assert await found.results() == {"a": 1, "b": 2, "total": 3}
             assert list(await found.nodes()) == ["a", "b", "total"]
@@ -452,10 +452,10 @@ class TestSynchronously:
                 f.add(add, a.result, 4, name="b")
             run = f.run
             return [
-                run.result_sync(timeout=20),
+                run.result_sync(timeout=60),
                 run.result_sync(a),
-                run.results_sync(timeout=20),
-                run.wait_sync(timeout=20),
+                run.results_sync(timeout=60),
+                run.wait_sync(timeout=60),
                 run.state_sync(),
                 run.summary_sync().total,
                 len(run.graph_sync().edges),

@@ -83,7 +83,7 @@ async def ended(db, n: int, state: str) -> None:
             f'{{"n":{n}}}',
         )
 
-    await eventually(is_so, within=20)
+    await eventually(is_so)
 
 
 async def set_back(db, n: int, by: timedelta) -> None:
@@ -106,7 +106,7 @@ class TestInAHandler:
         async with working(app, concurrency=4):
             await until(run, "waiting_children")
             stage.let(1, 2, 3)
-            assert await run.result(timeout=20) == [3, 1, 2]
+            assert await run.result(timeout=60) == [3, 1, 2]
         assert await kinds(db, run) == ["submitted", "claimed", "waiting", "resumed", "completed"]
         assert sorted(stage.ran) == [1, 2, 3]
 
@@ -118,7 +118,7 @@ class TestInAHandler:
         stage.let(0, 1, 2)
         run = await parent.submit()
         async with working(app, concurrency=1):
-            assert await run.result(timeout=20) == [0, 1, 2]
+            assert await run.result(timeout=60) == [0, 1, 2]
 
     async def test_gather_raises_the_first_failure_when_all_have_ended(self, app, db, stage):
         @app.task
@@ -138,7 +138,7 @@ class TestInAHandler:
             await ended(db, -1, "failed")
             assert await run.state() == "waiting_children"
             stage.let(2)
-            assert await run.result(timeout=20) == "no -3"
+            assert await run.result(timeout=60) == "no -3"
 
     async def test_first_returns_the_winner_and_cancels_the_rest(self, app, db, stage):
         @app.task
@@ -150,7 +150,7 @@ class TestInAHandler:
         async with working(app):
             await until(run, "waiting_children")
             stage.let(2)
-            assert await run.result(timeout=20) == 2
+            assert await run.result(timeout=60) == 2
         await ended(db, 1, "cancelled")
         await ended(db, 3, "cancelled")
 
@@ -163,7 +163,7 @@ class TestInAHandler:
         async with working(app):
             await until(run, "waiting_children")
             stage.let(2)
-            assert await run.result(timeout=20) == 2
+            assert await run.result(timeout=60) == 2
             stage.let(1)
             await ended(db, 1, "completed")
 
@@ -179,7 +179,7 @@ class TestInAHandler:
             await ended(db, -1, "failed")
             await ended(db, -2, "failed")
             stage.let(3)
-            assert await run.result(timeout=20) == 3
+            assert await run.result(timeout=60) == 3
 
     async def test_a_quorum_has_the_results_in_the_order_they_came(self, app, db, stage):
         @app.task
@@ -194,7 +194,7 @@ class TestInAHandler:
             stage.let(2)
             await ended(db, -2, "failed")
             stage.let(1)
-            assert await run.result(timeout=20) == [4, 1]
+            assert await run.result(timeout=60) == [4, 1]
             stage.let(3)
 
     async def test_a_quorum_out_of_reach_raises_at_once(self, app, db, stage):
@@ -210,7 +210,7 @@ class TestInAHandler:
             await ended(db, -1, "failed")
             stage.let(2)
             with pytest.raises(ExecutionFailed, match="no -2"):
-                await run.result(timeout=20)
+                await run.result(timeout=60)
             await ended(db, 3, "cancelled")
 
     @pytest.mark.parametrize("ends", ["crash", "sleep"])
@@ -239,7 +239,7 @@ class TestInAHandler:
             await ended(db, 1, "completed")
             await set_back(db, 1, timedelta(minutes=1))
             go_on.set()
-            assert await run.result(timeout=20) == 2
+            assert await run.result(timeout=60) == 2
         await set_back(db, 1, -timedelta(minutes=1))
         assert set(winners) == {2}
         assert len(winners) > 1
@@ -252,7 +252,7 @@ class TestInAHandler:
         stage.let(1)
         run = await parent.submit()
         async with working(app):
-            assert await run.result(timeout=20) == 1
+            assert await run.result(timeout=60) == 1
             assert list(await journal(db, run)) == [("ff.1 of 2 runs", 0)]
             before = stage.end(2)
             stage.ends.clear()
@@ -260,7 +260,7 @@ class TestInAHandler:
             before.set()
             client = await app.client()
             await client.executions.replay(run.id)
-            assert await run.result(timeout=20) == 2
+            assert await run.result(timeout=60) == 2
             stage.let(1)
 
     async def test_joins_side_by_side(self, app, stage):
@@ -275,7 +275,7 @@ class TestInAHandler:
             stage.let(0)
             await until(run, "waiting_children")
             stage.let(1, 3)
-            assert await run.result(timeout=20) == [[0, 1], 3, 0]
+            assert await run.result(timeout=60) == [[0, 1], 3, 0]
             stage.let(2)
 
     async def test_a_join_against_the_clock(self, app, stage):
@@ -291,7 +291,7 @@ class TestInAHandler:
         async with working(app):
             await until(run, "delayed")
             stage.let(0, 1)
-            assert await run.result(timeout=30) == [0, 1]
+            assert await run.result(timeout=60) == [0, 1]
 
     async def test_more_than_can_be_waited_for_at_once(self, app, db, stage, monkeypatch):
         monkeypatch.setattr(waits, "MAX_TARGETS", 2)
@@ -311,9 +311,9 @@ class TestInAHandler:
         async with working(app):
             await until(run, "waiting_children")
             stage.let(*range(5))
-            assert await run.result(timeout=20) == [0, 1, 2, 3, 4]
+            assert await run.result(timeout=60) == [0, 1, 2, 3, 4]
             with pytest.raises(ExecutionFailed, match="wait for at most 2"):
-                await racing.result(timeout=20)
+                await racing.result(timeout=60)
         assert (await kinds(db, run)).count("waiting") <= 3
 
     async def test_beside_a_step_that_takes_long(self, app, stage):
@@ -328,7 +328,7 @@ class TestInAHandler:
         stage.let(0, 1)
         run = await parent.submit()
         async with working(app):
-            assert await run.result(timeout=20) == [[0, 1], True]
+            assert await run.result(timeout=60) == [[0, 1], True]
 
     @pytest.mark.parametrize("join", ["gather", "first", "quorum_of"])
     async def test_in_a_thread(self, app, stage, join):
@@ -344,7 +344,7 @@ class TestInAHandler:
         stage.let(0, 1)
         run = await parent.submit()
         async with working(app, concurrency=1):
-            found = await run.result(timeout=20)
+            found = await run.result(timeout=60)
         assert found in (0, 1) if join == "first" else sorted(found) == [0, 1]
 
     async def test_runs_that_are_not_there(self, app):
@@ -355,7 +355,7 @@ class TestInAHandler:
         run = await parent.submit()
         async with working(app):
             with pytest.raises(ExecutionFailed, match="There is no execution"):
-                await run.result(timeout=20)
+                await run.result(timeout=60)
 
     async def test_its_own_run(self, app):
         @app.task
@@ -365,7 +365,7 @@ class TestInAHandler:
         run = await parent.submit()
         async with working(app):
             with pytest.raises(ExecutionFailed, match="cannot wait for its own execution"):
-                await run.result(timeout=20)
+                await run.result(timeout=60)
 
     async def test_in_a_step_they_wait_where_they_are(self, app, db, stage):
         @app.task
@@ -380,7 +380,7 @@ class TestInAHandler:
         stage.let(0, 1)
         run = await parent.submit()
         async with working(app):
-            assert (await run.result(timeout=20))[1:] == [0, 1]
+            assert (await run.result(timeout=60))[1:] == [0, 1]
         assert "waiting" not in await kinds(db, run)
 
 
@@ -401,7 +401,7 @@ class TestOutside:
             stage.let(2)
             assert sorted(await quorum_of(2, runs, cancel_rest=True)) == [2, 3]
             with pytest.raises(ExecutionCancelled, match="not needed any more"):
-                await runs[3].result(timeout=20)
+                await runs[3].result(timeout=60)
             with pytest.raises(ExecutionCancelled) as caught:
                 await quorum_of(3, runs)
             assert "fewer than 3 of 4 runs" in caught.value.__notes__[-1]

@@ -69,7 +69,7 @@ async def store(caller: Caller, app, add, *, commit: bool = True, lane: str | No
 async def test_what_is_committed_runs(db, app, add, notes, kind):
     async with KINDS[kind](db.url) as caller, working(app):
         run = await store(caller, app, add)
-        assert await run.result(timeout=10) == 3
+        assert await run.result(timeout=60) == 3
         assert await notes() == 1
 
 

@@ -43,7 +43,7 @@ async def test_a_hint_names_a_worker_and_nothing_else(login, theirs):
         theirs.namespace,
         execution.id,
     )
-    assert await asyncio.wait_for(heard.get(), 5) == "their-2"
+    assert await asyncio.wait_for(heard.get(), 60) == "their-2"
 
 
 @pytest.mark.parametrize(

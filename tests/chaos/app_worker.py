@@ -71,7 +71,7 @@ def listen_in(client: FlowFabric, recorder: Recorder) -> None:
 
     async def recorded_renew(
         held: Sequence[Claimed], ttl: timedelta, **options: Any
-    ) -> tuple[list[Claimed], list[Claimed]]:
+    ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
         items = [fence(one) for one in held]
         call = renew(held, ttl, **options)
         return await recorder.record("renew", call, partial(renewed, held), items=items)

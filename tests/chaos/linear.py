@@ -217,7 +217,7 @@ def _leased(after: State, event: Event) -> State | None:
     if not fits or event.epoch != after.epoch + 1:
         return None
     attempts = after.attempts + is_new
-    if event.attempt != attempts - 1:
+    if event.attempt != attempts:
         return None
     last = after.last if after.lease is None else (after.lease, "engine")
     ended = after.ended | {last} if is_new and last else after.ended

@@ -73,7 +73,7 @@ async def test_ten_minutes_of_chaos_break_no_promise(
     capsys: pytest.CaptureFixture[str],
     sized: Callable[..., float],
 ) -> None:
-    scale = replace(LONG, seconds=sized(LONG.seconds, short=min(LONG.seconds, 45.0)))
+    scale = replace(LONG, seconds=sized(LONG.seconds, short=min(LONG.seconds, 30.0)))
 
     def tell(text: str) -> None:
         with capsys.disabled():

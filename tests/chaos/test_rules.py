@@ -83,10 +83,10 @@ def good() -> History:
     return History(
         calls=[
             submit(0),
-            claim(1, A, 1, 0),
+            claim(1, A, 1, 1),
             call("renew", 1.6, 1.7, items=[{"id": X, "lease": A, "epoch": 1}],
                  answer={"lost": [], "busy": []}),
-            claim(5, B, 2, 1, "reclaimed"),
+            claim(5, B, 2, 2, "reclaimed"),
             complete(6, A, 1, no="StaleLease", result="of a zombie"),
             call("progress", 6.1, 6.2, id=X, lease=B, epoch=2),
             complete(6.5, B, 2, result="of the winner"),
@@ -95,7 +95,7 @@ def good() -> History:
             call("cancel", 8.2, 8.3, id=X, reason="p/1", if_version=None, no="ExecutionTerminal"),
             steer("replay", 9, "p/2", "replayed", 6, "waiting"),
             complete(9.5, B, 2, result="and again"),
-            claim(10, C, 3, 2),
+            claim(10, C, 3, 3),
             complete(11, C, 3, until=None, result="of nobody knows"),
             read(12, 8, "completed", 3, result="of nobody knows"),
         ],
@@ -103,13 +103,13 @@ def good() -> History:
                      result="of nobody knows")},
         events={X: log(
             ("submitted",),
-            ("claimed", A, 1, 0),
-            ("lease_expired", A, 1, 0),
-            ("reclaimed", B, 2, 1),
-            ("completed", B, 2, 1),
+            ("claimed", A, 1, 1),
+            ("lease_expired", A, 1, 1),
+            ("reclaimed", B, 2, 2),
+            ("completed", B, 2, 2),
             ("replayed", None, None, None, {"reason": "p/2"}),
-            ("claimed", C, 3, 2),
-            ("completed", C, 3, 2),
+            ("claimed", C, 3, 3),
+            ("completed", C, 3, 3),
         )},
     )  # fmt: skip
 
@@ -169,7 +169,7 @@ def test_h2_finds_a_second_execution_for_one_key() -> None:
 
 def test_h3_finds_an_epoch_with_two_holders() -> None:
     history = good()
-    history.calls.append(claim(5.2, C, 2, 1, "reclaimed"))
+    history.calls.append(claim(5.2, C, 2, 2, "reclaimed"))
     assert "H3" in broken(history)
 
 
@@ -208,13 +208,13 @@ def test_h4_finds_a_success_after_the_lease_was_revoked() -> None:
     history = History(
         calls=[
             submit(0),
-            claim(1, A, 1, 0),
+            claim(1, A, 1, 1),
             steer("revoke", 2, "p/1", "revoked", 3, "active"),
             call("progress", 2.5, 2.6, id=X, lease=A, epoch=1),
         ],
         rows={X: Row(public_state="active", version=3, epoch=2)},
-        events={X: log(("submitted",), ("claimed", A, 1, 0),
-                       ("lease_revoked", A, 2, 0, {"reason": "p/1"}))},
+        events={X: log(("submitted",), ("claimed", A, 1, 1),
+                       ("lease_revoked", A, 2, 1, {"reason": "p/1"}))},
     )  # fmt: skip
     assert "H4" in broken(history)
 
@@ -229,7 +229,7 @@ def test_h5_finds_two_ends_in_one_life() -> None:
     history = good()
     history.events[X] = log(
         *((e.kind, e.lease, e.epoch, e.attempt, e.detail) for e in history.events[X]),
-        ("cancelled", None, 3, 2, {"reason": "p/9"}),
+        ("cancelled", None, 3, 3, {"reason": "p/9"}),
     )
     assert "H5" in broken(history)
 
@@ -393,8 +393,8 @@ def test_h12_finds_a_log_with_a_gap() -> None:
 def test_h12_goes_back_when_two_calls_may_have_written_one_line() -> None:
     """Both may have completed it, as far as the log tells. Only the second was confirmed early
     enough for the read; the first one is heard again later."""
-    events = log(("submitted",), ("claimed", A, 1, 0), ("completed", A, 1, 0))
-    claimed = call("claim", 1, 1.5, claim=A, answer={"lease": A, "epoch": 1, "attempt": 0})
+    events = log(("submitted",), ("claimed", A, 1, 1), ("completed", A, 1, 1))
+    claimed = call("claim", 1, 1.5, claim=A, answer={"lease": A, "epoch": 1, "attempt": 1})
     calls = [
         submit(0),
         claimed,
@@ -427,7 +427,7 @@ def test_h13_finds_what_never_ended() -> None:
 
 def test_h13_lets_wait_what_an_operator_has_to_look_at() -> None:
     history = good()
-    history.events[X][7] = Event(version=8, kind="held", lease=C, epoch=3, attempt=2)
+    history.events[X][7] = Event(version=8, kind="held", lease=C, epoch=3, attempt=3)
     history.calls = [*history.calls[:-2], call("hold", 11, 11.5, id=X, lease=C, epoch=3)]
     history.rows[X] = Row(
         public_state="waiting", version=8, epoch=3, eligibility="blocked_by_operator", payload="1"

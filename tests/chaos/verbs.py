@@ -6,7 +6,7 @@ a lost connection. A process in the run does nothing that is not recorded here, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -205,14 +205,12 @@ def fence(held: Claimed) -> dict[str, Any]:
 
 def claimed(several: Sequence[Claimed]) -> dict[str, Any]:
     return {
-        "items": [
-            {**fence(one), "attempt": one.attempt_index, "kind": one.claim_kind} for one in several
-        ]
+        "items": [{**fence(one), "attempt": one.attempt, "kind": one.claim_kind} for one in several]
     }
 
 
 def renewed(
-    held: Sequence[Claimed], given: tuple[Sequence[Claimed], Sequence[Claimed]]
+    held: Sequence[Claimed], given: tuple[Iterable[Claimed], Iterable[Claimed]]
 ) -> dict[str, Any]:
     lost, busy = (set(map(id, several)) for several in given)
     return {
@@ -222,7 +220,7 @@ def renewed(
 
 
 def failed(given: FailAnswer) -> dict[str, Any]:
-    return {"retries": given.will_retry, "next": given.next_attempt_index}
+    return {"retries": given.will_retry, "next": given.next_attempt}
 
 
 def steered(given: Steered) -> dict[str, Any]:

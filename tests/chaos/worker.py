@@ -72,7 +72,7 @@ class Worker:
 
     async def _work(self, claimed: Claimed) -> None:
         try:
-            is_fresh = claimed.attempt_index < ZOMBIE_ATTEMPTS
+            is_fresh = claimed.attempt <= ZOMBIE_ATTEMPTS
             if is_fresh and not self._calm and self._random.random() < ZOMBIES:
                 await self._rise(claimed)
                 return
@@ -102,7 +102,7 @@ class Worker:
         verbs, random = self._verbs, self._random
         # A known answer for a known attempt; the last word tells two calls of one holder apart.
         number = json.loads(claimed.payload or b"{}")["n"]
-        result = [number, claimed.attempt_index, str(claimed.lease_id)]
+        result = [number, claimed.attempt, str(claimed.lease_id)]
         if self._calm:
             await self._try(verbs.complete(claimed, json.dumps([*result, "calm"])))
             return

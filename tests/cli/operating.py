@@ -7,13 +7,15 @@ import json
 import os
 import pty
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from typer.testing import CliRunner
+import typer
 
 from flowfabric.cli.main import app
+from support.commands import invoke
 from support.factories import NAMESPACE
 
 
@@ -36,18 +38,22 @@ class Finished:
 
 
 class Commands:
-    """Runs `flowfabric ...` in this process, as a pipe would."""
+    """Runs `flowfabric ...` in this process as a program would: with `-o json`, or another form
+    that the test names."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     async def __call__(
-        self, *arguments: str, url: str | None = None, stdin: str | None = None
+        self,
+        *arguments: str,
+        url: str | None = None,
+        stdin: str | None = None,
+        is_program: bool = True,
     ) -> Finished:
-        result = await asyncio.to_thread(
-            CliRunner().invoke,
-            app,
-            list(arguments),
+        result = await invoke(
+            *(_json_asked(arguments) if is_program else ()),
+            *arguments,
             input=stdin,
             env={
                 "FLOWFABRIC_DATABASE_URL": url or self.url,
@@ -56,8 +62,6 @@ class Commands:
                 "NO_COLOR": "1",
             },
         )
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
         talk = " ".join(result.stderr.replace("│", " ").replace("─", " ").split())
         return Finished(result.exit_code, result.stdout, talk)
 
@@ -84,6 +88,15 @@ class Commands:
         os.write(ours, typed.encode())
         shown = await asyncio.to_thread(_read_all, ours)
         return await process.wait(), shown.replace("\r\n", "\n")
+
+
+def _json_asked(arguments: Sequence[str]) -> Sequence[str]:
+    """`-o json` for a command that lists or reports; `submit` prints an id, a picture is a file."""
+    found: Any = typer.main.get_command(app)
+    for word in arguments:
+        found = getattr(found, "commands", {}).get(word, found)
+    is_asked = any(one.name == "output" for one in found.params) and not hasattr(found, "commands")
+    return ["-o", "json"] if is_asked and not {"submit", "--svg"} & set(arguments) else []
 
 
 def _read_all(terminal: int) -> str:

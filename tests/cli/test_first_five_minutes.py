@@ -43,7 +43,7 @@ def wheel(folder: Path) -> Path:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(600)
 def test_a_new_user_gets_a_result_with_four_commands(wheel, folder):
     environment = folder / "venv"
@@ -106,12 +106,14 @@ def test_a_new_user_gets_a_result_with_four_commands(wheel, folder):
         assert shown["total_attempt_count"] == 2
         assert run("python", "app.py") == "Welcome, Ada! Your account is 1003.\n"
         dev.send_signal(signal.SIGINT)
-        assert dev.wait(30) == 0, log.read_text()
+        assert dev.wait(60) == 0, log.read_text()
     finally:
         if dev.poll() is None:
             dev.kill()
             dev.wait()
-    assert "Traceback" not in log.read_text()
+    # The first attempt of each run fails on purpose.
+    told = log.read_text()
+    assert told.count("Traceback") == told.count("attempt failed, retry at ") == 2
     assert list((project / ".flowfabric").rglob("postmaster.pid")) == []
     assert len(names) <= MOST_PACKAGES, sorted(names)
     assert seconds["flowfabric dev"] + seconds["flowfabric submit"] < MOST_SECONDS

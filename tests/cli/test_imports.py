@@ -84,6 +84,24 @@ def test_a_file_instead_of_a_module_is_told(write):
     assert complaint(load_app, "e6_shop").endswith("write e6_shop:app")
 
 
+@pytest.mark.parametrize(
+    ("reference", "meant"),
+    [
+        ("e6_shop.greet", "e6_shop:greet"),
+        ("e6_shop.py", "e6_shop:task"),
+        ("e6_shop", "e6_shop:task"),
+        ("pkg.e6_shop", "pkg.e6_shop:task"),
+        ("pkg.e6_shop.greet", "pkg.e6_shop:greet"),
+    ],
+)
+def test_a_dot_for_the_colon_is_seen(write, tmp_path, reference, meant):
+    write(e6_shop=SHOP)
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "e6_shop.py").write_text(SHOP)
+
+    assert complaint(load_task, reference).endswith(f"; write {meant}")
+
+
 def test_what_a_module_raises_is_shown_from_its_own_line_on(write, capsys):
     write(e6_shop="x = 1\nraise ValueError('no such setting')\n")
 

@@ -105,7 +105,20 @@ async def test_workers_are_listed(ff, workers, db):
     assert rows[2][:5] == ["pool-2", "pool", "any", "any", "-"]
 
 
-async def test_silent_workers_are_listed_when_asked(ff, workers, clock):
+@pytest.mark.parametrize(("seconds", "is_silent"), [(9, False), (20, True), (45, True)])
+async def test_a_worker_is_silent_after_two_missed_heartbeats(
+    ff, workers, clock, seconds, is_silent
+):
+    await workers.register(worker_id="pool", worker_instance_id="pool-1")
+    await clock.advance(seconds=seconds)
+    assert (await ff("worker", "ls")).line["is_silent"] is is_silent
+    for command in (["worker", "ls"], ["top"]):
+        told = (await ff(*command, "-o", "table")).out
+        assert "s ago" in told
+        assert told.rstrip().endswith(", silent") is is_silent
+
+
+async def test_dead_workers_are_listed_when_asked(ff, workers, clock):
     await workers.register(worker_id="pool", worker_instance_id="pool-1")
     await clock.advance(minutes=5)
     found = await ff("worker", "ls", "-o", "table")

@@ -45,6 +45,18 @@ async def test_global_options_reach_the_commands_of_a_group(ff, db, make):
 
 
 @pytest.mark.parametrize(
+    "words",
+    ["ls", "show ID", "why ID", "attempts ID", "cancel ID --dry-run", "events", "top", "db status"],
+)
+async def test_a_pipe_gets_text_and_json_only_when_asked_for(ff, make, words):
+    id = full((await make.execution("leased")).id)
+    arguments = [id if word == "ID" else word for word in words.split()]
+    text = await ff(*arguments, is_program=False)
+    assert text.out[:2] not in ("", '{"', "{\n")
+    assert (await ff(*arguments, "-o", "json")).out[:2] in ('{"', "{\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["-A", "lane", "pause", "mail"], "--all-namespaces: does not apply to"),

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -110,7 +111,7 @@ async def worker(submit: Submits) -> AsyncIterator[None]:
     process = await submit.start("worker", "e6_store:app", "--lanes", "default")
     yield
     process.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(process.communicate(), 20)
+    await asyncio.wait_for(process.communicate(), 60)
 
 
 async def test_a_submission_prints_its_id_and_nothing_else(ff, submit):
@@ -131,13 +132,18 @@ async def test_json_says_whether_the_key_was_used_before(submit):
     assert "the key was used before" in again.err
 
 
-async def test_a_key_with_other_arguments_is_a_conflict(submit):
-    await submit("greet", '["Ada"]', "--key", "k")
+async def test_a_key_with_other_arguments_is_a_conflict_or_yields_the_existing_one(ff, shop):
+    first = await ff("submit", "e6_store:greet", '["Ada"]', "--key", "k")
+    id = first.out.strip()
 
-    finished = await submit("greet", '["Bob"]', "--key", "k")
-
-    assert finished.code == 4
-    assert finished.out == ""
+    finished = await ff("submit", "e6_store:greet", '["Bob"]', "--key", "k")
+    assert (finished.code, finished.out) == (4, "")
+    assert id[-36:] in finished.err
+    again = await ff(
+        *("submit", "e6_store:greet", '["Bob"]', "--key", "k", "--on-conflict", "existing")
+    )
+    assert (again.code, again.out.strip()) == (0, id)
+    assert "the key was used before" in again.err
 
 
 async def test_the_options_reach_the_execution(ff, submit):
@@ -171,7 +177,7 @@ async def test_waiting_prints_the_result_as_json(submit, worker):
 
         assert finished.code == 0, finished.err
         assert json.loads(finished.out) == result
-        assert finished.err.startswith("{fp:0}:")
+        assert UUID(finished.err.split()[0])
 
 
 async def test_a_run_that_fails_ends_with_one_and_shows_its_trace(submit, worker):
@@ -189,7 +195,7 @@ async def test_a_run_that_takes_longer_goes_on(ff, submit):
     assert finished.code == 4
     assert "e6_store.sleep has not ended within 1 s, it is waiting" in finished.err
     assert "no worker runs e6_store.sleep; start one: flowfabric dev e6_store:app" in (finished.err)
-    assert "flowfabric result '{fp:0}:" in finished.err
+    assert "flowfabric result 0" in finished.err
 
 
 async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
@@ -197,10 +203,10 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
     assert process.stderr is not None
     told = ""
     while "no worker runs" not in told:
-        told += (await asyncio.wait_for(process.stderr.readline(), 20)).decode()
+        told += (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
 
     process.send_signal(signal.SIGINT)
-    out, err = await asyncio.wait_for(process.communicate(), 20)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
 
     assert process.returncode == 130
     assert out == b""
@@ -218,6 +224,8 @@ async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
             "zzz: there is no such parameter; e6_store.greet takes",
         ),
         ("greet", "{}", "name: is missing; e6_store.greet takes name: str, times: int = 1"),
+        ("total", "{}", "order, on: are missing; e6_store.total takes"),
+        ("greet", '{"name": 5, "times": "x"}', "valid string; times: Input should be a valid int"),
         ("greet", '["a", 1, 2]', "too many positional arguments"),
         ("greet", '{"name": 5}', "name: Input should be a valid string"),
         ("total", '{"order": {"size": "s"}, "on": "2026-11-16"}', "order.price: Field required"),
@@ -240,6 +248,7 @@ async def test_arguments_that_do_not_fit_are_named(ff: Commands, shop, task, arg
 async def test_options_that_make_no_sense_are_named(ff: Commands, shop):
     for options, told in (
         (["--unique", "window"], "--unique: requires --key"),
+        (["--on-conflict", "existing"], "--on-conflict: requires --key"),
         (["--timeout", "1s"], "--timeout: requires --wait"),
         (["--delay", "soon"], "delay"),
         (["--deadline", "2026-01-01"], "deadline"),

@@ -11,7 +11,7 @@ import pytest
 from flowfabric.cli.dev.watch import Watch, modules_below, project_files
 
 
-async def saved(watch: Watch, *arguments: object, within: float = 5.0) -> str:
+async def saved(watch: Watch, *arguments: object, within: float = 60.0) -> str:
     return await asyncio.wait_for(watch.saved(*arguments), within)  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ async def test_a_new_module_counts_where_any_does(tmp_path):
 
     (tmp_path / "new.py").write_text("")
 
-    assert await asyncio.wait_for(waiting, 5) == str(tmp_path / "new.py")
+    assert await asyncio.wait_for(waiting, 60) == str(tmp_path / "new.py")
 
 
 async def test_a_file_saved_since_a_moment_counts_as_saved(tmp_path):

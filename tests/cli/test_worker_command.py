@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from flowfabric import embedded
+from flowfabric import App, embedded
+from flowfabric.cli import db, worker
 from flowfabric.cli.main import app
 
 Run = Callable[..., Result]
@@ -164,6 +166,48 @@ def test_a_database_without_the_schema_names_the_command(run, folder, cluster, t
     assert "flowfabric db migrate" in plain(finished.stderr)
 
 
+def test_a_worker_does_not_invent_a_database(run, folder):
+    (folder / "shop.py").write_text(TASK)
+
+    finished = run("worker", "shop:app")
+
+    assert finished.exit_code == 2
+    told = plain(finished.stderr)
+    for way in ("FLOWFABRIC_DATABASE_URL or DATABASE_URL", "`flowfabric dev`", "--embedded"):
+        assert way in told
+    assert not (folder / ".flowfabric").exists()
+    both = run("worker", "shop:app", "--embedded", "--database-url", "postgresql://h/d")
+    assert both.exit_code == 2
+    assert "cannot be combined with --database-url" in plain(both.stderr)
+
+
+@pytest.mark.parametrize("how", ["init", "--embedded", "FLOWFABRIC_EMBEDDED"])
+def test_a_database_that_is_meant_is_created(run, folder, monkeypatch, how):
+    monkeypatch.setattr(worker, "serve", lambda app, *_, **__: _only(app))
+    if how == "init":
+        assert run("init", "shop.py").exit_code == 0
+    (folder / "shop.py").write_text(TASK)
+    options = [how] if how == "--embedded" else []
+    # This one may be meant for another program.
+    environment = {"DATABASE_URL": "postgresql://127.0.0.1:1/x"} if how != "init" else {}
+    if how == "FLOWFABRIC_EMBEDDED":
+        environment[how] = "1"
+
+    finished = run("worker", "shop:app", *options, **environment)
+
+    assert finished.exit_code == 0, finished.stderr
+    assert _seen == [(None, True)]
+    _seen.clear()
+
+
+_seen: list[tuple[str | None, bool]] = []
+
+
+async def _only(app: App) -> None:
+    """What the worker would use; nothing is started."""
+    _seen.append((app.settings.database_url, app.settings.embedded))
+
+
 def test_db_uses_the_server_of_the_project(run, folder):
     without = run("db", "status")
     assert without.exit_code == 2
@@ -175,10 +219,44 @@ def test_db_uses_the_server_of_the_project(run, folder):
 def _use_the_server(run: Run) -> None:
     missing = run("db", "status")
     assert missing.exit_code == 1, missing.stderr
-    assert '"fits": false' in missing.stdout
+    assert "pending" in missing.stdout
     migrated = run("db", "migrate")
     assert migrated.exit_code == 0, migrated.stderr
     assert "applied" in migrated.stdout
     found = run("db", "status")
     assert found.exit_code == 0
-    assert '"fits": true' in found.stdout
+    assert "pending" not in found.stdout
+    url = run("db", "url")
+    assert "stops now" not in url.stderr
+    answer = subprocess.run(
+        [embedded.find_psql(), url.stdout.strip(), "-Atc", "select count(*) from ff.execution"],
+        capture_output=True,
+        text=True,
+    )
+    assert (answer.stdout, answer.stderr) == ("0\n", "")
+    assert run("db", "psql", "--", "-c", "select 1 from nothing").exit_code == 1
+
+
+def test_the_password_of_a_url_is_printed_only_when_asked(run):
+    url = {"DATABASE_URL": "postgresql+asyncpg://ada:s3cret@db.internal/shop"}
+    assert run("db", "url", **url).stdout == "postgresql://ada@db.internal/shop\n"
+    shown = run("db", "url", "--show-password", **url)
+    assert shown.stdout == "postgresql://ada:s3cret@db.internal/shop\n"
+
+
+def test_psql_gets_the_password_where_nobody_else_reads_it(run, monkeypatch):
+    called = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: called.append(arguments))
+    monkeypatch.setattr(db, "find_psql", lambda: Path("/usr/bin/psql"))
+    url = "postgresql://ada:s3cret@db.internal/shop"
+    run("db", "psql", "--database-url", url, "--", "-c", "select 1")
+    (_, command, environment), *_ = called
+    assert command == ["/usr/bin/psql", "postgresql://ada@db.internal/shop", "-c", "select 1"]
+    assert environment["PGPASSWORD"] == "s3cret"
+
+
+def test_without_psql_it_says_what_to_install(run, monkeypatch):
+    monkeypatch.setattr(db, "find_psql", lambda: None)
+    finished = run("db", "psql", "--database-url", "postgresql://h/d")
+    assert finished.exit_code == 127
+    assert "apt-get install postgresql-client" in plain(finished.stderr)

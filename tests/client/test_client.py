@@ -46,7 +46,7 @@ async def test_from_claim_over_progress_to_its_only_end(client):
     id = await submitted(client)
     (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
     assert (await client.executions.describe(id)).public_state == "active"
-    assert (held.epoch, held.attempt_index) == (1, 0)
+    assert (held.epoch, held.attempt) == (1, 1)
     assert held.lease_expires_at > await client.executions.server_time()
     await client.executions.report_progress(held, 30, "read")
     await client.executions.report_progress(held, 60)
@@ -97,7 +97,7 @@ async def test_a_lost_lease_is_final_and_says_which_way(client, engine, clock):
     """A worker can tell that it must stop: none of these is worth another try."""
     stale, expired, revoked = [await claimed(client) for _ in range(3)]
     await clock.advance(TTL / 2)
-    assert await client.leases.renew([stale, revoked], TTL) == ([], [])
+    assert await client.leases.renew([stale, revoked], TTL) == ({}, [])
     await clock.advance(TTL / 2)
     assert not issubclass(LeaseLost, Unavailable)
     await client.leases.revoke(stale.id)
@@ -106,7 +106,8 @@ async def test_a_lost_lease_is_final_and_says_which_way(client, engine, clock):
     for held, error in ((stale, StaleLease), (expired, LeaseExpired), (revoked, LeaseRevoked)):
         with pytest.raises(error):
             await client.executions.complete(held, b"1")
-        assert await client.leases.renew([held], TTL) == ([held], [])
+        lost, busy = await client.leases.renew([held], TTL)
+        assert ({one: type(why) for one, why in lost.items()}, busy) == ({held: error}, [])
 
 
 async def test_conflicts_are_tried_again_and_refusals_are_not(db, client):

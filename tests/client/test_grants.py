@@ -70,7 +70,7 @@ async def test_a_grant_is_issued_used_and_completed(client, db):
     grant = await client.grants.issue_claim_grant(id, **WORKER, ttl=timedelta(seconds=30))
     assert (grant.id, grant.kind, grant.worker_id) == (id, GrantKind.CLAIM, "pool")
     claimed = await client.grants.claim_execution(grant, worker_instance_id="pool-2")
-    assert (claimed.id, claimed.epoch, claimed.attempt_index) == (id, 1, 0)
+    assert (claimed.id, claimed.epoch, claimed.attempt) == (id, 1, 1)
     assert (claimed.claim_kind, claimed.payload) == ("fresh", b"null")
     await client.executions.complete(claimed, b"1")
     assert await client.executions.state(id) == "completed"
@@ -81,7 +81,7 @@ async def test_a_resume_grant_goes_on_with_the_attempt(client):
     grant = await client.grants.issue_claim_grant(id, **WORKER)
     assert grant.kind is GrantKind.RESUME
     claimed = await client.grants.claim_from_resume_grant(grant, worker_instance_id="pool-1")
-    assert (claimed.claim_kind, claimed.attempt_index, claimed.epoch) == ("resumed", 0, 2)
+    assert (claimed.claim_kind, claimed.attempt, claimed.epoch) == ("resumed", 1, 2)
     assert client.grants.claim_resumed_execution == client.grants.claim_from_resume_grant
 
 
@@ -92,7 +92,7 @@ async def test_a_reclaim_grant_takes_over(client, clock: Clock):
     grant = await client.grants.issue_reclaim_grant(id, **WORKER)
     assert grant.kind is GrantKind.RECLAIM
     claimed = await client.grants.reclaim_execution(grant, worker_instance_id="pool-1")
-    assert (claimed.claim_kind, claimed.attempt_index, claimed.epoch) == ("reclaimed", 1, 2)
+    assert (claimed.claim_kind, claimed.attempt, claimed.epoch) == ("reclaimed", 2, 2)
     await client.executions.complete(claimed)
 
 

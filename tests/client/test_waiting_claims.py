@@ -30,12 +30,12 @@ def submission(**options):
 async def test_a_claim_waits_for_work_that_comes(client):
     await client.executions.submit(submission())
     await client.executions.claim(**WORKER)
-    waiting = asyncio.create_task(client.executions.claim(**WORKER, max_wait=timedelta(seconds=20)))
+    waiting = asyncio.create_task(client.executions.claim(**WORKER, max_wait=timedelta(minutes=5)))
     await asyncio.sleep(0.2)
     assert not waiting.done()
     await client.executions.submit(submission())
     # far less than it would wait in vain
-    assert len(await asyncio.wait_for(waiting, 15)) == 1
+    assert len(await asyncio.wait_for(waiting, 60)) == 1
 
 
 async def test_a_claim_that_waits_in_vain_ends_in_time(client):
@@ -43,15 +43,15 @@ async def test_a_claim_that_waits_in_vain_ends_in_time(client):
     started = monotonic()
     claim = client.executions.claim(**WORKER, max_wait=timedelta(milliseconds=300))
     assert await claim == []
-    assert 0.25 < monotonic() - started < 20
+    assert 0.25 < monotonic() - started < 60
 
 
 async def test_what_is_there_is_claimed_without_waiting(client):
     await client.executions.submit(submission())
     started = monotonic()
-    claimed = await client.executions.claim(**WORKER, max_wait=timedelta(seconds=20))
+    claimed = await client.executions.claim(**WORKER, max_wait=timedelta(minutes=5))
     assert len(claimed) == 1
-    assert monotonic() - started < 15
+    assert monotonic() - started < 60
 
 
 @pytest.mark.parametrize("wait", [timedelta(seconds=-1), 5, "long"])

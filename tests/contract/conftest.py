@@ -29,14 +29,24 @@ def plain(cluster: Cluster) -> Iterator[str]:
     asyncio.run(_administer(cluster, f"drop database {name} with (force)"))
 
 
-@pytest.fixture
-async def catalogue(cluster: Cluster, plain: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection to look at what a migration makes. Nothing may be written through it."""
+@pytest.fixture(scope="session")
+async def _catalogue(cluster: Cluster, plain: str) -> AsyncIterator[asyncpg.Connection]:
+    # A template may have no connections.
+    name = f"{plain}_catalogue"
+    await _administer(cluster, f"create database {name} template {plain} strategy file_copy")
     connection = await asyncpg.connect(
-        cluster.url_of(plain), server_settings={"default_transaction_read_only": "on"}
+        cluster.url_of(name), server_settings={"default_transaction_read_only": "on"}
     )
     yield connection
     await connection.close()
+    await _administer(cluster, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def catalogue(_catalogue: asyncpg.Connection) -> asyncpg.Connection:
+    """A connection to look at what a migration makes. Nothing may be written through it."""
+    await _catalogue.reset()
+    return _catalogue
 
 
 @pytest.fixture

@@ -21,8 +21,12 @@ STATEMENT = re.compile(
 
 
 # A server in single-user mode, before anybody can connect: db has nothing to talk to yet. And the
-# name of a command, which only begins like a statement.
-ALLOWED = {"embedded/cluster.py": ["CREATE DATABASE "], "cli/actions.py": ["revoke-lease"]}
+# name of a command and its help, which only begin like a statement.
+ALLOWED = {
+    "embedded/cluster.py": ["CREATE DATABASE "],
+    "cli/actions.py": ["revoke-lease"],
+    "cli/main.py": ["revoke-lease", "Revoke the leases of running executions."],
+}
 
 
 def docstrings(tree: ast.AST) -> set[int]:

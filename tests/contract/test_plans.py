@@ -89,6 +89,7 @@ class Work:
             "lane_pkey",
             "route_pkey",
             "route_task",
+            "route_version",
             "route_lane",
             "meta_pkey",
             "namespace_grant_pkey",
@@ -269,7 +270,15 @@ async def check_the_hot_path(meter: Meter, routes: int = 1) -> None:
     # A repeat and a stale call are answered item by item, still by key.
     answers, work = await meter.of(engine.complete_many(leases, [b"1"] * N))
     assert {answer.word for answer in answers} == {"completed", "not_active"}
-    work.check({"execution_pkey": by_key(2 * N), "attempt_pkey": 0, "hook_of_success": 0})
+    # how the stale half lost its leases: the last event of each
+    work.check(
+        {
+            "execution_pkey": by_key(2 * N),
+            "attempt_pkey": 0,
+            "event_history": half,
+            "hook_of_success": 0,
+        }
+    )
 
     # What is not there, or locked by others, is looked up once more to tell which.
     gone = [replace(lease, execution_id=uuid4()) for lease in leases]
@@ -402,10 +411,19 @@ async def test_a_batch_of_submits_with_keys(meter):
     """A key is looked up by itself, however many there are."""
     engine = meter.engine
     route = await engine.register()
-    answers, work = await meter.of(engine.submit_many(keyed(route, N)))
-    assert {answer.word for answer in answers} == {"created"}
+    items = keyed(route, N)
+    created, work = await meter.of(engine.submit_many(items))
+    assert {answer.word for answer in created} == {"created"}
     # an insert that may conflict looks each key up before it writes
     work.check(KEYED)
+    others = [replace(item, fingerprint=b"other") for item in items]
+    answers, work = await meter.of(engine.submit_many(others))
+    assert {answer.word for answer in answers} == {"key_reused"}
+    work.check({"execution_pkey": N, "idempotency_key_pkey": N, "event_trim_pkey": 1})
+    read = "select execution_id from ff.read_key(0::smallint, 'test', $1)"
+    id, work = await meter.of(engine.connection.fetchval(read, items[7].key))
+    assert id == created[7].id
+    work.check({"execution_pkey": 1, "idempotency_key_pkey": 1})
 
 
 @pytest.mark.parametrize("keys", [0, 1, 10])

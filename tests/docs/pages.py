@@ -154,7 +154,7 @@ UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 DIFFERS = (
     (UUID, "UUID"),
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?", "TIME"),
-    (r"\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
+    (r"\b\d+(\.\d+)? ?(ms|s|min|m|h|d)\b", "DURATION"),
     (r"\b(process|pid) \d+", r"\1 NUMBER"),
     (r"Postgres \d+(\.\d+)?", "Postgres VERSION"),
 )

@@ -23,6 +23,10 @@ from cli.operating import Commands
 from docs.pages import PAGES, ROOT, Command, commands, name_of, same
 from flowfabric import App, FlowFabric
 from flowfabric.cli.main import app as command_line
+from flowfabric.core.code_version import CodeVersion
+from flowfabric.core.execution import Route, Submission
+from flowfabric.core.ids import mint
+from flowfabric.core.step import Step
 from support.factories import NAMESPACE
 from support.isolation import chosen_binaries
 from worker.apps import working
@@ -50,6 +54,8 @@ def test_a_command_exists_with_its_options(command: Command):
             for name, extra in re.findall(r"([\w-]+)\[(\w+)\]", " ".join(words)):
                 assert name == project["name"]
                 assert extra in project["optional-dependencies"]
+        case "pytest":
+            assert words == ["pytest"]
         case "export":
             assert re.fullmatch(r"(FLOWFABRIC_\w+|DATABASE_URL)=\S+", words[1])
         case other:
@@ -69,6 +75,7 @@ def shown(page: str, line: str) -> Command:
 README = "README.md"
 QUICKSTART = "docs/guide/quickstart.md"
 FLOWS = "docs/guide/flows.md"
+DEPLOYS = "docs/guide/deploys.md"
 
 
 @pytest.fixture
@@ -161,12 +168,33 @@ async def test_why_prints_what_the_guide_shows(db):
             parts = [f.add(encode, number, name=f"encode {number}") for number in (1, 2, 3)]
             last = f.add(stitch, [part.result for part in parts])
         for number in (0, 2):
-            await f.run.result(parts[number], timeout=30)
-        await asyncio.wait_for(is_running.wait(), 30)
+            await f.run.result(parts[number], timeout=60)
+        await asyncio.wait_for(is_running.wait(), 60)
         await compare(why, Commands(db.url), NODE=str(f.run.node(last).id))
         is_over.set()
-        assert await f.run.result(timeout=30) == 3
+        assert await f.run.result(timeout=60) == 3
     await app.close()
+
+
+async def test_versions_prints_what_the_guide_shows(db):
+    versions = shown(DEPLOYS, "flowfabric versions")
+    task = "shop.deliver"
+    async with FlowFabric(db.url, namespace=NAMESPACE) as client:
+        for version in ("1", "1", "2"):
+            route = Route(NAMESPACE, "default", task)
+            await client.executions.submit(Submission(id=mint(), route=route, payload=b"null"))
+            (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
+            step = Step(name="charge", occurrence=0, position=0, code_version=version)
+            await client.steps.record(held, step)
+        for number, version in enumerate("1222"):
+            await client.workers.register(
+                worker_id="w",
+                worker_instance_id=f"w-{number}",
+                tasks=[task],
+                code=CodeVersion(version),
+                finish_only=version == "1",
+            )
+    await compare(versions, Commands(db.url))
 
 
 async def compare(command: Command, ff: Commands, **ids: str) -> None:

@@ -5,23 +5,32 @@ from __future__ import annotations
 import ast
 import asyncio
 import configparser
+import io
 import json
+import os
+import re
 import sys
 import tomllib
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
-from types import ModuleType
+from urllib.parse import quote
 
+import httpx
 import pytest
+import sentry_sdk
+from sqlalchemy.exc import IntegrityError
 
-from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of
-from flowfabric import ExecutionFailed, InvalidInput
+from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of, same
+from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState
 from flowfabric.cli.init import TEMPLATE
 from flowfabric.config import Settings
+from flowfabric.telemetry import JsonFormatter, TextFormatter
 from flowfabric.testing import Harness
+from steps.stage import until
 from support.factories import new_id
 from via.kinds import KINDS
-from worker.apps import working
+from worker.apps import log_to, working
 
 GUIDE = ROOT / "docs" / "guide"
 # Blocks that no test runs, in all pages together.
@@ -35,13 +44,17 @@ TESTED = {
             "dependencies",
             "flows",
             "hooks",
+            "logging",
             "quickstart",
             "retries",
             "schedules",
             "steps",
             "tasks",
             "testing",
+            "long-lived-executions",
+            "transactional-steps",
             "transactional-submit",
+            "web-applications",
         )
     ),
 }
@@ -186,12 +199,31 @@ async def test_tasks(program, capsys):
     async with working(names["app"], needs=["smtp"]):
         assert await names["submit"]() == Decimal("19.90")
         run = await names["send_mail"].submit("a@x", "?")
-        assert (await run.result(timeout=10)).startswith("a@x: ? (attempt ")
+        assert (await run.result(timeout=60)).startswith("a@x: ? (attempt ")
         assert await names["watch"](run.id) == "completed"
+        assert await names["find"]("mail-7") != run.id
     assert "claimed" in capsys.readouterr().out
     assert await names["stop"](run.id) is False
     with pytest.raises(TypeError):
         names["send_mail"]("a@x", "?")
+
+
+async def test_logging(program, monkeypatch, capsys):
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(sentry_sdk, "init", seen.update)
+    text, lines = io.StringIO(), io.StringIO()
+    with log_to(TextFormatter(), text), log_to(JsonFormatter(), lines):
+        await program.run(GUIDE / "logging.md")
+    assert "ConnectionError the bank does not answer\nTraceback " in capsys.readouterr().out
+    assert seen["include_local_variables"] is False
+    page = GUIDE / "logging.md"
+    shown, as_json = (block.text for block in blocks(page, ""))
+    logged = text.getvalue().partition(" error   ")[2]
+    logged = re.sub(rf'File "{name_of(page)}", line \d+', 'File "/srv/shop/app.py", line 0', logged)
+    shown = re.sub(r"line \d+", "line 0", shown.partition(" error   ")[2])
+    assert same(logged).startswith(same(shown))
+    (line,) = [json.loads(one) for one in lines.getvalue().splitlines() if '"error"' in one]
+    assert set(json.loads(as_json)) <= set(line)
 
 
 async def test_retries(program):
@@ -200,8 +232,22 @@ async def test_retries(program):
     run = await names["charge"].submit(1)
     async with working(names["app"]):
         with pytest.raises(ExecutionFailed, match="in attempt 1: CardDeclined"):
-            await run.result(timeout=10)
-        assert await (await names["fetch"].submit("u")).result(timeout=10) == "u"
+            await run.result(timeout=60)
+        assert await (await names["fetch"].submit("u")).result(timeout=60) == "u"
+        assert await (await names["send_reminder"].submit(1)).result(timeout=60) == "receipt of 1"
+
+        async def refuse(order_id: int) -> str:
+            raise names["ProviderError"](order_id, {"Retry-After": "90"})
+
+        names["ask_provider"] = refuse
+        for task, status, state in [
+            ("send_invoice", 429, "delayed"),
+            ("send_receipt", 429, "delayed"),
+            ("send_receipt", 503, "delayed"),
+            ("send_receipt", 404, "failed"),
+            ("send_reminder", 404, "failed"),
+        ]:
+            await until(await names[task].submit(status), state)
 
 
 async def test_hooks(program):
@@ -222,7 +268,7 @@ async def test_hooks(program):
 async def test_steps(program):
     await program.run(GUIDE / "steps.md")
     await program.run_text(
-        "results = [await (await task.submit(argument)).result(timeout=30)"
+        "results = [await (await task.submit(argument)).result(timeout=60)"
         " for task, argument in ((onboard, 7), (offer, ['cup', 'lamp']), (buy, 3))]",
         "steps",
     )
@@ -238,8 +284,8 @@ async def test_flows(program, db):
         assert await names["report"](urls) == "4 words"
         assert await names["two_offers"]() == 500
         assert await names["first_offer"]() == 500
-        assert await (await names["weekly"].submit(urls)).result(timeout=30) == "4 words"
-        assert await (await names["crawl"].submit(urls)).result(timeout=30) == 300
+        assert await (await names["weekly"].submit(urls)).result(timeout=60) == "4 words"
+        assert await (await names["crawl"].submit(urls)).result(timeout=60) == 300
     async with app.flow("left") as f:
         f.add(names["fetch"], "x")
     assert await names["cancel"](str(f.run.id)) == "cancelled"
@@ -257,7 +303,7 @@ async def test_schedules(program):
         "guide.close_the_books",
     }
     async with working(app):
-        assert await (await program.names["close_the_books"].submit()).result(timeout=10) is None
+        assert await (await program.names["close_the_books"].submit()).result(timeout=60) is None
 
 
 async def test_dependencies(program, db, capsys):
@@ -268,67 +314,78 @@ async def test_dependencies(program, db, capsys):
     await program.run(GUIDE / "dependencies.md")
     names = program.names
     async with working(names["app"]):
-        assert await names["run"].result(timeout=10) == Decimal("19.90")
+        assert await names["run"].result(timeout=60) == Decimal("19.90")
     assert await db.fetchval("select billed from orders") is True
     assert set(names["seconds"]) == {"guide.bill"}
     # The hooks are registered by the last block, after the worker of the block before has ended.
     assert capsys.readouterr().out == "load the models\nsend the metrics\n"
 
 
-async def test_testing(program, ff: Harness, monkeypatch):
-    monkeypatch.delenv("FLOWFABRIC_DATABASE_URL")
-    monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
-    # The app that the page tests.
-    await program.run_text(
-        """
-from dataclasses import dataclass
-from datetime import timedelta
-from flowfabric import App, Context
-
-app = App(name="shop")
-payments: list[int] = []
-
-
-@dataclass
-class Order:
-    total: int
-
-
-order = Order(7)
-
-
-async def pay(total: int) -> None:
-    payments.append(total)
-
-
-@app.task
-async def onboard(ctx: Context, user_id: int) -> str:
-    await ctx.sleep(timedelta(days=1))
-    return "in"
-
-
-@app.task
-async def checkout(ctx: Context, order: Order) -> str:
-    await ctx.step("charge", pay, order.total)
-    return "shipped"
-
-
-@app.task
-async def send_mail(to: str) -> None: ...
-""",
-        "app.py",
-    )
+async def test_web_applications(program, ff: Harness):
+    await program.run(GUIDE / "web-applications.md")
     names = program.names
-    sys.modules["app"].onboard = names["onboard"]
-    first, crash, submitted = blocks(GUIDE / "testing.md", "python")
-    await program.run_text(first.text, "testing.md", first.line)
-    await names["test_onboarding_takes_a_day"](ff)
-    await program.run_text(crash.text, "testing.md", crash.line)
-    await names["test_a_crash_does_not_charge_twice"](ff)
-    for to in ("ada", "bob", "bob"):
-        await ff.submit(names["send_mail"], f"{to}@example.com")
-    names["ff"] = ff
-    await program.run_text(submitted.text, "testing.md", submitted.line)
+    web, app, engine = names["web"], names["app"], names["engine"]
+    async with engine.begin() as connection:
+        await connection.run_sync(names["Base"].metadata.create_all)
+    async with (
+        names["lifespan"](web),
+        httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser,
+    ):
+        told = (await browser.post("/customers", json={"mail": "ada@example.org"})).json()
+        assert await app.get(told["run"]).state() == "waiting"
+        with pytest.raises(IntegrityError):
+            await browser.post("/customers", json={"mail": "ada@example.org"})
+        assert len(ff.submitted()) == 1
+
+        async def order(key: str, **body: object) -> httpx.Response:
+            return await browser.post("/orders", json=body, headers={"Idempotency-Key": key})
+
+        first, again, other = [await order("k", id=n) for n in (7, 7, 8)]
+        assert (first.status_code, again.json(), other.status_code) == (202, first.json(), 409)
+        assert other.json()["run"] == first.json()["run"]
+        bills = [
+            (await browser.put(f"/bills/7?language={language}")).json() for language in ("en", "de")
+        ]
+        assert [bill["is_new"] for bill in bills] == [True, False]
+        found = (await browser.get("/bills/7")).json()
+        assert found == {"run": bills[0]["run"], "state": "waiting"}
+        assert bills[1]["run"] == bills[0]["run"]
+        assert (await browser.get("/bills/8")).status_code == 404
+        assert (await browser.get("/runs/seven")).status_code == 422
+        assert (await browser.post("/quick-bills/8?wait=0")).status_code == 202
+    async with asynccontextmanager(names["browser"].__wrapped__)(ff) as browser:
+        await names["test_a_bill_is_made_once"](ff, browser)
+    async with (
+        names["lifespan_with_worker"](web),
+        httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser,
+    ):
+        done = await browser.post("/quick-bills/8?wait=20")
+        assert (done.status_code, done.json()) == (200, {"bill": "bill 8 in en"})
+        assert await app.get(told["run"]).result(timeout=60) == "welcomed customer 1"
+        answer = await browser.get(f"/runs/{quote(told['run'])}")
+        assert answer.json() == {"state": "completed"}
+    assert app.loops == []
+    await engine.dispose()
+
+
+async def test_testing(db, tmp_path):
+    """The files of the page, as they stand, in a folder with nothing else."""
+    for block in blocks(GUIDE / "testing.md"):
+        if block.text.startswith("# "):
+            name, _, _ = block.text.removeprefix("# ").partition("\n")
+            (tmp_path / name).write_text(block.text)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {
+        *("pyproject.toml", "app.py", "test_onboard.py", "test_checkout.py", "test_mails.py")
+    }
+    pytest_run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", "-q", "-W", "error"),
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "FLOWFABRIC_TEST_DATABASE_URL": db.url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told, _ = await asyncio.wait_for(pytest_run.communicate(), 60)
+    assert re.search(r"^3 passed in ", told.decode(), re.MULTILINE), told.decode()
 
 
 def test_every_picture_of_the_guide_is_there():
@@ -336,6 +393,44 @@ def test_every_picture_of_the_guide_is_there():
     pictures = [part.partition(")")[0] for part in text.split("](pictures/")[1:]]
     assert len(pictures) >= 5
     assert [name for name in pictures if not (GUIDE / "pictures" / name).exists()] == []
+
+
+async def test_transactional_steps(program, db):
+    await db.execute("create table account (name text primary key, cents integer)")
+    await db.execute("insert into account values ('ann', 500), ('bob', 0)")
+    await db.execute("create table orders (id integer generated always as identity, article text)")
+    await program.run(GUIDE / "transactional-steps.md")
+    names = program.names
+    async with working(names["app"]):
+        run = await names["transfer"].submit("ann", "bob", 200)
+        assert await run.result(timeout=60) == 200
+    assert await db.fetchval("select sum(cents) from account") == 500
+    shop = names["Shop"](db.url).app()
+
+    @shop.task(name="order")
+    async def order(ctx: Context, article: str) -> int:
+        return await ctx.transaction(names["place_order"], article)
+
+    async with working(shop):
+        assert await (await order.submit("book")).result(timeout=60) == 1
+    await shop._extensions.connect.kw["bind"].dispose()
+    await shop.close()
+
+
+async def test_long_lived_executions(program, db, clock):
+    await program.run(GUIDE / "long-lived-executions.md")
+    names = program.names
+    async with working(names["app"]):
+        run = await names["subscription"].submit("ann", month=11)
+        client = await names["app"].client()
+        async with asyncio.timeout(20):
+            while not (await run.state()).is_terminal:
+                if await run.state() == PublicState.DELAYED:
+                    await clock.advance(days=30)
+                    await client.executions.promote_delayed()
+                await asyncio.sleep(0.01)
+        assert await run.result() == "ann has paid 12 months"
+    assert await db.fetchval("select count(*) from ff.event where kind = 'continued'") == 1
 
 
 CASES = {
@@ -362,7 +457,7 @@ async def test_transactional_submit(program, db):
             work = partial(names[function], *given)
             runs.append(await caller.run(lambda _, work=work: work()))
     async with working(names["app"]):
-        results = await asyncio.gather(*(run.result(timeout=10) for run in runs))
+        results = await asyncio.gather(*(run.result(timeout=60) for run in runs))
     assert results == [f"order {number} is confirmed" for number in range(len(CASES))]
     assert await db.fetchval("select count(*) from orders") == len(CASES)
     with pytest.raises(InvalidInput, match="via"):

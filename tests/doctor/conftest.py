@@ -9,12 +9,11 @@ from itertools import count
 
 import asyncpg
 import pytest
-from typer.testing import CliRunner
 
 from events.conftest import all_servers, servers
-from flowfabric.cli.main import app
 from flowfabric.db.migrate import migrate
 from support.cluster import Cluster
+from support.commands import invoke
 from support.factories import Engine
 
 __all__ = ["all_servers", "servers"]
@@ -63,11 +62,7 @@ def doctor(bare: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.delenv("PGOPTIONS", raising=False)
 
     async def run(*arguments: str, url: str = bare) -> tuple[int, str, str]:
-        result = await asyncio.to_thread(
-            CliRunner().invoke, app, ["doctor", "--database-url", url, *arguments]
-        )
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
+        result = await invoke("-o", "json", "doctor", "--database-url", url, *arguments)
         return result.exit_code, result.stdout, result.stderr
 
     return run

@@ -64,6 +64,7 @@ def history(
 
 # The name of the invariant, the state to start from, and what to do to it.
 CORRUPTIONS = [
+    ("J03", "waiting", "update ff.execution set route_id = 4611686018427387904"),
     ("S01", "waiting", "update ff.execution set outcome = 'success'"),
     ("S01", "completed", "update ff.execution set terminal_at = null"),
     ("S01", "leased", "update ff.execution set phase = 'terminal'"),
@@ -130,7 +131,7 @@ CORRUPTIONS = [
     ("L05", "retried", "update ff.attempt set epoch = 2"),
     ("O02", "retried", "update ff.event set epoch = 1 where epoch is not null"),
     ("L07", "retried", "update ff.execution set retry_count = 4"),
-    ("L07", "leased", "update ff.execution set retry_count = 1"),
+    ("L07", "leased", "update ff.execution set retry_count = 4"),
     ("L07", "reclaimed", "update ff.execution set max_reclaims = 0"),
     ("L07", "waiting", "update ff.execution set replay_count = 11"),
     ("L07", "leased", "update ff.execution set crash_count = 3, lone_crash_count = 3"),

@@ -191,6 +191,8 @@ FLOW_CORRUPTIONS = {
 @pytest.mark.timeout(900)
 async def test_a_million_executions(bare, plain, working, capsys, sized):
     executions = sized(EXECUTIONS, short=EXECUTIONS // 4)
+    # The short form runs on machines that are busy with something else.
+    limit = sized(SECONDS_FOR_10_500_EVENTS, short=60.0)
     route = await working.register()
     await plain.execute(GROW, route, executions, timeout=300)
     for statement in (GROW_BODIES, GROW_ATTEMPTS, GROW_EVENTS):
@@ -225,14 +227,14 @@ async def test_a_million_executions(bare, plain, working, capsys, sized):
         await working.complete_many(leases, [b"1"] * 500)
     took = []
     # of the fastest of some: others may be at work on the machine
-    while len(took) < 10 and min(took, default=inf) > SECONDS_FOR_10_500_EVENTS:
+    while len(took) < 10 and min(took, default=inf) > limit:
         began = perf_counter()
         narrowed = await examined(report.cursor)
         took.append(perf_counter() - began)
     assert [finding for finding in narrowed.findings if finding.level is Level.ERROR] == []
     assert (narrowed.executions, narrowed.events) == (3500, 10_500)
     tell(f"since a cursor, {narrowed.events} events: {min(took):.2f} s")
-    assert min(took) <= SECONDS_FOR_10_500_EVENTS
+    assert min(took) <= limit
     began = perf_counter()
     await examined(narrowed.cursor)
     tell(f"since a cursor, nothing new: {perf_counter() - began:.2f} s")
@@ -263,9 +265,10 @@ async def test_a_million_executions(bare, plain, working, capsys, sized):
     # One bad row in a million is found, whatever is wrong with it.
     await drop_checks(plain)
     planted = {}
+    # Every tenth has a second attempt, the first fifth have a key.
+    place = executions // len(CORRUPTIONS) // 10 * 10
     for number, (name, corruption) in enumerate(CORRUPTIONS.items(), start=1):
-        # Those with a second attempt, and with a key for D01.
-        n = number * (9_000 if name == "D01" else 40_000)
+        n = number * (place * 9 // 40 if name == "D01" else place)
         id = await plain.fetchval(f"select {ID} from (select $1::integer as n) x", n)
         statement = corruption.format(at=f"execution_id = '{id}'")
         tag = await plain.execute(statement)

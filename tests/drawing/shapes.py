@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
-from flowfabric.drawing import Box, Joint, Line, Picture
+from flowfabric.drawing.picture import Box, Joint, Line, Picture
 
 STATES = tuple(PublicState)
 RESOLUTIONS = (*Resolution, None)

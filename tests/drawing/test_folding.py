@@ -6,8 +6,8 @@ import pytest
 
 from drawing.shapes import SHAPES, at_random, large, picture
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
-from flowfabric.drawing import Box, Joint, Line, Picture, fold
-from flowfabric.drawing.folding import neighbours, topological
+from flowfabric.drawing.folding import fold, neighbours, topological
+from flowfabric.drawing.picture import Box, Joint, Line, Picture
 
 
 def fan(width: int, **options) -> Picture:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from flowfabric.drawing import fold
+from flowfabric.drawing.folding import fold
 from flowfabric.drawing.svg import plan
 
 ROOT = Path(__file__).parents[2]

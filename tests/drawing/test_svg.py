@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from time import process_time
 from xml.etree import ElementTree
@@ -12,8 +13,9 @@ import pytest
 
 from drawing.shapes import SHAPES, STATES, at_random, large, picture
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
-from flowfabric.drawing import Box, Joint, Line, Picture, as_svg, fold
-from flowfabric.drawing.svg import fit, plan, text_width
+from flowfabric.drawing.folding import fold
+from flowfabric.drawing.picture import Box, Joint, Line, Picture
+from flowfabric.drawing.svg import as_svg, fit, plan, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (
@@ -81,10 +83,16 @@ def test_it_needs_nothing_from_elsewhere():
     assert "@import" not in text
 
 
-def test_a_box_tells_its_name_its_state_and_its_task():
-    one = Picture(title="x", boxes=[Box(name="charge", task="pay.card", state=PublicState.FAILED)])
+def test_a_box_tells_its_name_its_state_its_duration_and_its_task():
+    failed = Box(
+        name="charge",
+        task="pay.card",
+        state=PublicState.FAILED,
+        took=timedelta(milliseconds=250),
+    )
+    one = Picture(title="x", boxes=[failed])
     assert "charge" in texts(parsed(one))
-    assert "failed · pay.card" in texts(parsed(one))
+    assert "failed · 250ms · pay.card" in texts(parsed(one))
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -110,6 +110,9 @@ def test_a_record_is_one_json_line_without_the_facts_that_are_null():
     ("duration", "at_a_glance", "exactly"),
     [
         (timedelta(0), "0s", "0s"),
+        (timedelta(microseconds=1500), "2ms", "2ms"),
+        (timedelta(milliseconds=-999), "999ms", "999ms"),
+        (timedelta(milliseconds=999.6), "0s", "1s"),
         (timedelta(seconds=99), "99s", "1m39s"),
         (timedelta(minutes=59, seconds=59), "59m", "59m59s"),
         (timedelta(hours=3, minutes=59), "3h", "3h59m"),

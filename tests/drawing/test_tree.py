@@ -8,7 +8,8 @@ import pytest
 
 from drawing.shapes import SHAPES, at_random, large, picture
 from flowfabric.core.states import GroupPolicy, PublicState
-from flowfabric.drawing import Box, Joint, Line, Picture, as_tree
+from flowfabric.drawing.picture import Box, Joint, Line, Picture
+from flowfabric.drawing.tree import as_tree
 
 
 def shown(names: str, links: Sequence[str], joints: Sequence[Joint] = ()) -> list[str]:
@@ -27,10 +28,15 @@ def test_a_join_stands_below_the_branches_it_joins():
     assert shown("abcde", ["ab", "ac", "bd", "cd", "de"]) == [
         "• a",
         "├─ • b",
-        "├─ • c",
+        "└─ • c",
         "• d  ← b, c",
         "• e",
     ]
+
+
+def test_a_join_that_ends_a_tree_is_its_last_branch():
+    links = ["ab", "ac", "bd", "cd"]
+    assert shown("abcd", links) == ["• a", "├─ • b", "├─ • c", "└─ • d  ← b, c"]
 
 
 def test_branches_that_never_meet_end_in_a_corner():

@@ -109,7 +109,7 @@ class Process:
         """Let it reach the end of its program."""
         assert self.popen.stdin
         self.popen.stdin.close()
-        return self.popen.wait(timeout=30)
+        return self.popen.wait(timeout=60)
 
     def close(self) -> None:
         if self.popen.poll() is None:
@@ -249,7 +249,7 @@ def kill_server(server_pid, wait_until) -> Callable[[Path], None]:
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], Any]], None]:
     def wait(condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, "waited for 30 s"
             time.sleep(0.005)

@@ -77,7 +77,7 @@ def test_a_busy_orphan_of_a_killed_server_is_ended(project, query, kill_server, 
             assert query(again.url, "SELECT 1") == 1
         server.release()
     finally:
-        worker.join(timeout=30)
+        worker.join(timeout=60)
     assert not worker.is_alive()
 
 

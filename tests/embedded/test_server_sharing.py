@@ -117,7 +117,7 @@ def test_ctrl_c_in_the_terminal_of_its_starter_does_not_reach_the_server(
     url, _ = process.start(project)
     with embedded.start(project):
         os.killpg(process.popen.pid, signal.SIGINT)
-        assert process.popen.wait(timeout=30) != 0
+        assert process.popen.wait(timeout=60) != 0
         assert query(url, "SELECT 1") == 1
     assert not is_up(project)
 

@@ -10,9 +10,8 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from typer.testing import CliRunner
 
-from flowfabric.cli.main import app
+from support.commands import invoke
 from support.factories import NAMESPACE, Item
 from support.signals import hear_ctrl_c
 
@@ -27,11 +26,9 @@ def run(db, monkeypatch):
     monkeypatch.setenv("FLOWFABRIC_NAMESPACE", NAMESPACE)
 
     async def run(*arguments: str, url: str | None = None) -> tuple[int, str, str]:
-        result = await asyncio.to_thread(
-            CliRunner().invoke, app, ["events", "--database-url", url or db.url, *arguments]
+        result = await invoke(
+            *("-o", "json", "events", "--database-url", url or db.url), *arguments
         )
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
         return result.exit_code, result.stdout, result.stderr
 
     return run
@@ -78,9 +75,9 @@ async def test_it_prints_text_for_people(run, make):
     assert code == 0
     first, second = out.splitlines()
     assert re.match(r"\d\d:\d\d:\d\d\.\d{3}  submitted +tests\.work ", first)
-    assert f"{{fp:0}}:{execution.id}" in second
+    assert f" {execution.id}  " in second
     assert "claimed" in second
-    assert "attempt 0 epoch 1" in second
+    assert "attempt 1 epoch 1" in second
     assert second.endswith("pool-1")
 
 
@@ -163,7 +160,7 @@ async def test_filters_choose_what_is_printed(run, make):
         (("--kind", "nope"), "nope"),
         (("--feed", "nope"), "feed"),
         (("--feed", ""), "feed"),
-        (("--execution", "nope"), "execution"),
+        (("--execution", "nope"), "'nope' is not an id"),
         (("--cursor", "nope"), "cursor"),
         (("--cursor", ""), "cursor"),
         (("--cursor", "ff1:99999:x"), "cursor"),
@@ -220,7 +217,8 @@ async def test_follow_prints_what_happens_until_it_is_interrupted(db, make, monk
     monkeypatch.setenv("FLOWFABRIC_NAMESPACE", NAMESPACE)
     await make.execution("waiting")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "flowfabric", "events", "--follow", "--database-url", db.url,
+        sys.executable, "-m", "flowfabric", "events", "-o", "json",
+        "--follow", "--database-url", db.url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=hear_ctrl_c,
     )  # fmt: skip
     try:

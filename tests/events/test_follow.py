@@ -411,7 +411,7 @@ async def test_the_leases_of_a_life_are_read_in_order_and_resumed_from_a_cursor(
     cursor = await client.events.open()
     submitted = await engine.submit()
     (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1", lease_ttl=TTL)
-    assert await client.leases.renew([held], TTL) == ([], [])
+    assert await client.leases.renew([held], TTL) == ({}, [])
     page = await client.events.read(cursor, feed=Feed.LEASE)
     assert [event.kind for event in page.events] == ["claimed"]
     await clock.advance(TTL)

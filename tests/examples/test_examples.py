@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,7 +55,7 @@ async def worker(db, app: str):
         yield
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.wait_for(process.wait(), 60)
 
 
 async def test_an_order_is_kept_after_a_failure_and_another_is_undone(db):
@@ -152,7 +153,7 @@ async def test_fastapi_submits_with_its_transaction(db, monkeypatch):
         refused = await browser.post("/customers", json={"mail": "nobody"})
         assert refused.status_code == 422
         id = kept.json()["run"]
-        result = await fastapi_app.app.get(id).result(timeout=30)
+        result = await fastapi_app.app.get(id).result(timeout=60)
         assert result == "welcomed customer 1 at ada@example.org"
         assert (await browser.get(f"/runs/{id}")).json() == {"state": "completed"}
         unknown = "{fp:0}:01a1e28e-cfe2-755a-a446-40821a99556f"
@@ -160,6 +161,19 @@ async def test_fastapi_submits_with_its_transaction(db, monkeypatch):
     assert await db.fetchval("select array_agg(mail) from customer") == ["ada@example.org"]
     async with FlowFabric(db.url) as client:
         assert len((await client.executions.list()).executions) == 1
+
+
+async def test_the_shop_has_250_lines_and_passes_its_own_tests(db):
+    lines = sum(len(path.read_text().splitlines()) for path in (EXAMPLES / "shop").glob("*.py"))
+    assert lines <= 250
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"),
+        cwd=EXAMPLES / "shop",
+        env={"PATH": os.environ["PATH"], "FLOWFABRIC_TEST_DATABASE_URL": db.url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert re.search(r"^4 passed in ", told.decode(), re.MULTILINE), told.decode()
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

@@ -106,7 +106,7 @@ class Load:
                 # The number tells that the handler ran, the attempt that its holder was current.
                 value = n * 7 + 1 + KINDS.index(kind)
                 given = json.loads(row["result"])
-                wanted = [value, row["attempt_index"]]
+                wanted = [value, row["attempt_index"] + 1]
                 assert given == wanted, f"{id} {kind} has the result {given}, not {wanted}"
             ends[f"{kind} {row['public_state']}"] += 1
         return ends

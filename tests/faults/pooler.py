@@ -46,7 +46,7 @@ class Pooler:
         self._folder = folder
 
     async def until_ready(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 connection = await asyncpg.connect(self.url, statement_cache_size=0)

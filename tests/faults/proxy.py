@@ -211,7 +211,7 @@ class _Link:
         cut.happened.set()
         self._to_client.transport.abort()
         # The server hears of it only when it has finished.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._answered.wait()
 
     async def _backward(self) -> None:

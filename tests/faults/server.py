@@ -56,7 +56,7 @@ class Server:
         """SIGQUIT is `pg_ctl stop -m immediate`, SIGINT is `-m fast`; returns when it is gone."""
         pid = self.pid
         os.kill(pid, number)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while Path(f"/proc/{pid}").exists():
             assert time.monotonic() < deadline, "the server does not end"
             time.sleep(0.005)
@@ -104,10 +104,10 @@ class Server:
 
     async def fetch(self, query: str, *arguments: object) -> list[Any]:
         """Ask over a connection of its own, as often as it takes while the server is away."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             try:
-                connection = await asyncpg.connect(self.url, timeout=10)
+                connection = await asyncpg.connect(self.url, timeout=60)
                 try:
                     return await connection.fetch(query, *arguments)
                 finally:

@@ -4,6 +4,8 @@ kernel to notice, which takes a quarter of an hour."""
 from __future__ import annotations
 
 import asyncio
+import re
+from random import Random
 from time import monotonic
 from typing import Any
 
@@ -18,6 +20,7 @@ from flowfabric.db.functions import LIST_LANES
 from flowfabric.worker import claims
 from support.database import Database
 from worker.apps import working
+from worker.waiting import eventually
 
 from .proxy import Cut, Proxy, proxied
 
@@ -35,8 +38,8 @@ async def test_a_caller_on_a_dead_connection_gets_his_answer_over_another(db: Da
         await client.lanes.list()
         proxy.black_hole()
         began = monotonic()
-        assert await asyncio.wait_for(client.lanes.list(), 30) == []
-        assert ANSWER_SECONDS <= monotonic() - began < 10
+        assert await asyncio.wait_for(client.lanes.list(), 60) == []
+        assert ANSWER_SECONDS <= monotonic() - began < 60
 
 
 async def test_a_good_bye_between_two_statements_is_a_lost_connection(db: Database) -> None:
@@ -64,7 +67,7 @@ async def test_a_client_that_opens_over_a_dead_connection_is_told(
 
         monkeypatch.setattr(session, "verify", verify)
         with pytest.raises(ConnectionLost):
-            await asyncio.wait_for(FlowFabric(proxy.url).open(), 30)
+            await asyncio.wait_for(FlowFabric(proxy.url).open(), 60)
 
 
 async def test_a_caller_without_patience_is_told_what_happened(db: Database) -> None:
@@ -89,11 +92,11 @@ async def test_a_worker_goes_on_after_all_its_connections_went_dead(db: Database
         app.task(name="echo")(echo)
         submitter.task(name="echo")(echo)
         async with working(app):
-            assert await (await submitter.submit("echo", 1)).result(timeout=20) == 1
+            assert await (await submitter.submit("echo", 1)).result(timeout=60) == 1
             proxy.black_hole()
             # A worker that waits for a hint does not know; its next poll finds out.
             run = await submitter.submit("echo", 2)
-            assert await run.result(timeout=30) == 2
+            assert await run.result(timeout=60) == 2
         await submitter.close()
         await app.close()
 
@@ -113,13 +116,40 @@ async def test_a_worker_does_not_forget_a_claim_whose_answer_was_lost(db: Databa
         run = await submitter.submit("echo", 1)
         proxy.cut = cut = Cut("claim_executions")
         async with working(app):
-            await asyncio.wait_for(cut.happened.wait(), 10)
+            await asyncio.wait_for(cut.happened.wait(), 60)
             proxy.is_closed = True
             assert await db.fetchval("select ownership::text from ff.execution") == "leased"
             await asyncio.sleep(2.5)
             proxy.is_closed = False
-            assert await run.result(timeout=15) == 1
+            assert await run.result(timeout=60) == 1
         kinds = await db.fetch("select kind::text from ff.event order by version")
         assert [row[0] for row in kinds] == ["submitted", "claimed", "completed"]
         await submitter.close()
         await app.close()
+
+
+async def test_a_worker_says_once_that_its_database_is_lost_and_once_that_it_is_back(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxied(db.url) as proxy:
+        app = App(database_url=proxy.url)
+        app.task(name="echo")(lambda: None)
+        where = proxy.url.partition("@")[2]
+
+        def lines(text: str) -> list[str]:
+            return [line for line in caplog.messages if text in line]
+
+        with caplog.at_level("DEBUG"):
+            async with working(app):
+                proxy.is_closed = True
+                await eventually(lambda: not proxy.sever(Random(0)))
+                await eventually(lambda: lines("database lost"))
+                await eventually(lambda: len(lines("claim failed, retrying")) > 1)
+                proxy.is_closed = False
+                await eventually(lambda: lines("database is back"))
+        await app.close()
+    (gone,), (back,) = lines("database lost"), lines("database is back")
+    assert gone.startswith(f"database lost, trying again until it is back: {where}: ")
+    assert re.fullmatch(rf"database is back after \d\.\d s: {re.escape(where)}", back)
+    told = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert [one.getMessage() for one in told] == [gone, back]

@@ -52,7 +52,7 @@ async def test_every_execution_ends_once_whatever_dies(
     await survive(durable, tmp_path, scale)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(240)
 async def test_a_missing_fence_would_be_found(durable: Server, tmp_path: Path) -> None:
     """The same faults on an engine that takes a result from anybody: the test must not pass."""
@@ -93,7 +93,7 @@ async def survive(durable: Server, tmp_path: Path, scale: Scale) -> None:
         await until_all_ended(durable)
         ends = await load.check(durable)
         assert fleet.close() == [0] * WORKERS
-        log = fleet.log()
+        log, errors = fleet.log(), fleet.errors()
     finally:
         await app.close()
         fleet.destroy()
@@ -108,7 +108,7 @@ async def survive(durable: Server, tmp_path: Path, scale: Scale) -> None:
     assert events["reclaimed"] >= scale.kills // 2
     assert refused >= scale.stops // 2, log
     assert "could not be settled" not in log, log
-    assert "Traceback" not in log, log
+    assert errors == []
     print(
         f"{monotonic() - began:.1f} s: {nemesis}; {checks + 1} checks of the invariants; "
         f"{refused} late calls of zombies refused; {load.refused} submits refused; "

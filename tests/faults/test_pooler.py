@@ -21,6 +21,7 @@ from flowfabric.core.policy import Fixed
 from flowfabric.core.states import FailureClass
 from flowfabric.db.functions import Read
 from support.database import Database
+from support.timing import is_ever_within
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -47,7 +48,7 @@ async def pooler(db: Database) -> AsyncIterator[Pooler]:
 async def app(pooler: Pooler) -> AsyncIterator[App]:
     app = App(database_url=pooler.url, lease_ttl=timedelta(seconds=2))
     yield app
-    await asyncio.wait_for(app.close(), 15)
+    await asyncio.wait_for(app.close(), 60)
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ async def test_every_call_of_a_worker(client: FlowFabric) -> None:
         return (await executions.claim(worker_id="w", worker_instance_id="w-1"))[0]
 
     first = await claim()
-    assert await leases.renew([first], timedelta(seconds=60)) == ([], [])
+    assert await leases.renew([first], timedelta(seconds=60)) == ({}, [])
     assert await leases.release([first]) == {}
     second = await claim()
     assert (second.claim_kind, second.epoch) == ("resumed", 2)
@@ -94,7 +95,7 @@ async def test_every_call_of_a_worker(client: FlowFabric) -> None:
     assert answer.will_retry
     assert await eventually(lambda: _handled(executions.promote_delayed())) == 1
     third = await claim()
-    assert third.attempt_index == 1
+    assert third.attempt == 2
     await executions.complete(third, b"42")
     (ending,) = await executions.read_results(0, [submission.id.uuid])
     assert ending.result == b"42"
@@ -112,7 +113,7 @@ async def _handled(sweep: Any) -> int:
 async def test_a_worker_and_its_submitter(app: App) -> None:
     @app.task(retry=Retry(max_retries=2, backoff=Fixed(timedelta(milliseconds=20))))
     async def flaky(ctx: Context, n: int) -> int:
-        if ctx.attempt < 2:
+        if ctx.attempt < 3:
             raise RuntimeError("not yet")
         return n
 
@@ -137,14 +138,16 @@ async def test_a_worker_and_its_submitter(app: App) -> None:
         ]
         failing = await wrong.submit()
         # The heartbeat kept the lease: it is still the first attempt.
-        assert [await run.result(timeout=20) for run in runs] == [7, 42, 0]
+        assert [await run.result(timeout=60) for run in runs] == [7, 42, 1]
         with pytest.raises(ExecutionFailed, match="always"):
-            await failing.result(timeout=10)
+            await failing.result(timeout=60)
         # Listening was tried, found deaf, and polling took its place.
-        await eventually(lambda: worker._hints.are_missed, within=10)
-        started = asyncio.get_running_loop().time()
-        assert await (await blocking.submit(4)).result(timeout=10) == 8
-        assert asyncio.get_running_loop().time() - started < 5
+        await eventually(lambda: worker._hints.are_missed)
+
+        async def run() -> None:
+            assert await (await blocking.submit(4)).result(timeout=60) == 8
+
+        assert await is_ever_within(5, run)
 
 
 async def test_what_a_stopping_worker_gives_back_is_resumed(pooler: Pooler) -> None:
@@ -163,7 +166,7 @@ async def test_what_a_stopping_worker_gives_back_is_resumed(pooler: Pooler) -> N
         await eventually(lambda: _is_active(client, run.id))
     may_end.set()
     async with working(apps[1]):
-        assert await run.result(timeout=20) == (0, 2)
+        assert await run.result(timeout=60) == (0, 2)
     for app in apps:
         await app.close()
 
@@ -213,7 +216,7 @@ async def test_events_are_followed_by_polling(app: App, client: FlowFabric) -> N
     async with working(app):
         runs = [await note.submit(n) for n in range(20)]
         for run in runs:
-            await run.result(timeout=20)
+            await run.result(timeout=60)
     await eventually(lambda: len(seen) >= 60, what="three events for each")
     following.cancel()
     await asyncio.wait([following])
@@ -228,7 +231,7 @@ async def test_a_worker_process(pooler: Pooler, db: Database, tmp_path: Path) ->
     try:
         runs = [await tasks["quick"].submit(n) for n in range(50)]
         runs += [await tasks["flaky"].submit(n) for n in range(4)]
-        results = [await run.result(timeout=30) for run in runs]
+        results = [await run.result(timeout=60) for run in runs]
         assert results[:50] == [[n * 7 + 1, 0] for n in range(50)]
         assert results[50:] == [[n * 7 + 4, 1 + n % 2] for n in range(4)]
         assert fleet.close() == [0]

@@ -253,7 +253,7 @@ async def _claim(stage: Stage) -> Any:
     )
     known = {(one.execution_id, one.lease_id, one.epoch) for one in claimed}
     assert {tuple(row) for row in rows} == known, "leased, and the holder does not know it"
-    return [(one.claim_kind, one.attempt_index, one.epoch, one.payload) for one in claimed]
+    return [(one.claim_kind, one.attempt, one.epoch, one.payload) for one in claimed]
 
 
 async def _interrupted(stage: Stage) -> None:
@@ -279,7 +279,7 @@ async def _fail(stage: Stage) -> Any:
     )
     row = await stage.row(claimed.execution_id)
     assert row["delayed_until"] == answer.delayed_until
-    return answer.will_retry, answer.next_attempt_index, row["failure_reason"]
+    return answer.will_retry, answer.next_attempt, row["failure_reason"]
 
 
 async def _release(stage: Stage) -> Any:
@@ -554,7 +554,7 @@ async def _grant_and_claim(stage: Stage) -> Any:
 async def _held(stage: Stage, claimed: Claimed) -> Any:
     row = await stage.row(claimed.execution_id)
     assert (row["lease_id"], row["epoch"]) == (claimed.lease_id, claimed.epoch)
-    return claimed.claim_kind, claimed.attempt_index, claimed.epoch, claimed.payload
+    return claimed.claim_kind, claimed.attempt, claimed.epoch, claimed.payload
 
 
 async def _reap(stage: Stage) -> Any:
@@ -1123,6 +1123,13 @@ SCENARIOS = (
         ("execution", "event"),
     ),
     Scenario(
+        "continue",
+        "continue_execution",
+        lambda stage: stage.claimed(),
+        _by_holder("continue_as", b"[2]"),
+        ("execution", "execution_body", "event"),
+    ),
+    Scenario(
         "expire executions",
         "expire_executions",
         _late,
@@ -1358,8 +1365,10 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_events": "ff.read_events(0::smallint, null, ff.open_cursor(0::smallint))",
         "list_workers": "ff.list_workers()",
         "read_traffic": "ff.read_traffic(0::smallint)",
+        "read_key": "ff.read_key(0::smallint, 'default', 'k')",
         "list_executions": "ff.list_executions(0::smallint, null)",
         "count_executions": "ff.count_executions(0::smallint, null)",
+        "find_ids": f"ff.find_ids(0::smallint, null, '{known}')",
         "list_execution_ids": "ff.list_execution_ids(0::smallint, null)",
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",
@@ -1378,6 +1387,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "read_execution_info": f"ff.read_execution_info(0::smallint, null, '{known}')",
         "list_attempts": f"ff.list_attempts(0::smallint, null, '{known}')",
         "list_events": f"ff.list_events(0::smallint, null, '{known}')",
+        "list_tasks": "ff.list_tasks(null)",
         "list_lanes": "ff.list_lanes(null)",
         "list_schedules": "ff.list_schedules(null)",
     }
@@ -1487,12 +1497,12 @@ async def _with_cut(
 
     async def until_held(pid: int) -> None:
         sleeps = "select wait_event = 'PgSleep' from pg_stat_activity where pid = $1"
-        await eventually(lambda: side.fetchval(sleeps, pid), within=5)
+        await eventually(lambda: side.fetchval(sleeps, pid))
 
     proxy.cut = cut = Cut(scenario.function, before=hold, running=until_held)
     acting = asyncio.ensure_future(act)
     try:
-        await asyncio.wait_for(cut.repeated.wait(), 10)
+        await asyncio.wait_for(cut.repeated.wait(), 60)
         # Sometimes the repeat gets as far as it can, sometimes the two run on together.
         await asyncio.wait([acting], timeout=random.choice((0.0, 0.005, 0.15)))
     finally:

@@ -4,6 +4,7 @@ or a clear error, never nothing, and workers take up their work by themselves.""
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -48,7 +49,7 @@ async def test_workers_survive_restarts(
         await load.check(durable)
         assert fleet.workers == processes
         assert fleet.close() == [0, 0]
-        assert "Traceback" not in fleet.log()
+        assert fleet.errors() == []
     finally:
         fleet.destroy()
         await app.close()
@@ -67,7 +68,7 @@ async def test_callers_of_a_group_commit_get_an_answer_or_an_error(durable: Serv
         nonlocal slowest
         began = monotonic()
         try:
-            answer = await asyncio.wait_for(call, PATIENCE_SECONDS + 30)  # type: ignore[arg-type]
+            answer = await asyncio.wait_for(call, PATIENCE_SECONDS + 300)  # type: ignore[arg-type]
         except Unavailable:
             outcomes[f"{what} unavailable"] += 1
             return None
@@ -124,30 +125,33 @@ async def test_callers_of_a_group_commit_get_an_answer_or_an_error(durable: Serv
     print(f"{dict(sorted(outcomes.items()))}, slowest {slowest:.1f} s, {len(stored)} stored")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=0)
 async def test_a_long_outage_is_told_and_survived(durable: Server, tmp_path: Path) -> None:
     app, tasks = tasks_on(durable.url)
     fleet = Fleet(tmp_path, durable.url, 1, concurrency=5, lease=2)
     try:
         await fleet.until_started()
         runs = [await tasks["nap"].submit(n, 0.2) for n in range(40)]
-        await (await tasks["quick"].submit(0)).result(timeout=20)
+        await (await tasks["quick"].submit(0)).result(timeout=60)
         outage = asyncio.create_task(durable.restart(IMMEDIATE, down=15))
         await asyncio.sleep(1)
         began = monotonic()
         with pytest.raises(ConnectionLost, match="did not answer submit_executions for 10 s"):
             await tasks["quick"].submit(1)
-        assert PATIENCE_SECONDS - 2 < monotonic() - began < PATIENCE_SECONDS + 3
+        assert PATIENCE_SECONDS - 2 < monotonic() - began < PATIENCE_SECONDS + 30
         assert not outage.done()
         assert await outage >= 15
         back = monotonic()
-        assert [await run.result(timeout=40) for run in runs]
+        assert [await run.result(timeout=60) for run in runs]
         run = await tasks["quick"].submit(3)
-        assert await run.result(timeout=20) == [22, 0]
+        assert await run.result(timeout=60) == [22, 0]
         print(f"all work done {monotonic() - back:.1f} s after the server came back")
         await durable.check_invariants()
         assert fleet.close() == [0]
-        assert "claim failed, retrying: The database did not answer" in fleet.log()
+        log = fleet.log()
+        assert log.count("database lost, trying again until it is back: ") == 1
+        assert len(re.findall(r"database is back after \d\d\.\d s: ", log)) == 1
+        assert "retrying" not in log
     finally:
         fleet.destroy()
         await app.close()

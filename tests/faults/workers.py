@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 # A result names the attempt that gave it, so that a result of a stale holder would show.
@@ -44,7 +45,7 @@ def block(ctx: Context, n: int, seconds: float) -> list[int]:
 
 @app.task(name="flaky", retry=Retry(max_retries=3, backoff=Fixed(timedelta(milliseconds=100))))
 async def flaky(ctx: Context, n: int) -> list[int]:
-    if ctx.attempt < 1 + n % 2:
+    if ctx.attempt < 2 + n % 2:
         raise RuntimeError(f"attempt {ctx.attempt} of {n} fails")
     return [n * 7 + 4, ctx.attempt]
 
@@ -72,6 +73,7 @@ class Crew:
         }
         self._count = 0
         self._all: list[subprocess.Popen[bytes]] = []
+        self._logs: dict[int, Path] = {}
         self.workers = [self._start(position) for position in range(len(commands))]
 
     async def until_started(self, within: float = 60.0) -> None:
@@ -100,11 +102,20 @@ class Crew:
                 assert worker.returncode == 5, f"exit code {worker.returncode}\n{self.log()}"
                 self.workers[position] = self._start(position)
 
+    def errors(self) -> list[str]:
+        """The lines of the log with a traceback that no failing handler explains."""
+        lines = self.log().splitlines()
+        return [
+            line
+            for line, following in pairwise(lines)
+            if following.startswith("Traceback") and " failed" not in line
+        ]
+
     def log(self) -> str:
         """What all of them wrote, dead ones too."""
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("worker-*.log")))
 
-    def close(self, within: float = 20.0) -> list[int]:
+    def close(self, within: float = 60.0) -> list[int]:
         """SIGTERM to all; their exit codes."""
         for worker in self.workers:
             worker.send_signal(signal.SIGCONT)
@@ -119,7 +130,8 @@ class Crew:
 
     def _start(self, position: int) -> subprocess.Popen[bytes]:
         self._count += 1
-        with (self._folder / f"worker-{self._count}.log").open("wb") as log:
+        path = self._folder / f"worker-{self._count}.log"
+        with path.open("wb") as log:
             worker = subprocess.Popen(
                 self._commands[position],
                 cwd=self._folder,
@@ -129,6 +141,7 @@ class Crew:
                 stderr=log,
             )
         self._all.append(worker)
+        self._logs[worker.pid] = path
         return worker
 
 
@@ -152,3 +165,14 @@ class Fleet(Crew):
         ]
         environment = {"FLOWFABRIC_DATABASE_URL": url, "FLOWFABRIC_LEASE_TTL": str(lease)}
         super().__init__(folder, [command] * size, environment)
+
+    def close(self, within: float = 60.0) -> list[int]:
+        """SIGTERM to all once they have started: one that still imports would die of it."""
+        deadline = time.monotonic() + within
+        while any(
+            worker.poll() is None and " started: " not in self._logs[worker.pid].read_text()
+            for worker in self.workers
+        ):
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+        return super().close(within)

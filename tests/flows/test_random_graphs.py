@@ -530,5 +530,5 @@ async def test_thousands_of_graphs_end_as_they_should(db, clock, is_rough, part,
     first = secrets.randbits(32) * 1000
     print(f"from graph {first} on")
     ring = await Ring.open(db, clock)
-    await ring.run(range(first, first + sized(1500, short=150)), is_rough=is_rough)
+    await ring.run(range(first, first + sized(1500, short=60)), is_rough=is_rough)
     _check(ring)

@@ -271,4 +271,4 @@ async def test_hundreds_of_graphs_with_replays(db, clock, is_rough, sized):
     first = secrets.randbits(32) * 1000
     print(f"from graph {first} on")
     ring = await Ring.open(db, clock)
-    await ring.run(range(first, first + sized(800, short=60)), is_rough=is_rough)
+    await ring.run(range(first, first + sized(800, short=20)), is_rough=is_rough)

@@ -88,10 +88,6 @@ def test_status_of_an_empty_database_exits_with_1(run, url):
     assert "flowfabric db migrate" in result.stderr
 
 
-def test_status_is_json_where_nobody_looks(run, url):
-    assert json.loads(run("status", "--database-url", url).stdout)["fits"] is False
-
-
 @pytest.mark.parametrize("variable", ["FLOWFABRIC_DATABASE_URL", "DATABASE_URL"])
 def test_the_environment_names_the_database(run, url, variable):
     assert run("migrate", **{variable: url}).exit_code == 0

@@ -36,7 +36,7 @@ GATE = 4711
 
 
 async def until(connection, condition, *arguments):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await connection.fetchval(f"select {condition}", *arguments):
             pass
 

@@ -18,7 +18,16 @@ from .bench import Call, Disagreement
 
 # Columns of ff.execution that the model leaves out: those that say where and what, not how it is;
 # due_at, which is only a lower bound (an invariant watches it); and what the two lists below treat.
-_UNSEEN = {"route", "policy", "priority", "tags", "history", "journal", "execution_id"}
+_UNSEEN = {
+    "route",
+    "policy",
+    "priority",
+    "tags",
+    "history",
+    "journal",
+    "execution_id",
+    "generation",
+}
 _SEEN = tuple(f.name for f in fields(Execution) if f.name not in _UNSEEN)
 _DERIVED = ("public_state", "attempt_index")
 _PAUSE = ("attempt_paused_at", "attempt_pause_cause")
@@ -44,7 +53,8 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
   array(select g from ff."grant" g where g.partition_key = 0) as grants,
   array(select k from ff.idempotency_key k where k.partition_key = 0) as keys,
   array(select b from ff.execution_body b
-        where b.partition_key = 0 and b.xmin::text::bigint >= $1 and b.tags is not null) as bodies,
+        where b.partition_key = 0 and b.xmin::text::bigint >= $1
+          and (b.tags is not null or b.generation > 0)) as bodies,
   array(select s.execution_id || ' ' || s.name || ' ' || s.occurrence from ff.step s
         where s.partition_key = 0) as step_names,
   array(select s from ff.step s
@@ -79,7 +89,8 @@ def compare(model: Model, call: Call, seen: asyncpg.Record) -> None:
         differ(f"{e.execution_id} rank", 9000 - e.priority, row["rank"])
     for row in seen["bodies"]:
         e = model.executions[row["execution_id"]]
-        differ(f"{e.execution_id} tags", e.tags, json.loads(row["tags"]))
+        differ(f"{e.execution_id} tags", e.tags, json.loads(row["tags"] or "{}"))
+        differ(f"{e.execution_id} generation", e.generation, row["generation"])
     ours = sorted((asdict(v) for v in model.events), key=reading.order)
     theirs = sorted(({name: v[name] for name in _EVENT} for v in seen["events"]), key=reading.order)
     differ("events", ours, theirs)

@@ -43,6 +43,7 @@ _LEASE = (
     "retry_count",
     "replay_count",
     "crash_count",
+    "generation",
 )
 
 
@@ -90,7 +91,7 @@ def single(rows: list[asyncpg.Record], names: Sequence[str]) -> Answer:
     (row,) = rows
     facts = _facts(row["detail"])
     if not facts and row["outcome"] in (
-        "delayed", "waiting", "granted", "not_reclaimable", "reclaim_cap_exceeded"
+        "delayed", "waiting", "continued", "granted", "not_reclaimable", "reclaim_cap_exceeded"
     ):  # fmt: skip
         facts = {name: row[name] for name in names}
     return Answer(row["outcome"], facts)

@@ -153,6 +153,23 @@ class Steps(Executions, Operators, Grants):
             again=again,
         )
 
+    @operation(4, pick=PICK, kind=FENCES, who=WHO, again=AGAIN)
+    def continue_execution(self, pick: int, kind: str, who: str | None, again: bool) -> None:
+        fence = self.fence(self.choose_held(pick), kind)
+        self.step(
+            self._single(
+                "continue_execution",
+                fence,
+                who,
+                "generation",
+                payload=b"[2]",
+                payload_encoding="json",
+            ),
+            lambda: self.model.continue_as(who, fence),
+            target=fence.execution_id,
+            again=again,
+        )
+
     @operation(3, pick=between(0, 59), how=one_of(["retry", "step", "fresh"]))
     def hold_and_repair(self, pick: int, how: str) -> None:
         """A handler finds steps that are not its own, and an operator helps it."""

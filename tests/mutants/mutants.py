@@ -28,6 +28,9 @@ class Mutant:
         return text
 
 
+VERSIONS = "tests/sql/version/test_code_versions.py"
+
+
 def _mutant(name: str, file: str, caught_by: str, *changes: tuple[str, str]) -> Mutant:
     return Mutant(name=name, file=file, changes=changes, caught_by=caught_by)
 
@@ -114,7 +117,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the clock is read before the wait for the row",
         _JUDGE,
-        "tests/races/test_pairs.py::test_a_call_that_waits_reads_the_clock_after_the_wait[fail]",
+        "tests/races/test_pairs.py::test_a_call_that_waits_reads_the_clock_after_the_wait_from_every_state[fail]",
         ("  v_now     timestamptz;\n", "  v_now     timestamptz := ff.now();\n"),
         ("  v_now := ff.now();\n", ""),
     ),
@@ -169,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a claim does not look again after it has locked a row",
         "functions/execution/_pick_candidates.sql",
-        "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution",
+        "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution[10000]",
         (
             """((e.phase = 'runnable' and e.eligibility = 'eligible_now')
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
@@ -385,6 +388,31 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/races/test_submit_at_once.py::"
         "test_whoever_is_told_the_first_run_of_a_key_keeps_nobody_waiting[window]",
         ("offset 0) k", "limit 0) k"),
+    ),
+    # Code versions
+    _mutant(
+        "every worker claims what another version began",
+        "functions/execution/claim_executions.sql",
+        f"{VERSIONS}::test_only_workers_that_serve_the_version_claim_it_from_then_on",
+        ("x.task = t.task and x.code_version is null offset 0", "x.task = t.task offset 0"),
+    ),
+    _mutant(
+        "a worker that comes back does not end the takeover",
+        "functions/execution/_read_unserved.sql",
+        f"{VERSIONS}::test_a_worker_that_comes_back_ends_the_takeover_at_once",
+        ("w.liveness_ttl > p_now", "w.liveness_ttl > p_now + interval '1 day'"),
+    ),
+    _mutant(
+        "a takeover does not wait for the grace",
+        "functions/lane/list_unserved_routes.sql",
+        f"{VERSIONS}::test_the_grace_counts_from_the_last_sign_of_life[killed]",
+        ("greatest(x.liveness_ttl, w.version_grace) +", "x.liveness_ttl +"),
+    ),
+    _mutant(
+        "an execution without steps belongs to a version",
+        "functions/step/_move_to_versions.sql",
+        f"{VERSIONS}::test_a_step_that_is_not_recorded_moves_nothing",
+        ("(u.version is not null) = exists (", "(u.version is not null) or exists ("),
     ),
     # Steps
     _mutant(

@@ -17,7 +17,7 @@ from support.database import MUTANT
 from .mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 180
 BROKEN = re.compile(
     r"at setup of|SyntaxError|(Undefined|Ambiguous|Datatype|Invalid)\w+Error|UnboundLocalError"
 )

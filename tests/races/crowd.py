@@ -1,7 +1,7 @@
 """Several connections on one test database, and ways to see what they are waiting for.
 
 Nothing here sleeps for time to pass: a test holds a transaction open, watches the server until
-another session is where it should be, then lets go. Every watch gives up after ten seconds.
+another session is where it should be, then lets go. Every watch gives up after a minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support.database import Database
 from support.factories import Engine, Item, Lease
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 async def engines(db: Database, number: int) -> list[Engine]:

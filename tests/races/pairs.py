@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -54,7 +54,7 @@ OTHER_LANE = "pairs-other"
 # What somebody may wait for; nobody touches it.
 TARGET = UUID("01900000-0000-7000-8000-000000000001")
 START = datetime(2040, 1, 1, tzinfo=UTC)
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 POLICY = {
     "retention_ms": 0,
     "retry_policy": {"max_retries": 3, "backoff": {"type": "fixed", "delay_ms": 60_000}},
@@ -500,6 +500,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "wait_children": _fenced(lambda engine, lease: engine.wait_children(lease)),
     "hold": _fenced(lambda engine, lease: engine.hold(lease)),
+    "continue": _fenced(lambda engine, lease: engine.continue_as(lease)),
     "cancel as holder": _ending(lambda engine, lease: engine.cancel_held(lease)),
     "cancel": _operator(lambda engine, id_: engine.cancel(id_), _WAITING + _LEASED + _CONCERNING),
     "revoke": _operator(lambda engine, id_: engine.revoke(id_), _LEASED),
@@ -659,8 +660,8 @@ def sample_of(first: str) -> list[Case]:
 
 
 def few_of(cases: list[Case], first: str) -> list[Case]:
-    """One in ten, others for each operation."""
-    return cases[list(OPERATIONS).index(first) % 10 :: 10]
+    """One in twenty, others for each operation."""
+    return cases[list(OPERATIONS).index(first) * 3 % 20 :: 20] or cases[:1]
 
 
 def waiting() -> list[str]:
@@ -860,7 +861,7 @@ class Ring:
             for n in (1, 2):
                 running.append(asyncio.create_task(self._call(case, subject, n)))
                 self._expect(await self._waits(running[-1], n, {3, 1} - {n}), f"{n} did not wait")
-        answers = await asyncio.wait_for(asyncio.gather(*running), 5)
+        answers = await asyncio.wait_for(asyncio.gather(*running), 60)
         course = Course((answers[0], answers[1]), await self._stored(self.side, subject))
         self._check_answers(course)
         self._count("cases in line")
@@ -869,9 +870,9 @@ class Ring:
         if course.stored != self._untouched:
             await self._clear()
 
-    async def run_late(self, operation: str, by: timedelta = TTL) -> None:
+    async def run_late(self, operation: str, states: Iterable[str], by: timedelta = TTL) -> None:
         """Let a call wait for its row while time passes: it must answer as one that comes later."""
-        for state in OPERATIONS[operation].home:
+        for state in states:
             subject = await self._prepare(state)
             case = Case(state, operation, operation)
             connection = self.side.connection
@@ -890,7 +891,7 @@ class Ring:
                 running = asyncio.create_task(self._call(case, subject, 2))
                 waited = await self._waits(running)
                 await self.clock.advance(by)
-            got = await asyncio.wait_for(running, 5), await self._stored(self.side, subject)
+            got = await asyncio.wait_for(running, 60), await self._stored(self.side, subject)
             assert waited, f"{case}: it did not wait"
             assert got == wanted, f"{case}: {_differ('later', got, wanted)}"
             await self._clear()
@@ -909,7 +910,7 @@ class Ring:
         running = asyncio.create_task(self._call(case, subject, 2))
         waited = await self._waits(running)
         await first.rollback()
-        answer = await asyncio.wait_for(running, 5)
+        answer = await asyncio.wait_for(running, 60)
         stored = self._untouched
         if not isinstance(answer, Refused):
             stored = await self._stored(two, subject)
@@ -943,7 +944,7 @@ class Ring:
             await transaction.rollback()
         else:
             await transaction.commit()
-        answers.append(await asyncio.wait_for(running, 5))
+        answers.append(await asyncio.wait_for(running, 60))
         if waited and not case.may_wait:
             raise Failed(f"it waited: {answers}")
         course = Course((answers[0], answers[1]), await self._stored(self.side, subject))
@@ -1161,6 +1162,7 @@ def _forged(execution_id: UUID) -> Lease:
         replay_count=0,
         trace_context=None,
         crash_count=0,
+        generation=0,
     )
 
 

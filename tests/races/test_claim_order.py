@@ -23,6 +23,7 @@ from support.factories import TTL, Engine, Item, Lease
 from .crowd import engines, fill, position, together
 
 LANES = ("a", "b", "c")
+SLOW = pytest.mark.slow(short=1)
 IN_ORDER = "select execution_id from ff.execution order by rank, created_at, execution_id"
 
 
@@ -63,7 +64,7 @@ async def xid_of(engine: Engine) -> int:
 
 @pytest.mark.parametrize("head", [0, 1000], ids=["free head", "head of 1000 locked rows"])
 @pytest.mark.parametrize("skewed", [False, True], ids=["even", "skewed"])
-@pytest.mark.parametrize("routes", [1, 20, 200])
+@pytest.mark.parametrize("routes", [pytest.param(1, marks=SLOW), 20, pytest.param(200, marks=SLOW)])
 async def test_claims_held_open_take_exactly_the_next(db, engine, routes, skewed, head):
     """Claimers that keep their transaction open, one after the other: nothing moves meanwhile, so
     what is waiting is known to the row."""
@@ -113,7 +114,13 @@ class Call:
     locked: int | None
 
 
-@pytest.mark.parametrize(("routes", "number"), [(1, 8_000), (20, 20_000), (200, 8_000)])
+@pytest.mark.parametrize(
+    ("routes", "number"),
+    [
+        (20, 4_000),
+        *(pytest.param(*size, marks=SLOW) for size in [(1, 8_000), (20, 20_000), (200, 8_000)]),
+    ],
+)
 async def test_eight_claimers_at_once(db, engine, routes, number):
     """No call comes back short while rows are free, passes one over or locks too many."""
     items = scattered(await register(engine, routes), number, skewed=False, seed=8)

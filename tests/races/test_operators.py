@@ -56,7 +56,7 @@ async def test_the_second_waits_and_sees_what_the_first_did(db, engine, make, fi
         # A refused first call aborts its transaction, and with it its lock.
         if not answered[0].startswith("WF"):
             await until_blocked(db, two, later)
-    answered.append(await asyncio.wait_for(later, 5))
+    answered.append(await asyncio.wait_for(later, 60))
     assert answered == expected
     assert (await engine.row(execution.id))["public_state"] == state
 

@@ -25,7 +25,7 @@ async def test_two_at_once_in_every_pair(db, clock, first, record_property):
     record_property("counts", ring.counts)
 
 
-@pytest.mark.slow(short=1)
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", OPERATIONS)
 async def test_two_at_once_from_every_state(db, clock, first, record_property):
@@ -41,7 +41,7 @@ async def test_two_that_stand_in_line_come_one_after_the_other(db, clock, first,
     record_property("counts", ring.counts)
 
 
-@pytest.mark.slow(short=3)
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", waiting())
 async def test_two_that_stand_in_line_in_all_their_states(db, clock, first, record_property):
@@ -53,7 +53,15 @@ async def test_two_that_stand_in_line_in_all_their_states(db, clock, first, reco
 @pytest.mark.parametrize("name", waiting())
 async def test_a_call_that_waits_reads_the_clock_after_the_wait(db, clock, name):
     ring = await Ring.open(db, clock)
-    await ring.run_late(name)
+    homes = OPERATIONS[name].home
+    await ring.run_late(name, [homes[waiting().index(name) % len(homes)]])
+
+
+@pytest.mark.slow(short=3)
+@pytest.mark.parametrize("name", waiting())
+async def test_a_call_that_waits_reads_the_clock_after_the_wait_from_every_state(db, clock, name):
+    ring = await Ring.open(db, clock)
+    await ring.run_late(name, OPERATIONS[name].home)
 
 
 def test_the_sample_has_every_pair_and_every_state_with_every_operation_on_both_sides():

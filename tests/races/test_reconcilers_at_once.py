@@ -243,7 +243,7 @@ async def test_all_of_them_together_bring_everything_to_rest(db: Database, clock
         ]
         running = [asyncio.create_task(run_reconcilers(client, soon)) for client in (one, two)]
         try:
-            await eventually(is_at_rest, within=20)
+            await eventually(is_at_rest)
             assert not any(task.done() for task in running)
         finally:
             for task in running:

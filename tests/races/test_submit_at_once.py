@@ -8,9 +8,14 @@ from datetime import timedelta
 
 import pytest
 
+from flowfabric import App, KeyReused, Run
 from support.factories import Engine, Item, new_id
 
 from .crowd import engines, open_transaction, together, until_blocked
+
+
+async def pay(amount: int) -> int:
+    return amount
 
 
 def keyed(key, **changes):
@@ -47,6 +52,30 @@ async def test_whoever_is_told_the_first_run_of_a_key_keeps_nobody_waiting(db, e
             assert await second.submit(item, **words) == told
         assert (await second.submit(item)).word == "duplicate"
     assert await db.fetchval("select count(*) from ff.execution") == 1
+
+
+@pytest.mark.parametrize("on_conflict", ["raise", "existing"])
+async def test_of_two_callers_of_one_key_with_other_arguments_one_is_stored(db, on_conflict):
+    """The loser gets the run of the winner, or an error that names it."""
+    async with App(database_url=db.url) as one, App(database_url=db.url) as other:
+        tasks = [app.task(name="shop.pay")(pay) for app in (one, other)]
+        for number in range(5):
+            told = await asyncio.gather(
+                *(
+                    task.submit(n, key=f"order-{number}", on_conflict=on_conflict)
+                    for n, task in enumerate(tasks)
+                ),
+                return_exceptions=True,
+            )
+            runs = [run for run in told if isinstance(run, Run)]
+            errors = [error for error in told if isinstance(error, KeyReused)]
+            (winner,) = (run for run in runs if not run.is_duplicate)
+            assert len(runs) == (1 if on_conflict == "raise" else 2)
+            assert {run.id for run in runs} | {error.execution_id for error in errors} == {
+                winner.id
+            }
+            assert len(runs) + len(errors) == 2
+    assert await db.fetchval("select count(*) from ff.execution") == 5
 
 
 async def test_a_key_that_nobody_remembers_is_never_busy(db, engine):

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from flowfabric.client import FlowFabric
+from flowfabric.core.code_version import NO_VERSION, CodeVersion
 from flowfabric.core.execution import Claimed, Failure, Route, Submission
 from flowfabric.core.ids import ExecutionId, mint
 from flowfabric.core.policy import Fixed, Retry, policy_json
@@ -59,6 +60,7 @@ class Stage:
         tasks: Iterable[str] | None = ("app.send",),
         capabilities: Iterable[str] = (),
         namespace: str | None = "test",
+        code: CodeVersion = NO_VERSION,
     ) -> None:
         """A worker that is alive for a day."""
         settings: dict[str, Any] = {
@@ -68,6 +70,7 @@ class Stage:
             "tasks": tasks,
             "capabilities": capabilities,
             "liveness_ttl": timedelta(days=1),
+            "code": code,
         }
         if namespace == "test":
             await self.client.workers.register(**settings)

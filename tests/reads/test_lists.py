@@ -218,6 +218,8 @@ async def test_by_time(stage: Stage) -> None:
     await stage.executions.cancel(one)
     assert await walk(stage, ended_after=noon) == [one]
     assert await walk(stage, ended_after=noon + 2 * HOUR) == []
+    assert await walk(stage, ended_before=noon + 2 * HOUR) == [one]
+    assert await walk(stage, ended_before=noon) == []
 
 
 async def test_by_the_worker_that_holds_it(stage: Stage) -> None:
@@ -249,6 +251,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "naive": ("created_after", {"created_after": datetime(2026, 1, 1)}),  # noqa: DTZ001
     "no time": ("created_before", {"created_before": "today"}),
     "end": ("ended_after", {"ended_after": 5}),
+    "end before": ("ended_before", {"ended_before": 5}),
     "worker": ("worker_instance_id", {"worker_instance_id": ""}),
 }
 
@@ -405,7 +408,7 @@ async def test_expired_leases_first_to_run_out_first(stage: Stage) -> None:
     last = leases[-1]
     assert (last.lease_id, last.epoch) == (unnoticed.lease_id, 1)
     assert (last.worker_id, last.worker_instance_id) == ("pool", "pool-1")
-    assert (last.lease_expires_at, last.attempt_index) == (unnoticed.lease_expires_at, 0)
+    assert (last.lease_expires_at, last.attempt) == (unnoticed.lease_expires_at, 1)
     early = await stage.executions.expired_leases(as_of=leases[0].lease_expires_at)
     assert [lease.id for lease in early] == [looping]
     assert await stage.executions.expired_leases(limit=0) == []

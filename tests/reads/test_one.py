@@ -80,7 +80,7 @@ async def test_a_claimed_execution_and_a_member_of_a_flow_can_be_described(
     assert info.public_state is PublicState.ACTIVE
     assert info.flow_id == await stage.executions.flow_id(held.id) == flow
     assert (await stage.executions.info(held.id)).flow_id == flow
-    assert (info.attempt_id, info.attempt_index) == (held.attempt_id, 0)
+    assert (info.attempt_id, info.attempt) == (held.attempt_id, 1)
 
 
 OUTCOMES: dict[State, Outcome] = {
@@ -146,7 +146,7 @@ StateNames = (
     "attempt_state",
     "public_state",
     "version",
-    "attempt_index",
+    "attempt",
     "total_attempt_count",
     "started_at",
     "terminal_at",
@@ -190,7 +190,7 @@ async def test_every_mutation_moves_mutated_at(stage: Stage) -> None:
 async def test_a_running_execution_shows_its_attempt_and_its_lease(stage: Stage) -> None:
     held = await stage.claimed()
     info = await stage.executions.describe(held.id)
-    assert (info.attempt_id, info.attempt_index) == (held.attempt_id, 0)
+    assert (info.attempt_id, info.attempt) == (held.attempt_id, 1)
     assert (info.lease_id, info.epoch) == (held.lease_id, 1)
     assert (info.worker_id, info.worker_instance_id) == ("pool", "pool-1")
     assert info.lease_expires_at == held.lease_expires_at == await stage.now() + TTL
@@ -229,7 +229,6 @@ async def test_a_query_about_a_missing_execution_finds_nothing(stage: Stage) -> 
         "state",
         "context",
         "result",
-        "attempt_index",
         "attempt_count",
         "flow_id",
         "namespace",
@@ -306,18 +305,25 @@ async def test_a_replayed_execution_has_no_result_until_it_completes_again(stage
     assert await stage.executions.result(held.id) == b"2"
 
 
-async def test_index_and_count_of_attempts(stage: Stage) -> None:
-    """The index is 0 before the first attempt as well as in it; the count tells them apart."""
+async def test_attempts_count_from_one_and_none_is_zero(stage: Stage) -> None:
     id = await stage.submit(retries=3)
     reads = stage.executions
-    assert (await reads.attempt_index(id), await reads.attempt_count(id)) == (0, 0)
+
+    async def numbers() -> set[int]:
+        info, listed, whole = await reads.info(id), await reads.list(), await reads.describe(id)
+        found = {each.attempt for each in (info, whole, *listed.executions)}
+        return found | {await reads.attempt_count(id), info.total_attempt_count}
+
+    assert await numbers() == {0}
     held = await stage.claim()
-    assert (await reads.attempt_index(id), await reads.attempt_count(id)) == (0, 1)
+    assert (await numbers(), held.attempt) == ({1}, 1)
     await stage.fail(held)
-    assert (await reads.attempt_index(id), await reads.attempt_count(id)) == (0, 1)
+    assert await numbers() == {1}
     await reads.retry(id)
-    await stage.claim()
-    assert (await reads.attempt_index(id), await reads.attempt_count(id)) == (1, 2)
+    again = await stage.claim()
+    assert (await numbers(), again.attempt) == ({2}, 2)
+    assert [attempt.attempt for attempt in await reads.attempts(id)] == [1, 2]
+    assert [event.attempt for event in await reads.events(id)][:2] == [None, 1]
     first, second = await reads.attempts(id)
     assert (first.failure_reason, second.failure_reason) == ("the mail server is down", None)
 

@@ -13,6 +13,7 @@ import pytest
 
 import flowfabric
 from flowfabric.client import FlowFabric
+from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.execution import Route
 from flowfabric.core.ids import ExecutionId, mint
@@ -113,6 +114,52 @@ async def _(stage: Stage) -> ExecutionId:
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker(namespace="elsewhere")
     return await stage.submit()
+
+
+async def begun(stage: Stage, version: str) -> ExecutionId:
+    """An execution of a code version, released."""
+    held = await stage.claimed()
+    step = Step(name="a", occurrence=0, position=0, code_version=version)
+    await stage.client.steps.record(held, step)
+    assert not await stage.client.leases.release([held])
+    return held.id
+
+
+@situation(
+    "nobody serves its code version",
+    "worker",
+    "version_not_served",
+    "No live worker serves its code version 1.",
+    "Other workers (version 2) take it over from",
+    after=timedelta(minutes=1),
+    others=("in_line",),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker(code=CodeVersion("2"))
+    return await begun(stage, "1")
+
+
+@situation(
+    "its code version is taken over",
+    "worker",
+    "version_not_served",
+    "the last was heard at",
+    "Other workers take it over now",
+    others=("in_line",),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker("pool-2", code=CodeVersion("1"))
+    await stage.client.workers.mark_dead("pool-2", "stopped")
+    id = await begun(stage, "1")
+    await stage.clock.advance(HOUR)
+    await stage.worker()
+    return id
+
+
+@situation("its code version is served", "queue", "in_line", "Its attempt is next in line")
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker(code=CodeVersion("2", frozenset({"1"})))
+    return await begun(stage, "1")
 
 
 # The line
@@ -823,7 +870,7 @@ async def test_the_evidence_names_times_by_the_clock_of_the_database(stage: Stag
     told = datetime.fromisoformat(why.evidence["lease_expires_at"])
     assert told.astimezone(UTC) == held.lease_expires_at == why.changes_at
     assert why.evidence["epoch"] == 1
-    assert why.evidence["attempt_index"] == 0
+    assert why.evidence["attempt"] == 1
 
 
 async def test_the_answer_changes_nothing(stage: Stage) -> None:

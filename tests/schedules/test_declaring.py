@@ -250,6 +250,25 @@ async def test_the_newest_version_wins_and_an_older_worker_does_not_undo_it(
     assert await new.fire_schedules() == 1
 
 
+@pytest.mark.parametrize(
+    ("known", "declared", "outcome"),
+    [
+        ("1", "1.0", "declared"),
+        ("1.0", "1", "declared"),
+        ("1.0.0.0.0.0.0.0", "1.0", "declared"),
+        ("0", "0.0.1", "declared"),
+        ("1.0.1", "1", "older"),
+    ],
+)
+async def test_a_version_stays_as_it_was_written_and_what_it_leaves_out_counts_as_0(
+    shop, schedules, known, declared, outcome
+):
+    await declare(shop("tick", version=known))
+    assert (await declare(shop("tick", version=declared))).outcome == outcome
+    (found,) = await schedules.list()
+    assert found.version == (declared if outcome == "declared" else known)
+
+
 async def test_a_version_without_schedules_is_a_version_too(shop, schedules):
     assert (await declare(shop(version="2"))).outcome == "declared"
     assert (await declare(shop("tick", version="1"))).outcome == "older"

@@ -261,7 +261,7 @@ async def test_a_worker_process_declares_fires_and_runs(make_app, db):
         ran.set()
 
     async with working(app):
-        await asyncio.wait_for(ran.wait(), 10)
+        await asyncio.wait_for(ran.wait(), 60)
         assert await db.others() <= 3
     assert (await pulse.submit()).id
 
@@ -276,7 +276,7 @@ async def test_the_same_function_is_still_a_task(make_app, db):
     assert await leap() == 29
     assert list(app.schedules) == [leap.name]
     async with working(app):
-        assert await (await leap.submit(3)).result(timeout=10) == 3
+        assert await (await leap.submit(3)).result(timeout=60) == 3
 
 
 # Calls that are refused

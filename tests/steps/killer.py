@@ -31,7 +31,7 @@ class Killer:
         pid = int(await self._line())
         ended = asyncio.create_task(self._line())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not ended.done():
                     await self.pass_time(run)
                     if await self.is_over(run):
@@ -58,11 +58,11 @@ class Killer:
         await self._clock.advance(minutes=2)
         client = await self._app.client()
         await client.leases.expire()
-        async with working(self._app, concurrency=2), asyncio.timeout(30):
+        async with working(self._app, concurrency=2), asyncio.timeout(60):
             while not await self.is_over(run):
                 await self.pass_time(run)
                 await asyncio.sleep(0.005)
-        return await run.result(timeout=5)
+        return await run.result(timeout=60)
 
     async def is_over(self, run: Run[Any]) -> bool:
         """Whether the run and all that its ends submitted have ended."""

@@ -18,7 +18,7 @@ async def until(run: Run[Any], state: PublicState | str) -> None:
     async def is_there() -> bool:
         return await run.state() == state
 
-    await eventually(is_there, what=f"{run} is {state}", within=20)
+    await eventually(is_there, what=f"{run} is {state}")
 
 
 async def skip(app: App, clock: Clock, span: timedelta) -> None:
@@ -55,4 +55,4 @@ async def held_at(db: Database, run: Run[Any]) -> str | None:
 
 
 async def until_held(db: Database, run: Run[Any]) -> str:
-    return str(await eventually(lambda: held_at(db, run), what=f"{run} is held", within=20))
+    return str(await eventually(lambda: held_at(db, run), what=f"{run} is held"))

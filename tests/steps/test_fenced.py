@@ -33,7 +33,7 @@ async def test_a_step_of_a_zombie_is_refused_and_its_handler_stops(
 
     def slow() -> int:
         began.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return 7
 
     if kind == "async":
@@ -110,7 +110,7 @@ async def test_a_zombie_can_do_nothing_else_either(make_app, db, clock):
 
     run = await work.submit()
     async with working(app):
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 60)
         await steal(db, clock)
         go_on.set()
         await eventually(lambda: len(told) == 4)
@@ -130,7 +130,7 @@ async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_own(mak
 
     run = await block.submit()
     async with working(app):
-        assert await run.result(timeout=20) == 1
+        assert await run.result(timeout=60) == 1
     assert list(await journal(db, run)) == [("before", 0), ("after", 0)]
     assert await db.fetchval("select reclaim_count from ff.execution") == 0
 
@@ -163,9 +163,9 @@ async def test_a_revoked_lease_stops_its_handler_within_a_beat_and_nothing_is_wr
     run = await work.submit()
     client = await app.client()
     async with working(app):
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 60)
         await client.leases.revoke(run.id, reason="stop", actor="ann")
-        await asyncio.wait_for(stopped.wait(), 30)
+        await asyncio.wait_for(stopped.wait(), 60)
         await eventually(lambda: told)
         with pytest.raises((LeaseLost, ExecutionNotActive)):
             await client.steps.record(

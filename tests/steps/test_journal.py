@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -37,7 +38,7 @@ def recorded(*entries: Entry) -> Journal:
             encoding=None,
             recorded_at=AT,
             until_at=AT if one.kind is StepKind.SLEEP else None,
-            attempt_index=0,
+            attempt=1,
         )
         for one in entries
     )
@@ -176,3 +177,17 @@ def test_another_kind_is_a_mismatch():
     again = recorded(begin(first, "nap", kind=StepKind.SLEEP))
     with pytest.raises(Mismatch, match="recorded as a sleep"):
         begin(again, "nap")
+
+
+def test_going_through_a_journal_costs_the_same_for_each_step():
+    def seconds(steps: int) -> float:
+        first = Journal()
+        again = recorded(*[begin(first, f"step {n}") for n in range(steps)])
+        started = time.thread_time()
+        for n in range(steps):
+            begin(again, f"step {n}")
+        assert again.unreached is None
+        return time.thread_time() - started
+
+    # Ten times the steps: ten times the time, where a look through all of them takes a hundred.
+    assert min(seconds(30_000) for _ in range(2)) < 40 * min(seconds(3_000) for _ in range(3))

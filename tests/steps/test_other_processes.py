@@ -66,7 +66,7 @@ async def until(client, run, state: PublicState) -> None:
     async def is_so() -> bool:
         return await client.executions.state(run.id) is state
 
-    await eventually(is_so, within=20)
+    await eventually(is_so)
 
 
 async def test_a_sleep_begun_in_one_process_ends_in_another(shop, client, clock, start_worker):
@@ -78,10 +78,12 @@ async def test_a_sleep_begun_in_one_process_ends_in_another(shop, client, clock,
     second = await start_worker(SHOP)
     await clock.advance(hours=1)
 
-    assert await run.result(timeout=20) == [first.pid, second.pid]
+    assert await run.result(timeout=60) == [first.pid, second.pid]
 
 
-@pytest.mark.parametrize("task", ["parent", "wait_in_a_thread"])
+@pytest.mark.parametrize(
+    "task", ["parent", pytest.param("wait_in_a_thread", marks=pytest.mark.slow)]
+)
 async def test_a_wait_begun_in_one_process_ends_in_another(shop, client, start_worker, task):
     first = await start_worker(SHOP, "--lanes", "default")
     run = await shop.submit(f"shop.{task}")
@@ -92,7 +94,7 @@ async def test_a_wait_begun_in_one_process_ends_in_another(shop, client, start_w
     await until(client, run, PublicState.WAITING)
     second = await start_worker(SHOP, "--lanes", "default")
 
-    assert await run.result(timeout=20) == [first.pid, children.pid, second.pid]
+    assert await run.result(timeout=60) == [first.pid, children.pid, second.pid]
 
 
 VERSION = """
@@ -116,7 +118,7 @@ async def listed(client) -> dict[str, tuple[str | None, str]]:
     return {found.name: (found.cron, found.state) for found in await client.schedules.list()}
 
 
-@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("newest_first", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_of_two_versions_in_two_processes_the_newest_says_which_schedules_there_are(
     client, start_worker, newest_first
 ):
@@ -126,12 +128,12 @@ async def test_of_two_versions_in_two_processes_the_newest_says_which_schedules_
     ]
     if newest_first:
         await start_worker(texts[1])
-        await eventually(lambda: listed(client), within=20)
+        await eventually(lambda: listed(client))
         older = await start_worker(texts[0])
         await older.logged("declared by version 1.10")
     else:
         await start_worker(texts[0])
-        await eventually(lambda: listed(client), within=20)
+        await eventually(lambda: listed(client))
         await start_worker(texts[1])
     expected = {"tick": ("0 6 * * *", "active")}
     if not newest_first:
@@ -140,4 +142,4 @@ async def test_of_two_versions_in_two_processes_the_newest_says_which_schedules_
     async def is_newest() -> bool:
         return await listed(client) == expected
 
-    await eventually(is_newest, within=20)
+    await eventually(is_newest)

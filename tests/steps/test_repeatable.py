@@ -28,15 +28,15 @@ async def test_random_numbers_survive_a_replay_as_the_steps_do(app, db):
 
     run = await work.submit()
     async with working(app):
-        name = await run.result(timeout=20)
+        name = await run.result(timeout=60)
         await (await app.client()).executions.replay(run.id)
 
         async def has_ended() -> bool:
             assert await held_at(db, run) is None
             return await run.state() is PublicState.COMPLETED
 
-        await eventually(has_ended, what="it has ended again", within=20)
-        assert await run.result(timeout=20) == name
+        await eventually(has_ended, what="it has ended again")
+        assert await run.result(timeout=60) == name
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
@@ -74,7 +74,7 @@ async def test_branches_find_their_own_children_in_whatever_order_they_come(app,
 
     run = await parent.submit()
     async with working(app, concurrency=1):
-        assert await run.result(timeout=20) == [0, 1, 2]
+        assert await run.result(timeout=60) == [0, 1, 2]
     assert await db.fetchval("select count(*) from ff.execution") == 4
 
 
@@ -106,10 +106,10 @@ async def test_whichever_of_a_child_and_a_sleep_was_first_is_first_again(app, cl
         if delay:
             await until(run, PublicState.DELAYED)
             await skip(app, clock, HOUR)
-        await eventually(lambda: seen, what="one was first", within=20)
+        await eventually(lambda: seen, what="one was first")
         await until(run, PublicState.DELAYED)
         await skip(app, clock, timedelta(hours=3))
         await skip(app, clock, timedelta(hours=3))
         first = "sleep" if delay else "child"
-        assert await run.result(timeout=20) == first
+        assert await run.result(timeout=60) == first
         assert set(seen) == {first}

@@ -50,7 +50,7 @@ async def counted(proxy: Proxy, handler: Any) -> tuple[int, int]:
             found.append(round_trips(proxy.answers - before))
 
         async with working(app):
-            await (await app.submit("count")).result(timeout=30)
+            await (await app.submit("count")).result(timeout=60)
     return found[0]
 
 

@@ -19,9 +19,11 @@ from flowfabric import (
     Context,
     ExecutionFailed,
     Fixed,
+    GiveUp,
     InvalidInput,
     PublicState,
     Retry,
+    RetryAfter,
     current,
     first,
     gather,
@@ -124,12 +126,12 @@ async def test_a_step_is_done_once_and_its_value_comes_back_as_its_type(app, db)
             await ctx.step("task", double, 4),
         ]
         runs.append(found)
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise RuntimeError("once more")
 
     run = await work.submit()
     async with working(app):
-        await run.result(timeout=20)
+        await run.result(timeout=60)
     values = [
         *(ORDER, ORDER, {"n": [1, 2]}, None, (1, 1), (1, 1, 1)),
         *({"a": [1, None, "x", 1.5, True]}, "value", Point(3, ORDER.points[0].at)),
@@ -156,13 +158,13 @@ async def test_a_loop_of_one_name_counts_its_rounds(app, db):
         found = []
         for n in range(5):
             found.append(await ctx.step("square", one, n))
-            if n == 2 and ctx.attempt == 0:
+            if n == 2 and ctx.attempt == 1:
                 raise RuntimeError("once more")
         return found
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == [0, 1, 4, 9, 16]
+        assert await run.result(timeout=60) == [0, 1, 4, 9, 16]
     assert calls == [0, 1, 2, 3, 4]
     assert list(await journal(db, run)) == [("square", n) for n in range(5)]
 
@@ -180,7 +182,7 @@ async def test_a_plain_step_runs_in_a_thread_and_knows_its_execution(app):
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == [False, True]
+        assert await run.result(timeout=60) == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ async def test_a_value_that_would_not_come_back_is_refused_and_names_the_step(
 
     run = await work.submit()
     async with working(app):
-        found = await run.result(timeout=20)
+        found = await run.result(timeout=60)
     assert words in found
     assert "odd" in found
     assert await db.fetch("select from ff.step where kind = 'step'") == []
@@ -235,7 +237,7 @@ async def test_a_value_that_is_not_what_the_hint_says_is_refused(app, db):
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == 2
+        assert await run.result(timeout=60) == 2
     assert await db.fetch("select from ff.step where kind = 'step'") == []
 
 
@@ -273,9 +275,77 @@ async def test_a_step_is_tried_again_where_it_stands(app, db, kind):
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == 4
+        assert await run.result(timeout=60) == 4
     assert len(calls) == 5
     assert await db.fetchval("select attempt_index from ff.execution") == 0
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_a_step_may_say_when_to_call_it_again_and_has_a_time_limit(app, kind):
+    calls: list[str] = []
+    retry = Retry(max_retries=3, backoff=Fixed(timedelta(hours=1)), never_on=TimeoutError)
+    stop = threading.Event()
+
+    def busy() -> int:
+        calls.append("busy")
+        if calls.count("busy") < 3:
+            raise RetryAfter(0, "429")
+        return len(calls)
+
+    def refused() -> None:
+        calls.append("refused")
+        raise GiveUp("no such card")
+
+    def slow() -> None:
+        stop.wait(60)
+
+    async def stuck() -> None:
+        await asyncio.sleep(60)
+
+    late = "step 'slow' took longer than 0.05 s"
+    if kind == "async":
+
+        @app.task
+        async def work(ctx: Context) -> int:
+            found = await ctx.step("busy", busy, retry=retry)
+            with pytest.raises(GiveUp, match="no such card"):
+                await ctx.step("refused", refused, retry=retry)
+            for function in (slow, stuck):
+                with pytest.raises(TimeoutError, match=late):
+                    await ctx.step("slow", function, retry=retry, timeout=0.05)
+            return found
+    else:
+
+        @app.task
+        def work(ctx: Context) -> int:
+            found = ctx.step_sync("busy", busy, retry=retry)
+            with pytest.raises(GiveUp, match="no such card"):
+                ctx.step_sync("refused", refused, retry=retry)
+            for function in (slow, stuck):
+                with pytest.raises(TimeoutError, match=late):
+                    ctx.step_sync("slow", function, retry=retry, timeout=0.05)
+            return found
+
+    run = await work.submit()
+    try:
+        async with working(app):
+            assert await run.result(timeout=60) == 3
+            stop.set()
+    finally:
+        stop.set()
+    assert calls == ["busy"] * 3 + ["refused"]
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), "2 s", True])
+async def test_a_time_limit_of_a_step_is_a_duration(app, bad):
+    @app.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("one", len, "text", timeout=bad)
+
+    run = await work.submit()
+    async with working(app):
+        with pytest.raises(ExecutionFailed, match="timeout: must be"):
+            await run.result(timeout=60)
 
 
 async def test_retries_of_a_step_come_to_an_end(app):
@@ -292,7 +362,7 @@ async def test_retries_of_a_step_come_to_an_end(app):
     run = await work.submit()
     async with working(app):
         with pytest.raises(ExecutionFailed, match="away"):
-            await run.result(timeout=20)
+            await run.result(timeout=60)
     assert len(calls) == 3
 
 
@@ -310,13 +380,13 @@ async def test_twenty_steps_side_by_side_that_end_in_any_order_replay(app, db):
         await ctx.step("first", lambda: 1)
         found = await asyncio.gather(*(ctx.step(f"one-{n}", one, n) for n in range(20)))
         await ctx.step("last", lambda: 2)
-        if ctx.attempt < 2:
+        if ctx.attempt < 3:
             raise RuntimeError("once more")
         return found
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == [n + 100 for n in range(20)]
+        assert await run.result(timeout=60) == [n + 100 for n in range(20)]
     assert sorted(calls) == list(range(20))
     assert calls != list(range(20)), "they were meant to end in another order"
     assert len(await journal(db, run)) == 22
@@ -345,7 +415,7 @@ async def test_a_crowd_of_steps_that_was_cut_short_is_finished(app, db):
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == list(range(10))
+        assert await run.result(timeout=60) == list(range(10))
     assert {n: calls.count(n) for n in range(10)} == {n: 1 + n % 2 for n in range(10)}
 
 
@@ -366,13 +436,13 @@ async def test_branches_of_several_steps_replay(app, db):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(branch(ctx, letter)) for letter in "xyz"]
         await ctx.step("end", lambda: 0)
-        if ctx.attempt < 3:
+        if ctx.attempt < 4:
             raise RuntimeError("once more")
         return [task.result() for task in tasks]
 
     run = await work.submit()
     async with working(app):
-        found = await run.result(timeout=20)
+        found = await run.result(timeout=60)
     assert found == [[f"{letter}{n}" for n in range(4)] for letter in "xyz"]
     assert len(calls) == 12
 
@@ -410,7 +480,7 @@ async def test_a_step_may_not_contain_what_is_recorded_itself(app, what):
 
     run = await work.submit()
     async with working(app):
-        assert "inside the function of" in await run.result(timeout=20)
+        assert "inside the function of" in await run.result(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +516,7 @@ async def test_bad_input_names_its_field_and_records_nothing(app, db, call, fiel
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == field
+        assert await run.result(timeout=60) == field
     assert await journal(db, run) == {}
 
 
@@ -458,15 +528,15 @@ async def test_time_and_random_numbers_are_the_same_in_every_run(app, db, clock)
         found = [await ctx.now(), ctx.random.random(), await ctx.now(name="later")]
         found.append(ctx.random.getrandbits(64))
         seen.setdefault(ctx.execution_id, []).append(found)
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             await clock.advance(seconds=5)
             raise RuntimeError("once more")
         return found[0]
 
     run, other = await work.submit(), await work.submit()
     async with working(app, concurrency=1):
-        at = await run.result(timeout=20)
-        await other.result(timeout=20)
+        at = await run.result(timeout=60)
+        await other.result(timeout=60)
     first, second = seen[run.id]
     assert first == second
     assert at == first[0]
@@ -505,14 +575,50 @@ async def test_the_context_is_given_wherever_its_parameter_stands(app):
     @app.task
     async def ambient(n: int) -> int:
         assert current.task.endswith("ambient")
-        assert current.attempt == 0
+        assert current.attempt == 1
         assert not current.cancelled
         return await current.step("n", lambda: n)
 
     runs = [await task.submit(7) for task in (first, last, keyword, optional, annotated, ambient)]
     runs.append(await middle.submit(1, 2, 3, a=1))
     async with working(app):
-        assert [await run.result(timeout=20) for run in runs] == [7] * 7
+        assert [await run.result(timeout=60) for run in runs] == [7] * 7
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_value_with_a_secret_is_marked(app, db, is_plain):
+    def password() -> Base:
+        return Base(password=SecretStr("hush"))
+
+    def passwords() -> list[SecretStr]:
+        return [SecretStr("hush")]
+
+    def number() -> int:
+        return 7
+
+    steps = (password, passwords, number)
+    if is_plain:
+
+        @app.task
+        def work(ctx: Context) -> None:
+            for one in steps:
+                ctx.step_sync(one.__name__, one)
+
+    else:
+
+        @app.task
+        async def work(ctx: Context) -> None:
+            for one in steps:
+                await ctx.step(one.__name__, one)
+
+    async with working(app):
+        await (await work.submit()).result(timeout=60)
+    rows = await db.fetch("select name, encoding from ff.step order by position")
+    assert [tuple(row) for row in rows] == [
+        ("password", "secret"),
+        ("passwords", "secret"),
+        ("number", None),
+    ]
 
 
 async def test_outside_a_handler_there_is_no_context():
@@ -521,6 +627,10 @@ async def test_outside_a_handler_there_is_no_context():
     with pytest.raises(RuntimeError, match="outside a handler"):
         _ = current.attempt
     assert repr(current) == "flowfabric.current"
+    assert dir(current) == dir(Context(object()))  # type: ignore[arg-type]
+    twins = {"step", "sleep", "sleep_until", "now", "scheduled_at", "progress", "submit"}
+    facts = {"execution_id", "task", "attempt", "epoch", "cancelled", "random"}
+    assert set(dir(current)) == {*twins, *(f"{name}_sync" for name in twins), *facts, "flow"}
     assert not hasattr(current, "__wrapped__")
 
 
@@ -538,7 +648,7 @@ async def test_a_context_that_outlives_its_handler_records_nothing(app, db):
 
     async with working(app):
         for task in (work, idle):
-            await (await task.submit()).result(timeout=20)
+            await (await task.submit()).result(timeout=60)
         for ctx in kept:
             with pytest.raises(RuntimeError, match=r"ended|no handler"):
                 await ctx.step("b", nothing)
@@ -558,8 +668,8 @@ async def test_progress_is_shown(app):
 
     run, other = await work.submit(), await plain.submit()
     async with working(app):
-        await run.result(timeout=20)
-        await other.result(timeout=20)
+        await run.result(timeout=60)
+        await other.result(timeout=60)
         found = [await one.progress() for one in (run, other)]
     assert [(one.percent, one.message) for one in found] == [(40, "half of it"), (70, "more")]
 
@@ -583,18 +693,18 @@ async def test_a_plain_handler_has_all_of_it(app, db, clock):
     def work(ctx: Context) -> list[Any]:
         mine = threading.current_thread().name
         found = [
-            ctx.step_sync("here", here) == mine or ctx.attempt > 0,
+            ctx.step_sync("here", here) == mine or ctx.attempt > 1,
             ctx.step_sync("loop", on_the_loop) != mine,
             ctx.now_sync() <= ctx.now_sync(name="again"),
             ctx.submit_sync(child, 4).result_sync(),
         ]
-        if ctx.attempt == 0:
+        if ctx.attempt == 1:
             raise RuntimeError("once more")
         return found
 
     run = await work.submit()
     async with working(app):
-        assert await run.result(timeout=20) == [True, True, True, 8]
+        assert await run.result(timeout=60) == [True, True, True, 8]
     assert calls == ["here", "loop"]
     assert await db.fetchval("select count(*) from ff.step where not is_sequential") == 0
     assert await db.fetchval("select count(*) from ff.execution where parent_id is not null") == 1
@@ -619,7 +729,7 @@ async def test_the_twins_for_threads_refuse_to_block_the_loop(app):
 
     run = await work.submit()
     async with working(app):
-        told = await run.result(timeout=20)
+        told = await run.result(timeout=60)
     assert len(told) == 5
     assert all("would block the event loop" in one for one in told)
 
@@ -675,7 +785,7 @@ async def test_what_is_awaited_names_its_twin_in_a_plain_handler(app, db):
 
     runs = [await task.submit() for task in (work, own_loop, in_a_step)]
     async with working(app):
-        several, alone, inside = [await run.result(timeout=20) for run in runs]
+        several, alone, inside = [await run.result(timeout=60) for run in runs]
     for name, found in zip(calls, several, strict=True):
         assert f"In a `def` task use: {name}(...)" in found
     assert "ctx.step_sync" in alone

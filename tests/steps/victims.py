@@ -2,7 +2,8 @@
 
 Run as a program it reads lines `url point` and forks a worker for each, which ends itself by
 `kill -9` at that point: `record_steps:2:before` is before its second call of record_steps is sent,
-`record_steps:2:after` when the answer is there. It says the process number of each, and when it has
+`record_steps:2:after` when the answer is there. `commit:1:before` is before the transaction of a
+transactional step ends. It says the process number of each, and when it has
 ended. Every point that a worker passes is a line in a file.
 
 The hook is here, not in the package: the worker's own `db.call.invoke` is wrapped after the fork.
@@ -15,11 +16,14 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from flowfabric import App, Context, Ended
+from flowfabric.client import callers
 from flowfabric.db import call
 
 # What a worker calls on its own, whatever its handlers do.
@@ -59,6 +63,27 @@ def journey(app: App, log: Path) -> Any:
     return parent
 
 
+def ledger(app: App, log: Path) -> Any:
+    """Three generations; each books itself in a transaction, and adds in a step."""
+
+    async def book(connection: Any, generation: int, total: int) -> int:
+        await connection.execute("insert into ledger values ($1, $2)", generation, total)
+        return total + 1
+
+    def add(total: int) -> int:
+        return total + 10
+
+    @app.task(name="ledger", max_reclaims=1000)
+    async def run(ctx: Context, total: int) -> int:
+        total = await ctx.transaction(book, ctx.generation, total)
+        total = await ctx.step("add", add, total)
+        if ctx.generation < 2:
+            await ctx.continue_as(total)
+        return total
+
+    return run
+
+
 def die_at(point: str, passed: Path) -> None:
     """Wrap the way to the database so that the process ends there."""
     invoke = call.invoke
@@ -89,6 +114,27 @@ def die_at(point: str, passed: Path) -> None:
 
     call.invoke = counted
 
+    # A transactional step has a connection of its own.
+    send, transaction = callers.Asyncpg.call, callers.Asyncpg.transaction
+
+    async def sent(self: Any, operation: Any, args: Any) -> str:
+        calls[operation.name] += 1
+        at(operation.name, "before")
+        answer = await send(self, operation, args)
+        at(operation.name, "after")
+        return answer
+
+    @asynccontextmanager
+    async def transacted(self: Any) -> AsyncIterator[None]:
+        calls["commit"] += 1
+        async with transaction(self):
+            yield
+            at("commit", "before")
+        at("commit", "after")
+
+    callers.Asyncpg.call = sent
+    callers.Asyncpg.transaction = transacted
+
 
 def hooked(app: App, log: Path) -> Any:
     """A task that ends in one of two ways, and a hook with a step: a line in the log."""
@@ -111,7 +157,7 @@ def hooked(app: App, log: Path) -> Any:
     return task
 
 
-TASKS = {"journey": journey, "hooked": hooked}
+TASKS = {"journey": journey, "hooked": hooked, "ledger": ledger}
 
 
 async def work(url: str, log: Path, what: str) -> None:

@@ -14,7 +14,8 @@
           See support/factories.py for both.
 
 A test has the database for itself. The next test of the same process gets the same one, emptied:
-its connections have planned the engine's functions by then, which saves 100 ms a test. A database
+its connections have planned the engine's functions by then, which saves 100 ms a test, and so have
+those of the apps before (support/warm.py). A database
 that cannot be made as new by deleting rows (another column, function, trigger, row of
 ff.transition, statistics of the planner) is dropped, and so is one that has grown old; a new one is
 a clone of the template (support/reset.sql decides). A test that needs one that nobody has used says
@@ -47,10 +48,14 @@ from flowfabric.db import disposable
 
 from .cluster import Cluster
 from .invariants import invariants_function
+from .warm import AS_NEW, OURS, Backends, keep_of, warm_backends
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
     Record: TypeAlias = asyncpg.Record
+    _Plain = asyncpg.Connection[Any]
+else:
+    _Plain = asyncpg.Connection
 
 _HERE = Path(__file__).parent
 # Names a file of SQL that spoils the library of the template: see tests/mutants.
@@ -59,10 +64,13 @@ MUTANT = "FLOWFABRIC_TEST_MUTANT"
 _USES = 200
 _SPARES = 8
 _PATIENCE = 10.0
-# The application that our connections name.
-_OURS = "ff_test"
-# What asyncpg does not reset by itself. Plans stay: they are what a used connection is good for.
-_RESET = "reset session authorization; reset role; discard temp; discard sequences"
+
+
+class _Connection(_Plain):
+    """A connection that its reset makes as new, in one round trip."""
+
+    def get_reset_query(self) -> str:
+        return f"{super().get_reset_query()}\n{AS_NEW}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +108,7 @@ class Database:
         self._fingerprint = fingerprint
         self._connections: list[Connection] = []
         self._spares: list[Connection] = []
+        self._backends = Backends(url)
         self._is_broken = False
         self.uses = 0
 
@@ -139,7 +148,7 @@ class Database:
         number: int = await self.conn.fetchval(
             "select count(*) from pg_stat_activity where datname = current_database() "
             "and backend_type = 'client backend' and application_name <> $1",
-            _OURS,
+            OURS,
         )
         return number
 
@@ -174,10 +183,12 @@ class Database:
         if not await _is_as_new(self.conn):
             self.conn = await _connect(self.url)
         ours = [each.get_server_pid() for each in (self.conn, *self._spares)]
+        ours += self._backends.pids()
         reset = "select ff_test.reset($1, $2)"
         return bool(await self._keeper.fetchval(reset, ours, self._fingerprint))
 
     def close(self) -> None:
+        self._backends.close()
         for connection in (self.conn, self._keeper, *self._connections, *self._spares):
             connection.terminate()
 
@@ -230,7 +241,9 @@ def template(cluster: Cluster) -> Iterator[Template]:
 async def databases(template: Template) -> AsyncIterator[Databases]:
     async with _administration(template.cluster) as administration:
         databases = Databases(template, administration)
-        yield databases
+        keep_of(asyncio.get_running_loop())
+        with warm_backends():
+            yield databases
         await databases.drop()
 
 
@@ -261,7 +274,11 @@ async def _build(cluster: Cluster, name: str) -> None:
 
 
 async def _connect(url: str, **settings: str) -> Connection:
-    return await asyncpg.connect(url, server_settings={"application_name": _OURS, **settings})
+    settings["application_name"] = OURS
+    connection: Connection = await asyncpg.connect(
+        url, connection_class=_Connection, server_settings=settings
+    )
+    return connection
 
 
 async def _keeper(url: str) -> Connection:
@@ -278,7 +295,6 @@ async def _is_as_new(connection: Connection) -> bool:
     """Undo what a test set on a connection; one that cannot be used any more is closed."""
     try:
         await connection.reset(timeout=_PATIENCE)
-        await connection.execute(_RESET, timeout=_PATIENCE)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
         # Closed, or still at work for a call that the test has given up.
         connection.terminate()

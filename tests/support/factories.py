@@ -140,6 +140,7 @@ class Lease:
     replay_count: int
     trace_context: str | None
     crash_count: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,7 @@ class Step:
     delay: timedelta | None = None
     until: datetime | None = None
     follows: int | None = None
+    code_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +199,7 @@ class Outcome:
     public_state: str | None = None
     version: int | None = None
     open: int | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,6 +335,9 @@ class Engine:
         first_lane: str | None = None,
         floor: Lease | None = None,
         reports_starts: bool = False,
+        versions: Sequence[str] | None = None,
+        unserved: Sequence[int] | None = None,
+        finish_only: bool = False,
     ) -> list[Lease]:
         """The leases of one claim, in the order in which the function returned them."""
         claim_id = claim_id or uuid4()
@@ -341,7 +347,8 @@ class Engine:
             "p_worker_instance_id => $4, p_claim_id => $5, p_lanes => $6::text[], "
             "p_tasks => $7::text[], p_capabilities => $8::text[], p_limit => $9, "
             "p_lease_ttl => $10, p_first_lane => $11, p_floor_rank => $12::smallint, "
-            "p_floor_at => $13, p_floor_id => $14, p_reports_starts => $15)",
+            "p_floor_at => $13, p_floor_id => $14, p_reports_starts => $15, "
+            "p_code_versions => $16::text[], p_unserved => $17::bigint[], p_finish_only => $18)",
             self.partition_key,
             self.namespace,
             worker,
@@ -357,6 +364,9 @@ class Engine:
             floor.order_at if floor else None,
             floor.execution_id if floor else None,
             reports_starts,
+            versions,
+            unserved,
+            finish_only,
         )
         return [Lease(lease_id=claim_id, **row) for row in rows]
 
@@ -536,10 +546,15 @@ class Engine:
         *,
         category: str | None = None,
         detail: bytes | None = None,
+        retry_delay: timedelta | None = None,
+        retry_at: datetime | None = None,
         wait: bool = False,
     ) -> Outcome:
         (answer,) = await self.fail_many(
-            [lease], [class_], [reason], [category], [detail], wait=wait
+            *([lease], [class_], [reason], [category], [detail]),
+            retry_delays=[retry_delay],
+            retry_ats=[retry_at],
+            wait=wait,
         )
         return answer
 
@@ -551,6 +566,8 @@ class Engine:
         categories: Sequence[str | None] | None = None,
         details: Sequence[bytes | None] | None = None,
         *,
+        retry_delays: Sequence[timedelta | None] | None = None,
+        retry_ats: Sequence[datetime | None] | None = None,
         wait: bool = False,
         hint: bool = True,
     ) -> list[Outcome]:
@@ -560,12 +577,15 @@ class Engine:
             "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
             "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
             "p_classes => $7::text[], p_reasons => $8::text[], p_categories => $9::text[], "
-            "p_details => $10::bytea[], p_wait => $11, p_hint => $12)",
+            "p_details => $10::bytea[], p_retry_delays => $11::interval[], "
+            "p_retry_ats => $12::timestamptz[], p_wait => $13, p_hint => $14)",
             *self._fences(leases),
             classes,
             reasons,
             categories,
             details,
+            retry_delays,
+            retry_ats,
             wait,
             hint,
         )
@@ -664,9 +684,11 @@ class Engine:
             "p_names => $7::text[], p_occurrences => $8::integer[], p_positions => $9::integer[], "
             "p_sequentials => $10::boolean[], p_kinds => $11::text[], p_values => $12::bytea[], "
             "p_encodings => $13::text[], p_delays => $14::interval[], "
-            "p_untils => $15::timestamptz[], p_follows => $16::integer[], p_wait => $17)",
+            "p_untils => $15::timestamptz[], p_follows => $16::integer[], "
+            "p_code_versions => $17::text[], p_wait => $18)",
             *self._fences([lease for lease, _ in items]),
-            *([getattr(step, field.name) for _, step in items] for field in fields(Step)),
+            *([getattr(step, field.name) for _, step in items] for field in fields(Step)[:-1]),
+            versions if any(versions := [step.code_version for _, step in items]) else None,
             wait,
         )
         assert [row["item"] for row in rows] == list(range(1, len(items) + 1))
@@ -704,6 +726,13 @@ class Engine:
         self, lease: Lease, reason: str | None = "the code changed", step: str | None = None
     ) -> Outcome:
         return await self._fenced("hold_execution", lease, p_reason=reason, p_step=step)
+
+    async def continue_as(
+        self, lease: Lease, payload: bytes | None = b"[]", encoding: str | None = None
+    ) -> Outcome:
+        return await self._fenced(
+            "continue_execution", lease, p_payload=payload, p_payload_encoding=encoding
+        )
 
     async def progress(
         self, lease: Lease, percent: int | None = None, message: str | None = None
@@ -781,6 +810,7 @@ class Engine:
             public_state=row.get("public_state"),
             version=row.get("version"),
             open=row.get("open"),
+            generation=row.get("generation"),
         )
 
     # Time

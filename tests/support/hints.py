@@ -26,6 +26,6 @@ async def hints(db: Database, channel: str, act: Callable[[], Awaitable[Any]]) -
     await listener.add_listener(channel, hear)
     await act()
     await db.execute("select pg_notify($1, $2)", channel, _END)
-    await asyncio.wait_for(ended.wait(), 30)
+    await asyncio.wait_for(ended.wait(), 60)
     await listener.remove_listener(channel, hear)
     return heard

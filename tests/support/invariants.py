@@ -38,7 +38,7 @@ _ABOUT = {
         *("flow", "edge", "edge_group", "kept_result"),
         *("cancel_backlog", "cancel_backlog_member"),
     ),
-    "J": ("step",),
+    "J": ("step", "execution x where x.route_id >= 4611686018427387904"),
     "P": ("schedule", "schedule_app"),
     "W": ("worker", "worker_event"),
 }

@@ -63,6 +63,12 @@ def pytest_collection(session: pytest.Session) -> None:
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(_started_in / ".hypothesis"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: some tests wait for processes that they started."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
     """Go back, after the fixtures of the session have ended."""

@@ -1,6 +1,6 @@
 """The engine as a specification: what every operation answers, changes and writes down.
 
-A pure state machine in Python, written from the state model (T1 to T30) and the decisions, not from
+A pure state machine in Python, written from the state model (T1 to T31) and the decisions, not from
 the SQL. It has one clock, no locks and nobody beside it. Tests run it next to a real database and
 compare the two after every call (tests/model).
 
@@ -313,6 +313,7 @@ class Execution:
     crash_count: int = 0
     lone_crash_count: int = 0
     lease_start: str = "unreported"
+    generation: int = 0
 
     delayed_until: datetime | None = None
     reclaim_at: datetime | None = None
@@ -925,6 +926,7 @@ class Model(Flows):
                 "retry_count": e.retry_count,
                 "replay_count": e.replay_count,
                 "crash_count": e.crash_count,
+                "generation": e.generation,
             },
         )
 
@@ -1406,6 +1408,24 @@ class Model(Flows):
             return Answer("held")
         assert answer is not None
         return answer if answer.word != "repeat" else Answer("held")
+
+    def continue_as(self, namespace: str | None, fence: Fence) -> Answer:  # T31
+        """The same attempt goes on, as if the execution began: no steps, no crashes, full time."""
+        e, answer = self._judge(namespace, fence, "continue")
+        if e is not None:
+            self._interrupt("T31", e, "continue", EventKind.CONTINUED, "continued")
+            e.journal.clear()
+            e.generation += 1
+            e.retry_count = e.reclaim_count = e.company_count = 0
+            e.crash_count = e.lone_crash_count = 0
+            e.attempt_time_left = e.policy.attempt_timeout
+            return Answer("continued", {"generation": e.generation})
+        assert answer is not None
+        if answer.word != "repeat":
+            return answer
+        assert fence.execution_id is not None
+        generation = self.executions[fence.execution_id].generation
+        return Answer("continued", {"generation": generation})
 
     def report_progress(
         self, namespace: str | None, fence: Fence, percent: int | None, message: str | None

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def kill_family(pid: int, *, within: float = 30.0) -> None:
+def kill_family(pid: int, *, within: float = 60.0) -> None:
     """`kill -9` of a process and of every process it started; returns when all are gone."""
     family = [pid, *children_of(pid)]
     for member in family:

@@ -41,14 +41,14 @@ async def broken() -> None:
 
 @app.task(retry=Retry(max_retries=3, backoff=Fixed(timedelta(hours=1))))
 async def flaky(ctx: Context) -> int:
-    if ctx.attempt < 2:
+    if ctx.attempt < 3:
         raise ValueError("not yet")
     return ctx.attempt
 
 
 @app.task
 async def stuck_at_first(ctx: Context) -> str:
-    if ctx.attempt == 0:
+    if ctx.attempt == 1:
         await asyncio.sleep(3600)
     return f"attempt {ctx.attempt}"
 

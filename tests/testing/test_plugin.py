@@ -6,6 +6,8 @@ import statistics
 from importlib.metadata import entry_points
 from time import perf_counter
 
+import pytest
+
 APP = """
     from datetime import timedelta
     from flowfabric import App, Context
@@ -72,6 +74,12 @@ MODE = (*ASYNCIO, "-o", "asyncio_mode=auto")
 AUTO = TESTS.format(imports="", mark="", fixture="@pytest.fixture", after="")
 
 
+@pytest.fixture
+def ours(cluster):
+    """For a suite that need not start a server of its own."""
+    return {"FLOWFABRIC_TEST_DATABASE_URL": cluster.url}
+
+
 def test_pytest_finds_it():
     (found,) = (one for one in entry_points(group="pytest11") if one.name == "flowfabric")
     assert found.value == "flowfabric.testing.plugin"
@@ -83,7 +91,7 @@ def test_under_pytest_asyncio_in_auto_mode(suite):
     assert outcome.count("passed") == 5
 
 
-def test_under_pytest_asyncio_in_strict_mode(suite):
+def test_under_pytest_asyncio_in_strict_mode(suite, ours):
     tests = TESTS.format(
         imports="import pytest_asyncio",
         mark="pytestmark = pytest.mark.asyncio",
@@ -92,12 +100,12 @@ def test_under_pytest_asyncio_in_strict_mode(suite):
     )
     # A plain test is none of pytest-asyncio's business, as it says if it is marked.
     tests = tests.replace("def test_a_plain_one", "def no_test")
-    outcome = suite(*ASYNCIO, app=APP, test_a=tests)
+    outcome = suite(*ASYNCIO, app=APP, test_a=tests, **ours)
     assert outcome.code == 0, outcome.output
     assert outcome.count("passed") == 4
 
 
-def test_under_anyio(suite):
+def test_under_anyio(suite, ours):
     tests = TESTS.format(
         imports="",
         mark="""pytestmark = pytest.mark.anyio
@@ -110,7 +118,7 @@ def test_under_anyio(suite):
         # Its loop ends with this fixture: nobody can close what was opened behind the test.
         after="await ff.close()",
     )
-    outcome = suite("-p", "no:asyncio", app=APP, test_a=tests)
+    outcome = suite("-p", "no:asyncio", app=APP, test_a=tests, **ours)
     assert outcome.code == 0, outcome.output
     assert outcome.count("passed") == 5
 
@@ -150,7 +158,7 @@ def test_a_suite_that_does_not_ask_for_it_starts_nothing(suite):
     assert "ff" not in outcome.output.partition("collected")[2]
 
 
-def test_no_test_reaches_the_database_of_the_environment(suite):
+def test_no_test_reaches_the_database_of_the_environment(suite, ours):
     outcome = suite(
         *MODE,
         app=APP,
@@ -168,11 +176,12 @@ def test_no_test_reaches_the_database_of_the_environment(suite):
         """,
         FLOWFABRIC_DATABASE_URL="postgresql://live.invalid/live",
         DATABASE_URL="postgresql://mine.invalid/mine",
+        **ours,
     )
     assert outcome.code == 0, outcome.output
 
 
-def test_a_failure_points_at_the_test_and_shows_the_handler(suite):
+def test_a_failure_points_at_the_test_and_shows_the_handler(suite, ours):
     outcome = suite(
         *MODE,
         app=APP,
@@ -190,6 +199,7 @@ def test_a_failure_points_at_the_test_and_shows_the_handler(suite):
             await ff.submit(onboard, 8)
             ff.assert_submitted(onboard, 7)
         """,
+        **ours,
     )
     assert outcome.count("failed") == 3, outcome.output
     assert 'raise LookupError("no such thing")' in outcome.output

@@ -71,6 +71,11 @@ async def options(connection: object) -> None:
     await add.submit(1, key="k", unique="always")  # bad: not one of two words
     await add.submit(1, key="k", window=60)  # bad: the type of an option
     await add.submit(1, unique="unfinished")  # bad: without a key
+    await add.submit(1, on_conflict="existing")  # bad: without a key
+    await add.submit(1, key="k", on_conflict="replace")  # bad: not one of two words
+    await add.submit_many([(1,)], keys=[7])  # bad: the type of a key
+    result: str = await add.get("id").result()  # bad: the type of the result
+    print(result)
     await add.using(priority="high").submit(1)  # bad: the type of an option
     await add.using(hurry=True).submit(1)  # bad: an unknown option
     await add.using(key="k", via=connection).submit("1")  # bad: an argument, with options
@@ -146,6 +151,9 @@ async def durable(ctx: Context) -> None:
     await ctx.step("count", count_letters, 7)  # bad: the argument of a plain step
     text: str = await ctx.step("count", count_letters, "a")  # bad: the type of a step
     await ctx.step("count", count_letters, "a", retry=3)  # bad: no policy
+    await ctx.step("count", count_letters, 7, retry=Retry())  # bad: the argument of a retried step
+    await ctx.step("load", load_number, retry=Retry())  # bad: a missing argument of a retried step
+    await ctx.step("count", count_letters, "a", timeout="2 s")  # bad: no duration
     await ctx.step(7, count_letters, "a")  # bad: no name
     await ctx.sleep("1h")  # bad: no time
     await ctx.submit(add, "1")  # bad: the argument of a child

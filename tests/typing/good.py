@@ -160,7 +160,7 @@ async def submits(connection: object) -> None:
     assert_type(await add.submit(1, 2), Run[int])
     assert_type(await add.submit(a=1), Run[int])
     assert_type(await (await add.submit(1)).result(), int)
-    assert_type(await (await add.submit(1)).result(timeout=30), int)
+    assert_type(await (await add.submit(1)).result(timeout=60), int)
     assert_type(await (await add.submit(1)).result(timedelta(seconds=3)), int)
     assert_type(await (await send_mail.submit("a@x", body="?")).result(), str)
     assert_type(await (await shout.submit("a")).result(), list[str])
@@ -178,7 +178,10 @@ async def options(connection: object) -> None:
     assert_type((await add.submit(1, key="k")).is_duplicate, bool)
     assert_type(await add.using(key="k", via=connection).submit(1), Run[int])
     assert_type(await add.using(priority=3, delay=timedelta(1)).submit(1), Run[int])
+    assert_type(await add.submit(1, key="k", on_conflict="existing"), Run[int])
+    assert_type(await add.using(key="k", on_conflict="raise").submit(1), Run[int])
     assert_type(await add.submit_many([(1, 2), (3,)]), list[Run[int]])
+    assert_type(await add.submit_many([(1, 2), (3,)], keys=["a", None]), list[Run[int]])
 
 
 async def calls() -> None:
@@ -196,6 +199,9 @@ async def runs(run: Run[int]) -> None:
     async for event in run.events():
         assert_type(event.version, int)
     assert_type(app.get(run.id), Run[Any])
+    assert_type(await app.get_by_key("k"), Run[Any])
+    assert_type(add.get(run.id), Run[int])
+    assert_type(await send_mail.get("an id").result(), str)
     name: str = await run.state()
     print(name)
 
@@ -245,6 +251,8 @@ async def durable(ctx: Context, n: int) -> int:
     assert_type(await ctx.step("load", load_number, n, deep=True), dict[str, int])
     assert_type(await ctx.step("count", count_letters, "text"), int)
     assert_type(await ctx.step("again", load_number, n, retry=Retry(3)), dict[str, int])
+    assert_type(await ctx.step("limit", count_letters, "text", timeout=2.5), int)
+    assert_type(await ctx.step("p", partial(load_number, n), retry=Retry(3)), dict[str, int])
     assert_type(await ctx.step("partial", partial(count_letters, "text")), int)
     assert_type(await ctx.step("lambda", lambda: 7), int)
     assert_type(await ctx.step("task", add, 1), int)
@@ -268,6 +276,7 @@ async def durable(ctx: Context, n: int) -> int:
 def plain(n: int, *, ctx: Context) -> str:
     assert_type(ctx.step_sync("count", count_letters, "text"), int)
     assert_type(ctx.step_sync("load", load_number, 1), dict[str, int])
+    assert_type(ctx.step_sync("again", count_letters, "text", retry=Retry(3), timeout=1), int)
     assert_type(ctx.submit_sync(shout, "a"), Run[list[str]])
     ctx.sleep_sync(1)
     assert_type(ctx.now_sync(), datetime)

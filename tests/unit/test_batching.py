@@ -202,7 +202,7 @@ async def test_a_full_queue_blocks_its_callers_and_goes_on_when_there_is_space()
 
     wire.open.set()
 
-    assert await asyncio.wait_for(asyncio.gather(*puts), 5) == [f"{n}!" for n in range(20)]
+    assert await asyncio.wait_for(asyncio.gather(*puts), 60) == [f"{n}!" for n in range(20)]
     assert sorted(item for batch in wire.batches for item in batch) == list(range(20))
 
 
@@ -216,7 +216,7 @@ async def test_a_caller_blocked_by_a_full_queue_can_be_cancelled():
     puts[3].cancel()
     wire.open.set()
 
-    assert await asyncio.wait_for(asyncio.gather(*puts[:3]), 5) == ["0!", "1!", "2!"]
+    assert await asyncio.wait_for(asyncio.gather(*puts[:3]), 60) == ["0!", "1!", "2!"]
     assert [3] not in wire.batches
 
 
@@ -231,7 +231,7 @@ async def test_closing_sends_what_was_handed_in_and_refuses_more():
     await settle()
     assert not closing.done()
     wire.open.set()
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 60)
 
     assert await asyncio.gather(*puts) == ["0!", "1!", "2 alone", "3!", "4!"]
     with pytest.raises(Unavailable):
@@ -248,9 +248,9 @@ async def test_closing_frees_a_caller_that_a_full_queue_blocks():
     closing = asyncio.create_task(batcher.close())
     await settle()
     wire.open.set()
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 60)
 
-    answers = await asyncio.wait_for(asyncio.gather(*puts, return_exceptions=True), 5)
+    answers = await asyncio.wait_for(asyncio.gather(*puts, return_exceptions=True), 60)
     assert answers[:2] == ["0!", "1!"]
     assert all(isinstance(answer, Unavailable) for answer in answers[2:])
 

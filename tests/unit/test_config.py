@@ -31,6 +31,8 @@ def test_nothing_set_is_the_default():
         ("FLOWFABRIC_DRAIN_TIMEOUT", "0", "drain_timeout", timedelta(0)),
         ("FLOWFABRIC_LOG_FORMAT", "json", "log_format", "json"),
         ("FLOWFABRIC_LOG_LEVEL", "DEBUG", "log_level", "DEBUG"),
+        ("FLOWFABRIC_EMBEDDED", "1", "embedded", True),
+        ("FLOWFABRIC_EMBEDDED", "no", "embedded", False),
     ],
 )
 def test_each_variable_has_its_setting(variable, text, field, value):
@@ -42,6 +44,34 @@ def test_each_variable_has_its_setting(variable, text, field, value):
 def test_our_own_url_goes_before_the_common_one():
     both = {"DATABASE_URL": "postgresql://a", "FLOWFABRIC_DATABASE_URL": "postgresql://b"}
     assert Settings.from_environment(both).database_url == "postgresql://b"
+
+
+def test_the_embedded_server_goes_before_a_url_that_may_be_meant_for_others(tmp_path):
+    common = {"DATABASE_URL": "postgresql://a", "FLOWFABRIC_EMBEDDED": "1"}
+    assert Settings.from_environment(common).database_url is None
+    (tmp_path / "flowfabric.toml").write_text('embedded = true\ndatabase_url = "postgresql://c"')
+    assert Settings.from_environment({}, tmp_path).database_url is None
+    ours = {"FLOWFABRIC_DATABASE_URL": "postgresql://b"}
+    assert Settings.from_environment(ours, tmp_path) == Settings(database_url="postgresql://b")
+    with pytest.raises(InvalidInput, match="contradicts FLOWFABRIC_DATABASE_URL"):
+        Settings.from_environment({**ours, "FLOWFABRIC_EMBEDDED": "1"})
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("postgresql+asyncpg://u:p@h/d", "postgresql://u:p@h/d"),
+        ("postgresql+psycopg://u@h:6432/d", "postgresql://u@h:6432/d"),
+        ("postgres://h/d", "postgresql://h/d"),
+        ("postgres+psycopg2://h/d?sslmode=require", "postgresql://h/d?sslmode=require"),
+        ("postgresql+asyncpg://h/d?ssl=require&x=1", "postgresql://h/d?sslmode=require&x=1"),
+        ("postgresql+asyncpg://h/d?prepared_statement_cache_size=0", "postgresql://h/d"),
+        ("postgresql://u:a+b@h/d?options=-c%20x%3D1", "postgresql://u:a+b@h/d?options=-c%20x%3D1"),
+        ("mysql://h/d", "mysql://h/d"),
+    ],
+)
+def test_a_url_for_sqlalchemy_is_one_for_us(url, found):
+    assert Settings.from_environment({"DATABASE_URL": url}).database_url == found
 
 
 def test_an_empty_variable_counts_as_not_set():
@@ -61,6 +91,7 @@ def test_an_empty_variable_counts_as_not_set():
         ("FLOWFABRIC_DRAIN_TIMEOUT", "1 minute", "FLOWFABRIC_DRAIN_TIMEOUT"),
         ("FLOWFABRIC_LOG_FORMAT", "xml", "log_format"),
         ("FLOWFABRIC_NAMESPACE", "two words", "namespace"),
+        ("FLOWFABRIC_EMBEDDED", "perhaps", "FLOWFABRIC_EMBEDDED"),
         ("FLOWFABRIC_NAMESPACE", "x" * 257, "namespace"),
     ],
 )
@@ -148,7 +179,8 @@ def test_a_pyproject_without_the_table_says_nothing(tmp_path, text):
     ("text", "field", "problem"),
     [
         ('name_space = "a"', "flowfabric.toml: name_space", "did you mean namespace?"),
-        ("zzz = 1", "flowfabric.toml: zzz", "known are database_url, namespace"),
+        ("zzz = 1", "flowfabric.toml: zzz", "known are database_url, embedded, namespace"),
+        ("embedded = 1", "flowfabric.toml: embedded", "must be true or false"),
         ("namespace = 5", "flowfabric.toml: namespace", "must be a text"),
         ('lease_ttl = "soon"', "flowfabric.toml: lease_ttl", "must be a number of seconds"),
         ("lease_ttl = true", "flowfabric.toml: lease_ttl", "must be a number of seconds"),

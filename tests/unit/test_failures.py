@@ -7,7 +7,8 @@ import json
 import pytest
 
 from flowfabric.core.states import FailureClass
-from flowfabric.tasks.failures import facts_of, failure_of
+from flowfabric.core.trace import facts_of
+from flowfabric.tasks.failures import failure_of
 
 # The limits of ff.fail_executions.
 REASON_BYTES = 256
@@ -66,7 +67,7 @@ def test_every_exception_becomes_something_that_the_engine_stores(name):
     assert failure.detail is not None
     assert len(failure.detail) <= DETAIL_BYTES
     facts = json.loads(failure.detail.decode())
-    assert facts.keys() == {"type", "message", "trace"}
+    assert facts.keys() == {"type", "message", "trace", "library"}
     for text in facts.values():
         assert "\x00" not in text
         text.encode()

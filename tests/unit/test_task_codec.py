@@ -471,6 +471,7 @@ def test_arguments_and_results_that_would_change_are_refused(function, value, at
     with pytest.raises(InvalidInput, match=r"what shop\.task returned .* hint") as caught:
         spec.encode_result(value)
     assert caught.value.field == f"result.{at}"
+    assert ("as its type hint says" in str(caught.value)) is (function is with_a_base)
 
 
 def test_what_validation_makes_of_an_argument_is_what_comes_back():

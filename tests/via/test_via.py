@@ -13,7 +13,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from flowfabric import App, Fixed, InvalidInput, KeyReused, NotFound, Retry, SchemaMismatch
+from flowfabric import App, Fixed, InvalidInput, KeyReused, NotFound, Retry, Run, SchemaMismatch
 from flowfabric.core.errors import LaneClosed, RetryExhausted, UnknownRoute
 from via.kinds import KINDS, Caller
 from worker.apps import working
@@ -24,7 +24,7 @@ EVERY = pytest.mark.parametrize("kind", KINDS)
 # What must be the same however an execution was submitted.
 COMPARED = (
     *("lane", "task", "capabilities", "priority", "public_state", "payload", "payload_encoding"),
-    *("delayed_until", "deadline_at", "tags", "policy", "max_reclaims", "attempt_index"),
+    *("delayed_until", "deadline_at", "tags", "policy", "max_reclaims", "attempt"),
 )
 
 
@@ -61,7 +61,7 @@ async def test_what_is_committed_runs(db, app, greet, notes, kind):
         run = await caller.submit(greet, "Ann", times=2)
 
         # An idle worker is woken by the commit.
-        assert await run.result(timeout=5) == "Hello, Ann Hello, Ann"
+        assert await run.result(timeout=60) == "Hello, Ann Hello, Ann"
         assert not run.is_duplicate
         assert await notes() == 1
 
@@ -124,6 +124,34 @@ async def test_a_refused_submit_leaves_the_transaction_usable(db, app, greet, no
 
 
 @EVERY
+async def test_a_key_in_the_callers_transaction_leads_to_the_existing_run(
+    db, app, greet, notes, kind
+):
+    first = await greet.submit("Ann", key="ann")
+    many = greet.using(on_conflict="existing")
+    calls, keys = [("Bob",), ("Cid",), ("Dan",)], ["ann", "cid", "cid"]
+    async with KINDS[kind](db.url) as caller:
+        run = await caller.submit(greet, "Bob", key="ann", on_conflict="existing")
+
+        async def submit_many(caller: Caller) -> list[Run[str]]:
+            async with caller.transaction():
+                return await many.using(via=caller.via).submit_many(calls, keys=keys)
+
+        def submit_many_sync(caller: Caller) -> list[Run[str]]:
+            with caller.transaction():
+                return many.using(via=caller.via).submit_many_sync(calls, keys=keys)
+
+        runs = await caller.run(submit_many_sync if caller.thread else submit_many)
+
+    assert (run.id, run.is_duplicate) == (first.id, True)
+    assert [one.is_duplicate for one in runs] == [True, False, True]
+    assert runs[0].id == first.id
+    assert runs[1].id == runs[2].id == (await app.get_by_key("cid")).id
+    assert await notes() == 1
+    assert await db.fetchval("select count(*) from ff.execution") == 2
+
+
+@EVERY
 async def test_everything_that_can_be_asked_for_travels(db, app, kind, clock):
     await clock.freeze()
 
@@ -173,7 +201,7 @@ async def test_many_join_one_transaction(db, app, greet, notes):
     async with connection.transaction():
         runs = await joined.submit_many([(str(n),) for n in range(1200)])
     async with working(app, concurrency=100):
-        results = await asyncio.gather(*(run.result(timeout=20) for run in runs))
+        results = await asyncio.gather(*(run.result(timeout=60) for run in runs))
     assert results == [f"Hello, {n}" for n in range(1200)]
 
 
@@ -378,7 +406,7 @@ async def test_a_key_that_another_transaction_holds_is_waited_for(db, app, greet
     await asyncio.sleep(0.05)
     assert not joining.done()
     await holding.commit()
-    duplicate = await asyncio.wait_for(joining, 5)
+    duplicate = await asyncio.wait_for(joining, 60)
 
     assert duplicate.is_duplicate
     assert duplicate.id == run.id
@@ -437,4 +465,4 @@ async def test_the_hint_is_sent_by_the_commit_and_not_before(db, app, greet):
         await asyncio.sleep(0.1)
         assert worker.is_idle
         await transaction.commit()
-        assert await run.result(timeout=5) == "Hello, Ann"
+        assert await run.result(timeout=60) == "Hello, Ann"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
 from flowfabric import App
+from flowfabric.telemetry import ExecutionFilter
 from flowfabric.worker.worker import Worker
 from support.database import Database
 from support.isolation import SERVERS, is_setting
@@ -39,7 +41,7 @@ async def make_app(db: Database) -> AsyncIterator[AppMaker]:
 
     yield make
     for app in apps:
-        await asyncio.wait_for(app.close(), 15)
+        await asyncio.wait_for(app.close(), 60)
 
 
 @pytest.fixture
@@ -57,6 +59,20 @@ async def working(app: App, *, within: float = 60.0, **options: Any) -> AsyncIte
     finally:
         worker.stop()
         await asyncio.wait_for(task, within)
+
+
+@contextmanager
+def log_to(formatter: logging.Formatter, stream: TextIO) -> Iterator[None]:
+    """Write the log to a stream, too, as a worker process writes it."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    handler.addFilter(ExecutionFilter())
+    logger = logging.getLogger("flowfabric")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class WorkerProcess:

@@ -33,8 +33,11 @@ class Probe:
             self.stopped.set()
 
 
-@pytest.mark.parametrize("operation", ["cancel", "revoke"])
-async def test_a_running_handler_is_stopped_within_a_second(make_app, operation):
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [("cancel", "cancelled by ann: stop"), ("revoke", "revoked by ann: stop")],
+)
+async def test_a_running_handler_is_stopped_within_a_second(make_app, caplog, operation, reason):
     """It is the hint that does it: a beat comes every 200 s."""
     app, probe = make_app(lease_ttl=LONG), Probe()
 
@@ -48,18 +51,21 @@ async def test_a_running_handler_is_stopped_within_a_second(make_app, operation)
         probe.began.clear()
         probe.stopped.clear()
         run = await work.submit()
-        await asyncio.wait_for(probe.began.wait(), 30)
+        await asyncio.wait_for(probe.began.wait(), 60)
         if operation == "cancel":
             await client.executions.cancel(run.id, reason="stop", actor="ann")
         else:
             await client.leases.revoke(run.id, reason="stop", actor="ann")
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)
         if operation == "cancel":
             with pytest.raises(ExecutionCancelled):
-                await run.result(timeout=30)
+                await run.result(timeout=60)
 
     async with working(app):
         assert await is_ever_within(1.0, begin_and_stop)
+    lines = [line for line in caplog.messages if "lost the lease" in line]
+    assert lines
+    assert all(line.endswith(f"attempt 1: {reason}") for line in lines)
 
 
 async def test_a_busy_worker_hears_it_as_well(make_app):
@@ -73,9 +79,9 @@ async def test_a_busy_worker_hears_it_as_well(make_app):
     runs = await work.submit_many([()] * 3)
     client = await app.client()
     async with working(app, concurrency=1):
-        await asyncio.wait_for(probe.began.wait(), 10)
+        await asyncio.wait_for(probe.began.wait(), 60)
         await asyncio.gather(*(client.executions.cancel(run.id) for run in runs))
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)
 
 
 async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
@@ -86,7 +92,7 @@ async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
     @app.task
     def work(ctx: Context) -> None:
         loop.call_soon_threadsafe(began.set)
-        until = monotonic() + 20
+        until = monotonic() + 60
         while not ctx.cancelled and monotonic() < until:
             time.sleep(0.01)
         seen.append(ctx.cancelled)
@@ -94,9 +100,9 @@ async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
     run = await work.submit()
     client = await app.client()
     async with working(app):
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 60)
         await client.executions.cancel(run.id)
-        await eventually(lambda: seen == [True], within=20)
+        await eventually(lambda: seen == [True])
 
 
 async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
@@ -110,12 +116,12 @@ async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
     run = await work.submit()
     client = await app.client()
     async with working(app):
-        await asyncio.wait_for(probe.began.wait(), 10)
+        await asyncio.wait_for(probe.began.wait(), 60)
         await client.executions.cancel(run.id)
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)
 
 
-async def test_an_attempt_that_takes_too_long_is_stopped(make_app):
+async def test_an_attempt_that_takes_too_long_is_stopped(make_app, caplog):
     app, probe = make_app(), Probe()
 
     @app.task(timeout=timedelta(milliseconds=300))
@@ -125,8 +131,11 @@ async def test_an_attempt_that_takes_too_long_is_stopped(make_app):
     run = await work.submit()
     async with working(app):
         with pytest.raises(ExecutionExpired):
-            await run.result(timeout=10)
+            await run.result(timeout=60)
         await asyncio.wait_for(probe.stopped.wait(), 30)
+    (line,) = [one for one in caplog.records if "lost the lease" in one.getMessage()]
+    assert line.getMessage().endswith("attempt 1: timed out after 0.3 s, no retry is left")
+    assert line.levelname == "ERROR"
 
 
 async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):
@@ -141,7 +150,7 @@ async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):
     run = await work.submit()
     async with working(app, lanes=["default"]):
         with pytest.raises(ExecutionExpired):
-            await run.result(timeout=10)
+            await run.result(timeout=60)
 
 
 async def test_a_false_hint_stops_nobody(make_app, db):
@@ -155,7 +164,7 @@ async def test_a_false_hint_stops_nobody(make_app, db):
     run = await work.submit()
     client = await app.client()
     async with working(app):
-        await asyncio.wait_for(probe.began.wait(), 10)
+        await asyncio.wait_for(probe.began.wait(), 60)
         info = await client.executions.describe(run.id)
         for text in (
             info.worker_instance_id,
@@ -168,4 +177,4 @@ async def test_a_false_hint_stops_nobody(make_app, db):
         await asyncio.sleep(0.3)
         assert not probe.stopped.is_set()
         await client.executions.cancel(run.id)
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from flowfabric.core.errors import SchemaMismatch
+from support.timing import is_ever_within
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -27,10 +28,10 @@ async def test_a_worker_takes_only_its_lanes(app):
     mail = await work.using(lane="mail").submit(1)
     print_ = await work.using(lane="print").submit(2)
     async with working(app, lanes=["mail"]):
-        assert await mail.result(timeout=10) == 1
+        assert await mail.result(timeout=60) == 1
         assert await print_.state() == "waiting"
     async with working(app):  # all lanes of its tasks
-        assert await print_.result(timeout=10) == 2
+        assert await print_.result(timeout=60) == 2
 
 
 async def test_a_worker_takes_only_what_it_has_the_capabilities_for(app):
@@ -44,10 +45,10 @@ async def test_a_worker_takes_only_what_it_has_the_capabilities_for(app):
 
     runs = await render.submit(), await plain.submit()
     async with working(app, needs={"linux"}):
-        assert await runs[1].result(timeout=10) == "plain"
+        assert await runs[1].result(timeout=60) == "plain"
         assert await runs[0].state() == "waiting"
     async with working(app, needs={"gpu", "linux", "more"}):
-        assert await runs[0].result(timeout=10) == "rendered"
+        assert await runs[0].result(timeout=60) == "rendered"
 
 
 async def test_a_worker_takes_only_tasks_it_knows_and_its_namespace(make_app):
@@ -65,7 +66,7 @@ async def test_a_worker_takes_only_tasks_it_knows_and_its_namespace(make_app):
     left = [await unknown.submit(), await foreign.submit()]
     run = await known.submit()
     async with working(ours):
-        assert await run.result(timeout=10) == "ours"
+        assert await run.result(timeout=60) == "ours"
         assert [await other.state() for other in left] == ["waiting", "waiting"]
 
 
@@ -98,7 +99,7 @@ async def test_no_more_run_at_once_than_the_concurrency_allows(app, kind):
 
     runs = await work.submit_many([() for _ in range(60)])
     async with working(app, concurrency=4):
-        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 20)
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
 
     assert most == 4
 
@@ -121,7 +122,7 @@ async def test_slow_handlers_get_nothing_claimed_ahead_of_a_free_slot(app, db):
         # The rest is free for any other worker.
         assert await leased(db) == 2
         go.set()
-        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 20)
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
 
 
 async def test_fast_handlers_get_work_claimed_ahead(app, db):
@@ -134,11 +135,11 @@ async def test_fast_handlers_get_work_claimed_ahead(app, db):
 
     warm_up = await work.submit_many([(False,) for _ in range(20)])
     async with working(app, concurrency=3):
-        await asyncio.wait_for(asyncio.gather(*(run.result() for run in warm_up)), 20)
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in warm_up)), 60)
         runs = await work.submit_many([(True,) for _ in range(20)])
         await eventually(lambda: _is(leased(db), 6), what="twice the concurrency is leased")
         go.set()
-        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 20)
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
 
 
 async def _is(coroutine, expected) -> bool:
@@ -202,9 +203,12 @@ async def test_an_idle_worker_hears_of_new_work_at_once_and_of_delayed_work_in_t
     async with working(app) as worker:
         await eventually(lambda: worker.is_idle)
         for options in ({}, {"delay": timedelta(milliseconds=100)}):
-            run = await work.using(**options).submit()
+
+            async def run(options=options) -> None:
+                await (await work.using(**options).submit()).result(timeout=60)
+
             # Far less than the ten seconds after which an idle worker would look by itself.
-            await run.result(timeout=4)
+            assert await is_ever_within(4, run)
 
 
 async def test_an_idle_worker_asks_for_nothing(app):
@@ -233,7 +237,7 @@ async def test_two_workers_share_the_work_and_never_an_execution(make_app):
 
     runs = await apps[0].tasks["shop.work"].submit_many([(n,) for n in range(400)])
     async with working(apps[0], concurrency=5), working(apps[1], concurrency=5):
-        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 20)
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
 
     assert sorted(n for _, n in seen) == list(range(400))
 
@@ -251,12 +255,12 @@ async def test_a_worker_that_may_no_longer_claim_ends_with_the_reason_and_drains
     run = await work.submit()
     worker = await app.worker(concurrency=5)
     task = asyncio.create_task(worker.run())
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), 60)
     await db.execute("alter function ff.claim_executions rename to gone")
     worker.wake()
     await eventually(lambda: worker._stopping.is_set())
     go.set()
 
     with pytest.raises(SchemaMismatch, match="flowfabric db migrate"):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
     assert await run.state() == "completed"

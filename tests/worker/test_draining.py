@@ -25,7 +25,7 @@ app = App()
 @app.task(name="shop.sleep")
 async def sleep(ctx: Context, seconds: float) -> str:
     logging.getLogger("shop").info("sleeping")
-    await asyncio.sleep(seconds if ctx.attempt == 0 else 0)
+    await asyncio.sleep(seconds if ctx.attempt == 1 else 0)
     return f"attempt {ctx.attempt}, epoch {ctx.epoch}"
 
 
@@ -54,7 +54,7 @@ async def stubborn(seconds: float) -> str:
 
 @app.task(name="shop.shaky", retry=Retry(5, Fixed(timedelta(milliseconds=10))))
 async def shaky(ctx: Context, secret: str) -> int:
-    if ctx.attempt == 0:
+    if ctx.attempt == 1:
         raise ValueError("not yet")
     return ctx.attempt
 
@@ -108,12 +108,12 @@ async def test_a_worker_that_stops_finishes_what_runs(make_app):
     run = await work.submit()
     worker = await app.worker()
     task = asyncio.create_task(worker.run())
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), 60)
     late = await work.submit()
     worker.stop()
     waiting = await work.submit()
     go.set()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
 
     assert await run.state() == "completed"
     assert await waiting.state() == "waiting"
@@ -132,11 +132,11 @@ async def test_a_cancelled_worker_drains_as_well(make_app):
 
     run = await work.submit()
     task = asyncio.create_task(app.run_worker())
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), 60)
     task.cancel()
     go.set()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
     assert await run.state() == "completed"
 
@@ -156,25 +156,25 @@ async def test_what_is_not_finished_in_time_is_given_back_and_resumed(make_app):
     warm_up = await work.submit_many([(-1,) for _ in range(40)])
     worker = await app.worker(concurrency=2)
     task = asyncio.create_task(worker.run())
-    await asyncio.wait_for(asyncio.gather(*(run.result() for run in warm_up)), 10)
+    await asyncio.wait_for(asyncio.gather(*(run.result() for run in warm_up)), 60)
     runs = await work.submit_many([(n,) for n in range(4)])
     await eventually(lambda: len(started) == 2 and len(worker._claimer.waiting) == 2)
     worker.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
 
     client = await app.client()
     for run in runs:
         info = await client.executions.describe(run.id)
         assert info.public_state == "waiting"
         assert info.attempt_state == "attempt_interrupted"
-        assert (info.retry_count, info.reclaim_count, info.attempt_index) == (0, 0, 0)
+        assert (info.retry_count, info.reclaim_count, info.attempt) == (0, 0, 1)
         assert await kinds(app, run) == ["submitted", "claimed", "released"]
 
     hang.set()
     async with working(app):
         for run in runs:
             # The same attempt goes on, under a new lease.
-            assert await run.result(timeout=10) == "attempt 0, epoch 2"
+            assert await run.result(timeout=60) == "attempt 1, epoch 2"
             assert await kinds(app, run) == [
                 *("submitted", "claimed", "released", "resumed", "completed")
             ]
@@ -187,7 +187,7 @@ async def test_a_plain_handler_that_does_not_end_is_given_back_and_told(make_app
     @app.task
     def work(ctx: Context) -> str:
         started.set()
-        go.wait(10)
+        go.wait(60)
         if ctx.cancelled:
             told.set()
         return "late"
@@ -197,7 +197,7 @@ async def test_a_plain_handler_that_does_not_end_is_given_back_and_told(make_app
     task = asyncio.create_task(worker.run())
     await eventually(started.is_set)
     worker.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
     assert await run.state() == "waiting"
     assert await kinds(app, run) == ["submitted", "claimed", "released"]
     go.set()
@@ -239,7 +239,7 @@ async def test_a_worker_process_drains_on_sigterm_and_ends_with_zero(make_app, s
     assert await process.end(signal.SIGTERM) == 0
 
     assert await run.state() == "completed"
-    assert await run.result(timeout=5) == "attempt 0, epoch 1"
+    assert await run.result(timeout=60) == "attempt 1, epoch 1"
     log = await process.log()
     assert "draining after SIGTERM" in log
     assert "draining: 1 executions run" in log
@@ -305,7 +305,7 @@ async def test_a_killed_worker_is_recovered_by_another_with_a_higher_epoch(make_
 
     assert await first.end(signal.SIGKILL) == -signal.SIGKILL
 
-    assert await run.result(timeout=60) == "attempt 1, epoch 2"
+    assert await run.result(timeout=60) == "attempt 2, epoch 2"
     client = await app.client()
     attempts = await client.executions.attempts(run.id)
     assert [attempt.worker_id for attempt in attempts] == ["ada", "bob"]

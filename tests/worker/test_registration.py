@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from flowfabric.core.errors import InvalidInput, Unavailable
-from flowfabric.worker.registration import Registration, Registrations
+from flowfabric.worker.registration import Registration, Registrations, Takeover
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -79,7 +80,7 @@ async def test_a_worker_works_without_the_registry(app, db, caplog):
     with caplog.at_level(logging.WARNING):
         async with working(app):
             run = await double.submit(21)
-            assert await run.result(timeout=10) == 42
+            assert await run.result(timeout=60) == 42
     assert "workers not registered, retrying" in caplog.text
     await db.execute("alter table ff.elsewhere rename to worker")
 
@@ -92,6 +93,7 @@ class Answers:
         self.calls: list[tuple[str, ...]] = []
         self.errors: list[Exception] = []
         self.missing: list[str] = []
+        self.routes: dict[str, list[int]] = {}
 
     def _said(self, *call: str) -> None:
         self.calls.append(call)
@@ -106,6 +108,10 @@ class Answers:
         self._said("beat", *sorted(names))
         missing, self.missing = self.missing, []
         return missing
+
+    async def unserved(self, names: Any, **_: Any) -> dict[str, list[int]]:
+        self._said("unserved", *sorted(names))
+        return self.routes
 
     async def mark_dead(self, name: str, reason: str, **_: Any) -> bool:
         self._said("dead", name, reason)
@@ -125,10 +131,11 @@ async def test_all_workers_of_a_process_beat_in_one_call():
     assert [call[0] for call in answers.calls] == ["register"] * 5
     answers.calls.clear()
     await registrations.beat(CALLER)
-    assert answers.calls == [("beat", "w0", "w1", "w2", "w3", "w4")]
+    names = ("w0", "w1", "w2", "w3", "w4")
+    assert answers.calls == [("beat", *names), ("unserved", *names)]
     # and not again until it is due
     await registrations.beat(CALLER)
-    assert len(answers.calls) == 1
+    assert len(answers.calls) == 2
 
 
 async def test_those_that_were_swept_register_with_the_same_beat():
@@ -140,7 +147,24 @@ async def test_those_that_were_swept_register_with_the_same_beat():
     answers.calls.clear()
     answers.missing = ["b"]
     await registrations.beat(CALLER)
-    assert answers.calls == [("beat", "a", "b"), ("register", "b")]
+    assert answers.calls == [("beat", "a", "b"), ("unserved", "a", "b"), ("register", "b")]
+
+
+async def test_a_beat_tells_a_worker_what_to_take_over_and_wakes_it_for_more():
+    answers = Answers()
+    registrations = Registrations(answers, timedelta(seconds=30))
+    woken: list[list[int]] = []
+    taker = Takeover(lambda: woken.append([*taker.routes]))
+    registrations.add(replace(about("a"), takeover=taker))
+    registrations.add(replace(about("finisher"), finish_only=True))
+    await registrations.beat(CALLER)
+    for routes in ([], [1], [1], [1, 2], [2], []):
+        answers.routes = {"a": routes, "finisher": routes}
+        registrations._due_at = 0.0
+        await registrations.beat(CALLER)
+        assert taker.routes == routes
+    assert woken == [[1], [1, 2]]
+    assert ("unserved", "a") in answers.calls
 
 
 async def test_what_failed_is_tried_again_with_the_next_beat(caplog):

@@ -37,7 +37,7 @@ async def test_a_result_that_takes_too_long_says_what_the_execution_does(app):
     with pytest.raises(ResultTimeout, match="it is delayed"):
         await delayed.result(timeout=timedelta(milliseconds=50))
     async with working(app):
-        assert await run.result(timeout=10) == 1
+        assert await run.result(timeout=60) == 1
 
 
 async def test_a_result_that_is_there_needs_no_time(app):
@@ -47,7 +47,7 @@ async def test_a_result_that_is_there_needs_no_time(app):
 
     run = await work.submit()
     async with working(app):
-        await run.result(timeout=10)
+        await run.result(timeout=60)
 
         assert await run.result(timeout=0) == 1
         assert await run.result() == 1
@@ -79,7 +79,7 @@ async def test_many_callers_may_wait_for_one_execution_and_leave_again(app):
     for waiter in waiting[:5]:
         waiter.cancel()
     async with working(app):
-        assert await asyncio.wait_for(asyncio.gather(*waiting[5:]), 10) == [1] * 5
+        assert await asyncio.wait_for(asyncio.gather(*waiting[5:]), 60) == [1] * 5
     assert not any(client.results._waiting.values())
 
 
@@ -95,14 +95,14 @@ async def test_a_thousand_waiters_cost_one_query_a_tick_and_no_more_than_two_a_s
     await eventually(lambda: reads(client) >= 1)
 
     before, started = reads(client), monotonic()
-    await eventually(lambda: reads(client) >= before + 4, within=10, what="four ticks")
+    await eventually(lambda: reads(client) >= before + 4, what="four ticks")
     rate = (reads(client) - before) / (monotonic() - started)
     print(f"1000 idle waiters: {rate:.2f} queries/s")
     assert rate <= 2.05
 
     before, started = reads(client), monotonic()
     async with working(app, concurrency=50):
-        assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == list(range(1000))
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == list(range(1000))
     seconds = monotonic() - started
     print(f"1000 results in {seconds:.2f} s by {reads(client) - before} queries")
     # One a tick of at least 10 ms, however many wait.
@@ -120,7 +120,7 @@ async def test_one_idle_waiter_asks_no_more_than_twice_a_second(app):
     await eventually(lambda: reads(client) >= 1)
 
     before, started = reads(client), monotonic()
-    await eventually(lambda: reads(client) >= before + 4, within=10, what="four ticks")
+    await eventually(lambda: reads(client) >= before + 4, what="four ticks")
     rate = (reads(client) - before) / (monotonic() - started)
     waiting.cancel()
     print(f"an idle waiter: {rate:.2f} queries/s")
@@ -140,7 +140,7 @@ async def test_a_result_is_known_soon_after_its_handler_ends(make_app):
     latencies = []
     async with working(workers):
         for n in range(100):
-            await (await submit.submit(n)).result(timeout=10)
+            await (await submit.submit(n)).result(timeout=60)
             latencies.append(monotonic() - ended[n])
 
     p50, p99 = median(latencies) * 1000, sorted(latencies)[98] * 1000
@@ -163,7 +163,7 @@ async def test_waiting_goes_on_when_its_connections_break(app, db):
     )
 
     async with working(app):
-        assert await asyncio.wait_for(waiting, 15) == 1
+        assert await asyncio.wait_for(waiting, 60) == 1
 
 
 async def test_an_error_while_looking_is_raised_to_who_waits_and_the_next_look_works(
@@ -182,9 +182,9 @@ async def test_an_error_while_looking_is_raised_to_who_waits_and_the_next_look_w
 
         patch.setattr(client.executions, "read_results", broken)
         with pytest.raises(ZeroDivisionError):
-            await run.result(timeout=10)
+            await run.result(timeout=60)
     async with working(app):
-        assert await run.result(timeout=10) == 1
+        assert await run.result(timeout=60) == 1
 
 
 async def test_waiting_before_the_worker_starts_leaves_no_connection_behind(app, db):
@@ -198,8 +198,8 @@ async def test_waiting_before_the_worker_starts_leaves_no_connection_behind(app,
     waiting = asyncio.create_task(run.result())
     await eventually(lambda: _connections(db, "flowfabric results"))
     async with working(app):
-        assert await asyncio.wait_for(waiting, 10) == 1
-        await eventually(lambda: _none(db, "flowfabric results"), within=10)
+        assert await asyncio.wait_for(waiting, 60) == 1
+        await eventually(lambda: _none(db, "flowfabric results"))
     await app.close()
 
     await eventually(lambda: _none(db, "flowfabric%"))

@@ -53,7 +53,7 @@ class Order(BaseModel):
     id: UUID
 
 
-async def failure(run: Run[Any], within: float = 10) -> ExecutionFailed:
+async def failure(run: Run[Any], within: float = 60) -> ExecutionFailed:
     with pytest.raises(ExecutionFailed) as caught:
         await run.result(timeout=within)
     return caught.value
@@ -71,8 +71,8 @@ async def test_an_async_and_a_plain_function_run_to_their_results(app):
     async with working(app):
         runs = await double.submit(21), await shout.submit("hey")
 
-        assert await runs[0].result(timeout=10) == 42
-        assert await runs[1].result(timeout=10) == "HEY"
+        assert await runs[0].result(timeout=60) == 42
+        assert await runs[1].result(timeout=60) == "HEY"
         assert await runs[0].state() == "completed"
 
 
@@ -112,7 +112,7 @@ async def test_typed_values_arrive_as_their_types_both_ways(app):
     )
     async with working(app):
         run = await place.submit(order, Point(1, 2.5), scale=Decimal("1.5"))
-        found = await run.result(timeout=10)
+        found = await run.result(timeout=60)
 
     assert seen == [order]
     assert found == order.model_copy(update={"price": Decimal("14.985"), "points": [Point(1, 2.5)]})
@@ -128,7 +128,7 @@ async def test_a_handler_knows_its_execution(app):
     async with working(app):
         run = await who.submit(5)
 
-        assert await run.result(timeout=10) == [run.id, "shop.who", 0, 1, False, 5]
+        assert await run.result(timeout=60) == [run.id, "shop.who", 1, 1, False, 5]
     with pytest.raises(RuntimeError, match="outside a handler"):
         current()
 
@@ -140,23 +140,23 @@ async def test_a_plain_handler_submits_through_its_worker(app):
 
     @app.task
     def parent(n: int) -> int:
-        return child.submit_sync(n).result_sync(timeout=10)
+        return child.submit_sync(n).result_sync(timeout=60)
 
     async with working(app):
         run = await parent.submit(1)
-        assert await run.result(timeout=10) == 2
+        assert await run.result(timeout=60) == 2
 
 
 async def test_a_failing_task_is_retried_until_it_succeeds(app):
     @app.task(retry=Retry(max_retries=4, backoff=QUICK))
     async def shaky(ctx: Context) -> int:
-        if ctx.attempt < 2:
+        if ctx.attempt < 3:
             raise ConnectionError("the bank does not answer")
         return ctx.attempt
 
     async with working(app):
         run = await shaky.submit()
-        assert await run.result(timeout=10) == 2
+        assert await run.result(timeout=60) == 3
 
         client = await app.client()
         info = await client.executions.describe(run.id)
@@ -196,7 +196,7 @@ async def test_retries_come_to_an_end_with_the_last_failure(app):
 
     assert "failed in attempt 3" in str(error)
     assert error.type == f"{__name__}.TypeAdapterError"
-    assert error.message == "attempt 2"
+    assert error.message == "attempt 3"
 
 
 class TypeAdapterError(Exception):
@@ -230,7 +230,11 @@ ODD: dict[str, BaseException] = {
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-async def test_whatever_a_handler_raises_its_execution_fails_and_the_worker_goes_on(app, kind):
+async def test_whatever_a_handler_raises_its_execution_fails_and_the_worker_goes_on(
+    app, kind, caplog
+):
+    # xdist cannot send a log with half of a character to the process that it reports to.
+    caplog.set_level(logging.CRITICAL, "flowfabric")
     if kind == "async":
 
         @app.task(name="shop.odd")
@@ -250,7 +254,7 @@ async def test_whatever_a_handler_raises_its_execution_fails_and_the_worker_goes
     async with working(app):
         runs = {name: await odd.submit(name) for name in ODD}
         errors = {name: await failure(run) for name, run in runs.items()}
-        assert await (await fine.submit()).result(timeout=10) == "fine"
+        assert await (await fine.submit()).result(timeout=60) == "fine"
 
     assert errors["system exit"].type == "SystemExit"
     assert errors["cancelled"].type == "asyncio.exceptions.CancelledError"
@@ -340,7 +344,7 @@ async def test_a_result_that_is_too_large_fails_for_good_and_says_so(app, db):
     async with working(app):
         runs = await large.submit(), await just_fits.submit()
         error = await failure(runs[0])
-        assert len(await runs[1].result(timeout=10)) == 1_048_574
+        assert len(await runs[1].result(timeout=60)) == 1_048_574
 
     assert len(calls) == 1
     assert "result" in str(error)
@@ -358,9 +362,9 @@ async def test_a_result_too_large_is_settled_also_by_a_worker_that_stops(app, db
     worker = await app.worker(concurrency=1)
     run = await large.submit()
     task = asyncio.create_task(worker.run())
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), 60)
     worker.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
 
     assert await run.state() == "failed"
 
@@ -370,11 +374,11 @@ async def test_an_error_of_validation_in_the_handlers_own_work_is_retried(app):
 
     @app.task(retry=Retry(3, QUICK))
     async def fetch(ctx: Context) -> int:
-        return TypeAdapter(int).validate_python("not yet" if ctx.attempt == 0 else 5)
+        return TypeAdapter(int).validate_python("not yet" if ctx.attempt == 1 else 5)
 
     async with working(app):
         run = await fetch.submit()
-        assert await run.result(timeout=10) == 5
+        assert await run.result(timeout=60) == 5
 
 
 async def test_handlers_log_with_their_execution(app, caplog):

@@ -68,7 +68,7 @@ async def test_the_slot_of_a_handler_that_does_not_stop_is_lost_and_another_open
 
     @app.task(name="healthy")
     def healthy() -> str:
-        meeting.wait(10)  # the two slots work at the same time
+        meeting.wait(60)  # the two slots work at the same time
         return "done"
 
     with caplog.at_level(logging.INFO):
@@ -76,14 +76,14 @@ async def test_the_slot_of_a_handler_that_does_not_stop_is_lost_and_another_open
             await stubborn.lose_a_slot(name)
             await eventually(lambda: "(1 of 2 lost)" in caplog.text)
             runs = [await healthy.submit() for _ in range(2)]
-            assert [await run.result(timeout=10) for run in runs] == ["done", "done"]
+            assert [await run.result(timeout=60) for run in runs] == ["done", "done"]
 
             stubborn.over.set()
             await eventually(
                 lambda: f"lost slot recovered, its handler has stopped: {name}" in caplog.text
             )
             runs = [await healthy.submit() for _ in range(2)]
-            assert [await run.result(timeout=10) for run in runs] == ["done", "done"]
+            assert [await run.result(timeout=60) for run in runs] == ["done", "done"]
 
     assert f"its handler does not stop; another slot opens: {name} " in caplog.text
 
@@ -100,7 +100,7 @@ async def test_a_handler_that_stops_in_time_costs_no_slot(app, monkeypatch, capl
         await stubborn.lose_a_slot("stubborn.plain")
         run = await healthy.submit()
         stubborn.over.set()  # its thread ends, and nothing was said about it
-        assert await run.result(timeout=10) == "done"
+        assert await run.result(timeout=60) == "done"
     assert "does not stop" not in caplog.text
 
 
@@ -124,8 +124,8 @@ async def test_a_worker_without_a_slot_left_lets_the_rest_finish_and_ends(app, c
     finish.set()
 
     with pytest.raises(SlotsLost, match=r"All 2 slots are lost.*stubborn\.async.*stubborn\.plain"):
-        await asyncio.wait_for(working_on, 10)
-    assert await run.result(timeout=10) == "done"
+        await asyncio.wait_for(working_on, 60)
+    assert await run.result(timeout=60) == "done"
     stubborn.over.set()
 
 

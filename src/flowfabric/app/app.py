@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import threading
 import weakref
 from collections.abc import (
@@ -45,15 +46,16 @@ from flowfabric.app.schedules import (
 )
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
-from flowfabric.config import Settings
+from flowfabric.config import DATABASE_URL_VARIABLES, Settings
+from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.ended import Ended
-from flowfabric.core.errors import InvalidInput, Unavailable
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
 from flowfabric.core.states import HookKind
-from flowfabric.db.connection import open_connection
+from flowfabric.db.connection import open_connection, place
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
@@ -63,11 +65,12 @@ from flowfabric.tasks import (
     Extensions,
     Hook,
     HookSpec,
+    OnChange,
     TaskSpec,
     check_middleware,
     task_name,
 )
-from flowfabric.worker import Worker
+from flowfabric.worker import JournalCheck, JournalVerdict, Lifespan, Worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,6 +101,14 @@ class App:
 
     `name` owns the schedules, by default the module that makes the app. `version` is a dotted
     number; the highest running version decides which schedules exist.
+
+    `code_version` names the version of the code, as a release or a commit. An execution belongs to
+    the version that records its steps: workers of other versions leave it alone, unless they name
+    the version in `reads`, or no worker that serves it has been alive for `version_grace`.
+
+    `connect` gives the connections of `ctx.transaction`: a function whose result is a block (`with`
+    or `async with`) of a connection or a session, for example `pool.acquire`, a `sessionmaker` or
+    `engine.connect`. By default they are asyncpg connections to the app's own database.
     """
 
     def __init__(
@@ -109,13 +120,19 @@ class App:
         namespace: str | None = None,
         lease_ttl: timedelta | None = None,
         drain_timeout: timedelta | None = None,
+        code_version: str | None = None,
+        reads: Iterable[str] = (),
+        version_grace: timedelta | None = None,
         project: Path | None = None,
+        connect: Callable[[], Any] | None = None,
     ) -> None:
         given = {
             "database_url": database_url,
             "namespace": namespace,
             "lease_ttl": lease_ttl,
             "drain_timeout": drain_timeout,
+            "code_version": code_version,
+            "version_grace": version_grace,
         }
         self.settings = replace(
             Settings.from_environment(),
@@ -123,6 +140,8 @@ class App:
         )
         self.name = home_name() if name is None else name
         check_name("name", self.name)
+        code = CodeVersion.checked(self.settings.code_version, reads, self.settings.version_grace)
+        self.reads = code.reads
         self.version = version
         self._version = version_numbers(version)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
@@ -133,6 +152,7 @@ class App:
         self._hook_changes = 0
         self._declared: weakref.WeakKeyDictionary[FlowFabric, int] = weakref.WeakKeyDictionary()
         self._extensions = Extensions()
+        self._extensions.connect = connect
         self._project = project
         self._server: Server | None = None
         self._server_lock = threading.Lock()
@@ -171,6 +191,7 @@ class App:
         retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
         version: str | None = None,
+        on_change: OnChange = "hold",
     ) -> TaskDecorator: ...
 
     def task(
@@ -189,12 +210,14 @@ class App:
         retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
         version: str | None = None,
+        on_change: OnChange = "hold",
     ) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(lane="mail", ...)`.
 
         `timeout` limits one attempt, `deadline` the whole execution from its submission.
         `retention` is how long an execution is kept after its end. `version` is stored with every
-        execution, to show later which code submitted it.
+        execution, to show later which code submitted it. `on_change` says what becomes of an
+        execution whose recorded steps the code no longer fits: it is held, or begins anew.
         """
 
         def register(function: Callable[..., Any]) -> Task[..., Any, Any]:
@@ -211,6 +234,7 @@ class App:
                 retention=retention,
                 tags={} if tags is None else tags,
                 version=version,
+                on_change=on_change,
                 providers=self._extensions.providers,
             )
             return self._add_task(spec)
@@ -456,20 +480,48 @@ class App:
             )
         return await task.submit(*args, **kwargs)
 
-    def get(self, id: str) -> Run[Any]:
-        """Return the run of an execution by its id, without asking the database.
+    def get(self, id: AnyId) -> Run[Any]:
+        """Return the run of an execution by its whole id or its UUID, without asking the database.
 
         Its result has the type of its task if the task is registered here.
         """
-        return Run(
-            id if isinstance(id, ExecutionId) else ExecutionId.parse(id),
+        uuid = bare_uuid(id)
+
+        async def client() -> FlowFabric:
+            nonlocal uuid
+            found = await self.client()
+            if uuid is not None:
+                run.id, uuid = await found.executions.find(uuid), None
+            return found
+
+        run: Run[Any] = Run(
+            ExecutionId.parse(str(id) if uuid is None else f"{{fp:0}}:{uuid}"),
             "",
-            self.client,
+            client,
             _as_json,
             is_stored=False,
             find_decoder=self._decoder,
             call=self.portal.call,
         )
+        return run
+
+    async def get_by_key(self, key: str) -> Run[Any]:
+        """Return the run that a submit with this key would get, in the namespace of the app.
+
+        Raises ExecutionNotFound if no execution has the key now.
+        """
+        found = await (await self.client()).executions.find_by_key(key)
+        if found is None:
+            raise ExecutionNotFound(
+                f"No execution has the key {key!r} in the namespace {self.settings.namespace}: the "
+                "key was not used there, its time is over, or its execution was trimmed.",
+                key=key,
+            )
+        return self.run_of(*found)
+
+    def get_by_key_sync(self, key: str) -> Run[Any]:
+        """`get_by_key` for synchronous code."""
+        return self.portal.call(lambda: self.get_by_key(key), "app.get_by_key(...)")
 
     def flow(
         self, name: str, /, *, via: object = None, tags: Mapping[str, str] | None = None
@@ -484,9 +536,11 @@ class App:
         """
         return Flow(self, name, via=via, tags=tags)
 
-    def get_flow(self, id: str) -> FlowRun:
-        """Return the run of a flow by its id, without asking the database."""
-        return FlowRun(self, id if isinstance(id, FlowId) else FlowId.parse(id), is_stored=False)
+    def get_flow(self, id: AnyId) -> FlowRun:
+        """Return the run of a flow by its whole id or its UUID, without asking the database."""
+        uuid = bare_uuid(id)
+        whole = FlowId.parse(str(id) if uuid is None else f"{{fp:0}}:{uuid}")
+        return FlowRun(self, whole, is_stored=False, is_located=uuid is None)
 
     def run_of(self, id: ExecutionId, task: str, *, is_stored: bool = True) -> Run[Any]:
         """Return the run of an execution whose task is known."""
@@ -509,10 +563,18 @@ class App:
         concurrency: int = 20,
         needs: Iterable[str] = (),
         worker_id: str | None = None,
+        finish_only: bool = False,
     ) -> None:
-        """Run a worker until cancelled; then finish or release what runs."""
+        """Run a worker until cancelled; then finish or release what runs.
+
+        With `finish_only` it finishes what its code version has begun, and begins nothing new.
+        """
         worker = await self.worker(
-            lanes=lanes, concurrency=concurrency, needs=needs, worker_id=worker_id
+            lanes=lanes,
+            concurrency=concurrency,
+            needs=needs,
+            worker_id=worker_id,
+            finish_only=finish_only,
         )
         await worker.run()
 
@@ -523,6 +585,7 @@ class App:
         concurrency: int = 20,
         needs: Iterable[str] = (),
         worker_id: str | None = None,
+        finish_only: bool = False,
         is_paced: bool = False,
     ) -> Worker:
         """Return a worker that has not started: call its `run()` and `stop()`.
@@ -553,7 +616,16 @@ class App:
             needs=needs,
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
+            database=self._place(client),
+            code=CodeVersion.checked(
+                self.settings.code_version, self.reads, self.settings.version_grace
+            ),
+            finish_only=finish_only,
         )
+
+    def _place(self, client: FlowFabric) -> str:
+        server = self._server
+        return place(client.database.url) if server is None else f"embedded in {server.folder}"
 
     def _check_has_own_name(self) -> None:
         """Refuse to work beside another app of the same name that has schedules."""
@@ -573,6 +645,12 @@ class App:
                 )
 
     @property
+    def database_url(self) -> str | None:
+        """The URL of the database, with its password. None before the app's own server starts."""
+        server = self._server
+        return self.settings.database_url or (None if server is None else server.url)
+
+    @property
     def project(self) -> Path:
         """The folder whose `.flowfabric/` contains the app's own server, if it has one."""
         return self._project or Path.cwd()
@@ -584,6 +662,23 @@ class App:
         `flowfabric db migrate`.
         """
         await self._migrate(self.settings.database_url or await self._own_server())
+
+    async def check_journals(self) -> AsyncIterator[JournalVerdict]:
+        """Check today's code against the journals of the unfinished executions of its tasks.
+
+        Each handler runs up to its first step without a record. No step runs and nothing is
+        written, if the handlers do their work in steps. Startup hooks, middleware and providers
+        run as in a worker.
+        """
+        client = await self.client()
+        specs = {name: task.spec for name, task in self.tasks.items()}
+        lifespan = Lifespan(self._extensions)
+        await lifespan.enter(specs.values())
+        try:
+            async for verdict in JournalCheck(client, specs, lifespan).check_all():
+                yield verdict
+        finally:
+            await lifespan.exit()
 
     async def client(self, *, pool_size: int = 4) -> FlowFabric:
         """Return the client of the engine, with a connection pool for the running event loop."""
@@ -691,11 +786,22 @@ class App:
         with self._server_lock:  # loops of several threads share one server
             if self._server is None:
                 self._server = start_server(self.project)
+                if not self.settings.embedded:
+                    _announce(self._server)
             return self._server.url
 
     async def _migrate(self, url: str) -> None:
         async with open_connection(url) as connection:
             await migrate(connection)
+
+
+def _announce(server: Server) -> None:
+    """Say that nobody named a database: the work may be meant for another one."""
+    if sys.stderr is not None:
+        sys.stderr.write(
+            f"flowfabric: no database is set, so this app uses a Postgres in {server.folder}. "
+            f"To use yours, set {' or '.join(DATABASE_URL_VARIABLES)}.\n"
+        )
 
 
 def _as_json(stored: bytes | None) -> Any:

@@ -62,6 +62,7 @@ _NO_OPTIONS = {
     "key": "a node has no key",
     "unique": "a node has no key",
     "window": "a node has no key",
+    "on_conflict": "a node has no key",
     "via": "the whole flow joins a transaction: give it to app.flow(..., via=...)",
     "with_parent": "a node is not a child",
 }

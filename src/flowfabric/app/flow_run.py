@@ -32,7 +32,9 @@ from flowfabric.core.flow import (
 )
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState, Resolution
-from flowfabric.drawing import Picture, as_svg, as_tree, picture_of
+from flowfabric.drawing.picture import Picture, picture_of
+from flowfabric.drawing.svg import as_svg
+from flowfabric.drawing.tree import as_tree
 from flowfabric.handlers import async_only
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ class FlowRun:
     question.
     """
 
-    __slots__ = ("_app", "_is_stored", "_members", "id", "is_duplicate", "name")
+    __slots__ = ("_app", "_is_located", "_is_stored", "_members", "id", "is_duplicate", "name")
 
     def __init__(
         self,
@@ -103,6 +105,7 @@ class FlowRun:
         members: Mapping[str, Member] | None = None,
         is_duplicate: bool = False,
         is_stored: bool = True,
+        is_located: bool = True,
     ) -> None:
         self.id = id
         self.name = name
@@ -110,6 +113,8 @@ class FlowRun:
         self._app = app
         self._members = members
         self._is_stored = is_stored
+        # Whether the partition of its id is known.
+        self._is_located = is_located
 
     def __repr__(self) -> str:
         return f"FlowRun({self.name or 'unknown'}, {self.id})"
@@ -330,7 +335,10 @@ class FlowRun:
         return self._app.portal.call(work, instead)
 
     async def _client(self) -> FlowFabric:
-        return await self._app.client()
+        client = await self._app.client()
+        if not self._is_located:
+            self.id, self._is_located = await client.flows.find(self.id.uuid), True
+        return client
 
     async def _read_members(self) -> Mapping[str, Member]:
         """Return the members; for a flow from `app.get_flow` read them once."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from flowfabric.app.schedules import Scheduler
 from flowfabric.client import FlowFabric
+from flowfabric.core.code_version import CodeVersion
 from flowfabric.reconcilers.loop import run_reconcilers
 from flowfabric.tasks import Extensions, TaskSpec
 from flowfabric.worker import Heartbeat, Hints, Lifespan, LoopWatch, Registrations, Worker
@@ -69,6 +70,9 @@ class Process:
         needs: Iterable[str],
         worker_id: str | None,
         drain_timeout: timedelta,
+        database: str,
+        code: CodeVersion,
+        finish_only: bool,
     ) -> Worker:
         worker = Worker(
             self._client,
@@ -83,6 +87,9 @@ class Process:
             worker_id=worker_id,
             lease_ttl=self._ttl,
             drain_timeout=drain_timeout,
+            database=database,
+            code=code,
+            finish_only=finish_only,
         )
         self._workers.append(worker)
         return worker

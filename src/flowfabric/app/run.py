@@ -19,11 +19,11 @@ from flowfabric.core.errors import (
     InvalidInput,
     ResultTimeout,
 )
-from flowfabric.core.execution import CancelSource, Ending, Event, Progress
+from flowfabric.core.execution import CANCEL_SOURCES, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, FailureClass, PublicState
+from flowfabric.core.trace import facts_of
 from flowfabric.handlers import async_only, current_run
-from flowfabric.tasks import facts_of
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
@@ -40,12 +40,6 @@ _ENDINGS = (
     EventKind.EXPIRED,
     EventKind.SKIPPED,
 )
-_SOURCES = {
-    CancelSource.OPERATOR_OVERRIDE: "an operator",
-    CancelSource.LEASE_HOLDER: "its own handler",
-    CancelSource.FLOW_CASCADE: "its flow",
-    "parent": "the end of its parent",
-}
 
 
 class Run(Generic[T]):
@@ -272,7 +266,7 @@ class Run(Generic[T]):
             if event.kind is EventKind.CANCELLED
         ]
         actor = actors[-1] if actors else None
-        who = actor or _SOURCES.get(source or "", source)
+        who = actor or CANCEL_SOURCES.get(source or "", source)
         text = f"{self.task} was cancelled{f' by {who}' if who else ''}"
         again = self._retry_text()
         if info is not None and info.flow_id is not None:
@@ -304,7 +298,7 @@ class Run(Generic[T]):
             case _:
                 facts = facts_of(ending.failure_detail)
                 return ExecutionFailed(
-                    f"{self.task} failed in attempt {ending.attempt_index + 1}: "
+                    f"{self.task} failed in attempt {ending.attempt}: "
                     f"{ending.failure_reason}\n(Its trace is in the error's `trace`. "
                     f"{self._retry_text()})",
                     **{

@@ -24,6 +24,7 @@ from flowfabric.core.schedule import (
     Rule,
 )
 from flowfabric.core.states import Misfire
+from flowfabric.db.outage import level_of
 from flowfabric.handlers import Context
 from flowfabric.telemetry import ENGINE_LOGGER
 
@@ -153,7 +154,8 @@ class Scheduler:
                 _, due_in = await self.fire_due()
             except Exception as error:
                 # Any error: without this loop nothing would fire here any more.
-                ENGINE_LOGGER.warning(
+                ENGINE_LOGGER.log(
+                    level_of(error),
                     "schedules failed, retrying: %s: %s",
                     self._app,
                     error,

@@ -17,6 +17,8 @@ from flowfabric.core.ended import Ended
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
+    MAX_KEY_BYTES,
+    OnConflict,
     Route,
     Submission,
     Submitted,
@@ -38,11 +40,12 @@ R = TypeVar("R")  # what calling the function returns: for `async def`, a corout
 T = TypeVar("T")  # the result of the execution
 
 Unique = Literal["window", "unfinished"]
+Conflicts = Literal["raise", "existing"]
 
 MOST_KEY_WINDOW = timedelta(days=3652)
 
 # Options of `submit`, unless the task has a parameter of that name.
-SUBMIT_OPTIONS = ("key", "unique", "window", "via")
+SUBMIT_OPTIONS = ("key", "unique", "window", "on_conflict", "via")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Options:
     key: str | None = None
     unique: Unique | None = None
     window: timedelta | None = None
+    on_conflict: Conflicts | None = None
     tags: Mapping[str, str] | None = None
     via: object = None
     with_parent: bool = False
@@ -116,6 +120,7 @@ class Task(Generic[P, R, T]):
         key: str | None = None,
         unique: Unique | None = None,
         window: timedelta | None = None,
+        on_conflict: Conflicts | None = None,
         tags: Mapping[str, str] | None = None,
         via: object = None,
         with_parent: bool | None = None,
@@ -123,8 +128,10 @@ class Task(Generic[P, R, T]):
         """Return the same task with other options for its submissions.
 
         `key` makes a repeated submission a duplicate for `window` (a day), or with
-        `unique="unfinished"` until the first execution has ended. `via` is a connection whose
-        transaction the submission joins. `with_parent` cancels a child when its parent ends.
+        `unique="unfinished"` until the first execution has ended. If the task used the key with
+        other arguments, `on_conflict="raise"` (the default) raises KeyReused, and `"existing"`
+        returns that run. `via` is a connection whose transaction the submission joins.
+        `with_parent` cancels a child when its parent ends.
         """
         given: dict[str, Any] = {
             "lane": lane,
@@ -135,6 +142,7 @@ class Task(Generic[P, R, T]):
             "key": key,
             "unique": unique,
             "window": window,
+            "on_conflict": on_conflict,
             "tags": tags,
             "via": via,
             "with_parent": with_parent,
@@ -185,6 +193,7 @@ class Task(Generic[P, R, T]):
         key: str | None,
         unique: Unique | None = None,
         window: timedelta | None = None,
+        on_conflict: Conflicts | None = None,
         via: object = None,
         **kwargs: Any,
     ) -> Run[T]: ...
@@ -199,8 +208,8 @@ class Task(Generic[P, R, T]):
         """
         task = self._take_options(kwargs) if kwargs else self
         submission = task.submission(args, kwargs)
-        (answer,) = await task._store([submission])
-        return task._unrecorded_runs([answer])[0]
+        answers = await task._store([submission])
+        return task._unrecorded_runs(answers, [submission])[0]
 
     @overload
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
@@ -211,6 +220,7 @@ class Task(Generic[P, R, T]):
         key: str | None,
         unique: Unique | None = None,
         window: timedelta | None = None,
+        on_conflict: Conflicts | None = None,
         via: object = None,
         **kwargs: Any,
     ) -> Run[T]: ...
@@ -220,18 +230,52 @@ class Task(Generic[P, R, T]):
     def submit_sync(self, *args: Any, **kwargs: Any) -> Run[T]:
         """`submit` for synchronous code; an error on a running event loop."""
         task = self._take_options(kwargs) if kwargs else self
-        (answer,) = task._store_sync([task.submission(args, kwargs)], "submit")
-        return task._unrecorded_runs([answer])[0]
+        submission = task.submission(args, kwargs)
+        answers = task._store_sync([submission], "submit")
+        return task._unrecorded_runs(answers, [submission])[0]
 
     @async_only("task.submit_many_sync")
-    async def submit_many(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
-        """Submit an execution for each tuple of arguments, many in one transaction."""
-        return self._unrecorded_runs(await self._store(self._submissions(calls)))
+    async def submit_many(
+        self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
+    ) -> list[Run[T]]:
+        """Submit an execution for each tuple of arguments, many in one transaction.
 
-    def submit_many_sync(self, calls: Sequence[tuple[Any, ...]]) -> list[Run[T]]:
+        `keys` are the keys of the executions, in the same order; None for one without a key.
+        `using(unique=..., window=..., on_conflict=...)` sets the options of the keys.
+        """
+        submissions = self._submissions(calls, keys)
+        return self._unrecorded_runs(await self._store(submissions), submissions)
+
+    def submit_many_sync(
+        self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
+    ) -> list[Run[T]]:
         """`submit_many` for synchronous code."""
-        answers = self._store_sync(self._submissions(calls), "submit_many")
-        return self._unrecorded_runs(answers)
+        submissions = self._submissions(calls, keys)
+        return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
+
+    def get(self, id: str) -> Run[T]:
+        """Return the run of an execution of this task by its id, without asking the database.
+
+        Reading the result of an execution of another task raises InvalidInput.
+        """
+        parsed = id if isinstance(id, ExecutionId) else ExecutionId.parse(id)
+
+        def decoder(task: str) -> Callable[[bytes | None], T]:
+            if task != self.name:
+                raise InvalidInput(
+                    field="id", problem=f"{parsed.uuid} is an execution of {task}, not {self.name}"
+                )
+            return self.spec.decode_result
+
+        return Run(
+            parsed,
+            self.name,
+            self._app.client,
+            self.spec.decode_result,
+            is_stored=False,
+            find_decoder=decoder,
+            call=self._app.portal.call,
+        )
 
     def _take_options(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
         """Move the options out of keyword arguments, and return the task with them."""
@@ -243,20 +287,24 @@ class Task(Generic[P, R, T]):
 
     def submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
         """Build the submission for these arguments."""
-        spec, options = self.spec, self._options
-        namespace = self._app.settings.namespace
-        keyed: dict[str, Any] = {}
-        if options.key is None:
-            payload = spec.encode(args, kwargs)
-        else:
-            payload, comparable = spec.encode_comparable(args, kwargs)
-            keyed = self._keyed(options.key, comparable)
-        if options.key is None and (options.unique is not None or options.window is not None):
-            raise InvalidInput(
-                field="unique" if options.unique is not None else "window", problem="needs a key"
-            )
-        id = mint() if options.key is None else mint_for_key(namespace, options.key)
-        return self._submission(id, payload, **keyed)
+        if self._options.key is None:
+            self._check_needs_no_key()
+        return self._keyed_submission(self._options.key, args, kwargs)
+
+    def _keyed_submission(
+        self, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submission:
+        if key is None:
+            return self._submission(mint(), self.spec.encode(args, kwargs))
+        payload, comparable = self.spec.encode_comparable(args, kwargs)
+        facts = self._keyed(key, comparable)
+        id = mint_for_key(self._app.settings.namespace, key)
+        return self._submission(id, payload, **facts)
+
+    def _check_needs_no_key(self) -> None:
+        for option in ("unique", "window", "on_conflict"):
+            if getattr(self._options, option) is not None:
+                raise InvalidInput(field=option, problem="needs a key")
 
     def node_submission(
         self, id: ExecutionId, payload: bytes, payload_encoding: str | None
@@ -288,29 +336,40 @@ class Task(Generic[P, R, T]):
         """Return the run of a submission of this task."""
         return self._run(submitted)
 
-    def _submissions(self, calls: Sequence[tuple[Any, ...]]) -> list[Submission]:
+    def _submissions(
+        self, calls: Sequence[tuple[Any, ...]], keys: Sequence[str | None] | None
+    ) -> list[Submission]:
         if self._options.key is not None:
             raise InvalidInput(
-                field="key", problem="belongs to one execution: submit each with its own key"
+                field="key", problem="belongs to one execution: pass keys=[...], one for each call"
+            )
+        if keys is None:
+            self._check_needs_no_key()
+            keys = [None] * len(calls)
+        if isinstance(keys, str) or len(keys) != len(calls):
+            raise InvalidInput(
+                field="keys", problem=f"must be a list of one key for each of {len(calls)} calls"
             )
         submissions = []
-        for index, args in enumerate(calls):
+        for index, (args, key) in enumerate(zip(calls, keys, strict=True)):
             if not isinstance(args, tuple):
                 raise InvalidInput(
                     field=f"calls[{index}]",
                     problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
                 )
             try:
-                submissions.append(self.submission(args, {}))
+                submissions.append(self._keyed_submission(key, args, {}))
             except InvalidInput as error:
-                raise InvalidInput(
-                    field=f"calls[{index}].{error.field}", problem=error.problem
-                ) from error
+                field = f"calls[{index}].{error.field}"
+                if error.field == "key":
+                    field = f"keys[{index}]"
+                raise InvalidInput(field=field, problem=error.problem) from error
         return submissions
 
     def _keyed(self, key: str, comparable: bytes) -> dict[str, Any]:
         window, unique = self._options.window, self._options.unique
-        check_text("key", key, 512)
+        on_conflict = self._options.on_conflict
+        check_text("key", key, MAX_KEY_BYTES)
         if window is not None and not isinstance(window, timedelta):
             raise InvalidInput(
                 field="window", problem=f"must be a timedelta, not {type(window).__name__}"
@@ -319,11 +378,14 @@ class Task(Generic[P, R, T]):
             raise InvalidInput(field="window", problem="must be between zero and ten years")
         if unique is not None and unique not in tuple(KeyScope):
             raise InvalidInput(field="unique", problem="must be 'window' or 'unfinished'")
+        if on_conflict is not None and on_conflict not in tuple(OnConflict):
+            raise InvalidInput(field="on_conflict", problem="must be 'raise' or 'existing'")
         return {
             "key": key,
             "key_fingerprint": hashlib.sha256(self.name.encode() + b"\0" + comparable).digest(),
             "key_scope": KeyScope.WINDOW if unique is None else KeyScope(unique),
             "key_window": DEFAULT_KEY_WINDOW if window is None else window,
+            "on_conflict": OnConflict.RAISE if on_conflict is None else OnConflict(on_conflict),
         }
 
     async def _store(self, submissions: list[Submission]) -> list[Submitted]:
@@ -387,13 +449,17 @@ class Task(Generic[P, R, T]):
             self._routes[namespace, lane] = route
         return route
 
-    def _unrecorded_runs(self, answers: Sequence[Submitted]) -> list[Run[T]]:
-        """Return the runs of a plain submit.
+    def _unrecorded_runs(
+        self, answers: Sequence[Submitted], submissions: Sequence[Submission]
+    ) -> list[Run[T]]:
+        """Return the runs of plain submits.
 
         Without a key, the next run of a handler submits others: the handler cannot pause for these.
         """
-        if self._options.key is None and (handler_run := current_run.get()) is not None:
-            handler_run.note_unrecorded([answer.id for answer in answers])
+        pairs = zip(answers, submissions, strict=True)
+        unrecorded = [answer.id for answer, submission in pairs if submission.key is None]
+        if unrecorded and (handler_run := current_run.get()) is not None:
+            handler_run.note_unrecorded(unrecorded)
         return [self._run(answer) for answer in answers]
 
     def _run(self, answer: Submitted) -> Run[T]:

@@ -18,9 +18,15 @@ from uuid import UUID
 
 import typer
 
-from flowfabric.cli.executions import matching
+from flowfabric.cli.executions import located, matching, unknown_tasks
 from flowfabric.cli.filters import WHERE_OPTION, Where, parse
-from flowfabric.cli.ids import OPTIONAL_IDS_ARGUMENT, PARTITION_OPTION, missing, parse_ids
+from flowfabric.cli.ids import (
+    OPTIONAL_IDS_ARGUMENT,
+    PARTITION_OPTION,
+    find_execution,
+    missing,
+    parse_ids,
+)
 from flowfabric.cli.options import EXIT_INTERRUPTED, Change, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, Progress
 from flowfabric.client import FlowFabric
@@ -81,7 +87,7 @@ class Report(Printer):
         typer.Option(
             "--output",
             "-o",
-            help="json prints an object per line. Default: table on a terminal, else json. On a "
+            help="json prints an object per line. Default: table. On a "
             f"terminal, a filter that matches more than {LINES_SHOWN} prints only refusals.",
             show_default=False,
         ),
@@ -335,7 +341,8 @@ def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) ->
     chosen = parse(where)
     if chosen.is_everything:
         raise InvalidInput(field="--where", problem="must hold at least one condition")
-    if chosen.states is None:
+    # What is held is in one state.
+    if chosen.states is None and not chosen.held:
         if action.is_careful:
             raise InvalidInput(
                 field="--where",
@@ -380,23 +387,27 @@ class _Run:
     # An error that would hit every execution.
     stopped_by: FlowFabricError | None = None
 
-    async def act(self, ids: Sequence[ExecutionId]) -> None:
+    async def act(self, texts: Sequence[str]) -> None:
         async with self.client:
+            found = [await find_execution(self.client, text) for text in texts]
+            ids = list(dict.fromkeys(found))
             if self.where is None:
                 self.tally.total = ExecutionCount(len(ids))
                 pages = _given_pages(self.client, ids, self.choice.dry_run)
             else:
                 now = await self.client.executions.server_time()
-                filter = self.where.resolved(now)
+                filter, partition = await located(
+                    self.client, self.where.resolved(now), self.choice.partition
+                )
                 # Executions that are submitted from now on are not meant.
                 filter = replace(filter, created_before=min(filter.created_before or now, now))
-                partition = self.choice.partition
                 async with Progress(for_logs=False).during(lambda: "counting"):
                     self.tally.total = await self.client.executions.count(
                         filter, partition=partition
                     )
                 if not self.tally.total.number:
-                    typer.echo(f"nothing matches: {self.where}", err=True)
+                    hint = await unknown_tasks(self.client, self.where.tasks)
+                    typer.echo(hint or f"nothing matches: {self.where}", err=True)
                     return
                 self._confirm(self.tally.total)
                 pages = _matching_pages(self.client, filter, partition, self.where.is_state_meant)
@@ -458,7 +469,7 @@ class _Run:
         detail = " ".join(f"{key}={value}" for key, value in answer.detail.items())
         self._print(
             answer.id,
-            f"{answer.id}  {word}  {detail}" if self._has_lines else None,
+            f"{answer.id.uuid}  {word}  {detail}" if self._has_lines else None,
             outcome=answer.outcome,
             public_state=answer.public_state,
             version=answer.version,
@@ -472,7 +483,7 @@ class _Run:
             problem = missing(id, self.client.namespace)
         else:
             facts = {key: value for key, value in error.facts.items() if key != "id"}
-            problem = f"{id}: {type(error).explained(facts)}"
+            problem = f"{id.uuid}: {type(error).explained(facts)}"
         if self.report.is_json:
             self._print(id, None, outcome=word, error=problem)
         else:
@@ -487,7 +498,7 @@ class _Run:
         self.tally.count(outcome)
         self._print(
             id,
-            f"{id}  {outcome}  (it is {state})",
+            f"{id.uuid}  {outcome}  (it is {state})",
             outcome=outcome.replace(" ", "_").replace("-", "_"),
             public_state=state,
         )

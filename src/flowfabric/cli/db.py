@@ -1,21 +1,32 @@
-"""`flowfabric db`: migrate a database, show the state of its schema, or print the SQL."""
+"""`flowfabric db`: migrate a database, show the state of its schema, print the SQL, or run psql."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 
 import typer
 
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, Database, command
-from flowfabric.cli.output import Printer, say, say_all
+from flowfabric.cli.output import Printer, complain, say, say_all
 from flowfabric.db import migrate as schema
-from flowfabric.db.connection import open_connection
+from flowfabric.db.connection import open_connection, without_password
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Screen
+from flowfabric.embedded import find_psql
+
+# What a shell answers if there is no such program.
+EXIT_NOT_INSTALLED = 127
 
 app = typer.Typer(
-    name="db", no_args_is_help=True, help="Create, upgrade and inspect the schema of a database."
+    name="db",
+    no_args_is_help=True,
+    help="Create, upgrade and inspect the schema of a database, or look into it with psql.",
 )
 
 
@@ -67,6 +78,67 @@ def sql(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--from") from error
     typer.echo(script, nl=False)
+
+
+@command(app)
+def url(
+    database: Database,
+    show_password: bool = typer.Option(
+        False, "--show-password", help="Print the password, too, if the URL has one."
+    ),
+) -> None:
+    """Print the URL of the database, for psql and other programs.
+
+    The embedded server runs only while a command or a worker uses it; `db psql` keeps it running.
+    """
+    found, server = database.resolve()
+    say(found if show_password else without_password(found)[0])
+    if server is not None and server.started:
+        typer.echo(
+            "  the embedded Postgres stops now, because nothing else uses it; to look into it: "
+            "flowfabric db psql",
+            err=True,
+        )
+
+
+@command(app)
+def psql(
+    database: Database,
+    arguments: list[str] | None = typer.Argument(
+        None, metavar="[-- ARGUMENT...]", help="Arguments of psql, for example -- -c 'select 1'."
+    ),
+) -> int:
+    """Run psql on the database. Its tables are in the schema ff.
+
+    Exit codes: those of psql, 5 no database, 127 psql is not installed.
+    """
+    found = find_psql()
+    if found is None:
+        complain(
+            "psql is not installed. Install it: apt-get install postgresql-client, "
+            "brew install libpq, or pip install 'flowfabric[postgres]'"
+        )
+        return EXIT_NOT_INSTALLED
+    address, server = database.resolve()
+    address, password = without_password(address)
+    command = [str(found), address, *(arguments or [])]
+    # In the environment, because everybody can read the arguments of a process.
+    environment = os.environ if password is None else {**os.environ, "PGPASSWORD": password}
+    if server is None:
+        os.execve(found, command, environment)
+    # Not in place of this process: the server runs while this process uses it.
+    with server, _interrupts_ignored():
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Leave Ctrl-C to psql, which cancels a statement with it."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _print(progress: schema.Progress) -> None:

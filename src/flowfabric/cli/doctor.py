@@ -10,12 +10,13 @@ from typing import Any
 
 import typer
 
-from flowfabric.cli.ids import parse_id
+from flowfabric.cli.ids import find_execution, parse_id
 from flowfabric.cli.options import Database
 from flowfabric.cli.output import Printer, Progress, say, say_all, screen, styled
 from flowfabric.cli.times import past, when
+from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import with_bare_ids
 from flowfabric.db.connection import open_connection
 from flowfabric.doctor import (
     Check,
@@ -114,7 +115,9 @@ async def _examine(url: str, since: str | datetime | None, throwaway: bool) -> R
         return await examine(connection, since=since, is_throwaway=throwaway, report=show)
 
 
-async def _explain(id: ExecutionId, database: Database) -> Explanation:
+async def _explain(text: str, database: Database) -> Explanation:
+    async with FlowFabric(database.url, namespace=None, pool_size=1) as client:
+        id = await find_execution(client, text)
     async with open_connection(database.url, statement_cache_size=0) as connection:
         return await explain(connection, id)
 
@@ -187,7 +190,7 @@ def _explanation_lines(found: Explanation) -> Iterator[str]:
             rest = {
                 name: value
                 for name, value in known.items()
-                if name in ("attempt_index", "epoch", "lease_id", "outcome", "actor", "detail")
+                if name in ("attempt", "epoch", "lease_id", "outcome", "actor", "detail")
             }
             yield head + printable("  ".join(f"{name}={_plain(rest[name])}" for name in rest))
             continue
@@ -209,6 +212,7 @@ def _explanation_json(found: Explanation) -> str:
     return json.dumps(
         {
             "id": found.id,
+            "uuid": str(found.id.uuid),
             "sound": not any(verdict.findings for verdict in found.verdicts),
             "rows": [{"part": part, **facts} for part, facts in found.rows],
             "checks": [
@@ -261,7 +265,7 @@ def _finding_facts(finding: Finding) -> dict[str, Any]:
 
 
 def _place(finding: Finding) -> str:
-    return f"{finding.execution}  " if finding.execution else ""
+    return f"{with_bare_ids(finding.execution)}  " if finding.execution else ""
 
 
 def _colour(level: Level) -> str:

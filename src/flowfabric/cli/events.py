@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,13 +9,13 @@ from typing import Any
 
 import typer
 
+from flowfabric.cli.ids import find_execution, parse_ids
 from flowfabric.cli.options import EXIT_CONFLICT, Database
 from flowfabric.cli.output import complain
 from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import CursorExpired, InvalidInput
 from flowfabric.core.execution import Event
-from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
@@ -43,29 +42,26 @@ async def events(
     lane: list[str] | None = typer.Option(None, "--lane", help="Only this lane."),
     task: list[str] | None = typer.Option(None, "--task", help="Only this task."),
     execution: list[str] | None = typer.Option(None, "--execution", help="Only this execution."),
-    output: Output | None = typer.Option(
-        None,
-        "-o",
-        "--output",
-        help="Print text or JSON lines. Default: text on a terminal, else json.",
-    ),
+    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="Print text or JSON lines."),
 ) -> int:
     """Print events, oldest first. None is missed; events of one execution come in order."""
+    given = parse_ids(execution or ())
     filters: dict[str, Any] = {
         "kinds": [_kind(name) for name in kind] if kind else None,
         "feed": feed,
         "lanes": lane or None,
         "tasks": task or None,
-        "executions": [ExecutionId.parse(text) for text in execution] if execution else None,
+        "executions": None,
     }
     if feed is not None and feed not in ("completion", "lease", "operator"):
         raise InvalidInput(field="feed", problem="must be completion, lease or operator")
-    form = output or (Output.TEXT if sys.stdout.isatty() else Output.JSON)
     moment = past(when(since, "since"), datetime.now(UTC))
     try:
         async with database.client() as client:
+            if given:
+                filters["executions"] = [await find_execution(client, text) for text in given]
             position = await client.events.open(moment) if cursor is None else cursor
-            await _print(client, position, follow, filters, form)
+            await _print(client, position, follow, filters, output)
     except CursorExpired as error:
         complain(error)
         if error.resume_from:
@@ -97,9 +93,9 @@ def _line(event: Event, output: Output) -> str:
     if output is Output.JSON:
         return json_line(event)
     time = event.occurred_at.astimezone().strftime("%H:%M:%S.%f")[:-3]
-    where = f"attempt {event.attempt_index} epoch {event.epoch}" if event.epoch else ""
+    where = f"attempt {event.attempt} epoch {event.epoch}" if event.epoch else ""
     who = event.worker_instance_id or ""
-    line = f"{time}  {event.kind:<16} {event.task or '':<28} {event.id}  {where}  {who}"
+    line = f"{time}  {event.kind:<16} {event.task or '':<28} {event.id.uuid}  {where}  {who}"
     return printable(line).rstrip()
 
 

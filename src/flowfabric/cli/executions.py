@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
 
 from flowfabric.cli.filters import WHERE_OPTION, from_flags
-from flowfabric.cli.ids import IDS_ARGUMENT, PARTITION_OPTION, for_each, parse_ids
-from flowfabric.cli.options import Namespaces
+from flowfabric.cli.flow_show import show_flow
+from flowfabric.cli.ids import IDS_ARGUMENT, PARTITION_OPTION, find_execution, for_each, parse_ids
+from flowfabric.cli.options import TRACE_OPTION, Namespaces
 from flowfabric.cli.output import ListPrinter, Output, Printer, Progress, say, say_all, screen
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound
-from flowfabric.core.execution import ExecutionFilter, ExecutionSummary
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.execution import ExecutionFilter, ExecutionInfo, ExecutionSummary
+from flowfabric.core.ids import ExecutionId, FlowId, PartitionedId
 from flowfabric.drawing.executions import (
+    CHILDREN_SHOWN,
     Portrait,
     attempt_columns,
+    attempt_facts,
     summary_columns,
+    trace_lines,
     why_facts,
     why_lines,
 )
 from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.text import printable
 
 PAGE = 500
 
@@ -40,11 +47,27 @@ async def ls(
         None, "--lane", "-l", help="Only this lane; may be repeated.", show_default=False
     ),
     task: list[str] | None = typer.Option(
-        None, "--task", "-t", help="Only this task; may be repeated.", show_default=False
+        None, "--task", "-t", show_default=False,
+        help="Only this task, or all of a pattern such as 'shop.*'; may be repeated.",
     ),
     tag: list[str] | None = typer.Option(
         None, "--tag", metavar="K=V", help="Only with this tag; may be repeated.",
         show_default=False,
+    ),
+    key: str | None = typer.Option(
+        None, "--key", help="Only the one that holds this idempotency key.", show_default=False
+    ),
+    parent: str | None = typer.Option(
+        None, "--parent", metavar="ID", help="Only children of this execution.",
+        show_default=False,
+    ),
+    error: str | None = typer.Option(
+        None, "--error", metavar="TYPE", show_default=False,
+        help="Only those whose latest failure is of this type, for example TimeoutError.",
+    ),
+    held: bool = typer.Option(False, "--held", help="Only those held at a step."),
+    crash_looping: bool = typer.Option(
+        False, "--crash-looping", help="Only those that keep losing their workers."
     ),
     since: str | None = typer.Option(
         None, "--since", help="Only created since then: 30s, 10m, 2h, 7d, or an ISO time.",
@@ -57,11 +80,17 @@ async def ls(
     partition: Annotated[int, PARTITION_OPTION] = 0,
 ) -> None:  # fmt: skip
     """List executions, newest first."""
-    chosen = from_flags(where, states=state, lanes=lane, tasks=task, tags=tag, since=since)
+    chosen = from_flags(
+        where, states=state, lanes=lane, tasks=task, tags=tag, since=since, key=key, parent=parent,
+        error=error, held=held, crash_looping=crash_looping,
+    )  # fmt: skip
     async with database.client() as client:
         now = await client.executions.server_time()
-        filter = chosen.resolved(now)
+        filter, partition = await located(client, chosen.resolved(now), partition)
+        hint = await unknown_tasks(client, chosen.tasks)
         if count:
+            if hint:
+                typer.echo(hint, err=True)
             await _count(client, filter, partition, printer)
             return
         # One more than the limit shows whether more exist.
@@ -69,7 +98,7 @@ async def ls(
         columns = summary_columns(
             now, is_wide=printer.is_wide, with_namespace=client.namespace is None
         )
-        await printer.pages(pages, columns, limit=limit, empty="no execution matches")
+        await printer.pages(pages, columns, limit=limit, empty=hint or "no execution matches")
 
 
 async def show(
@@ -79,14 +108,19 @@ async def show(
     payload: bool = typer.Option(
         False, "--payload", help="Print payload and result, too. They may be confidential."
     ),
+    trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
-    """Show everything about an execution.
+    """Show everything about an execution, or about a flow.
 
-    State, reason, lease, attempts, progress, deadline, failure, tags, recorded steps and the last
-    ten events. Exit code 3 if there is no such execution.
+    State, reason, lease, attempts, the last traceback, progress, deadline, failure, key, tags,
+    children, recorded steps with the beginning of their values, and the last ten events. Values of
+    secret types are hidden. Exit code 3 if there is no such execution.
     """
 
-    async def show_one(client: FlowFabric, id: ExecutionId) -> None:
+    async def show_one(client: FlowFabric, id: PartitionedId) -> None:
+        if isinstance(id, FlowId):
+            await show_flow(client, id, printer)
+            return
         info = await client.executions.describe(id)
         if info is None:
             raise ExecutionNotFound(id=str(id))
@@ -96,14 +130,28 @@ async def show(
             await client.executions.attempts(id),
             await client.steps.list(id) if info.step_count else [],
             await client.executions.events(id),
+            await _children(client, info),
             with_payload=payload,
+            with_trace=trace,
         )
         now = await client.executions.server_time()
         printer.record(portrait.facts(), lambda: portrait.lines(now, screen()))
 
     parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, parsed, show_one, blank_between=not printer.is_json)
+        return await for_each(
+            client, parsed, _find_either, show_one, blank_between=not printer.is_json
+        )
+
+
+async def _children(client: FlowFabric, info: ExecutionInfo) -> list[ExecutionSummary]:
+    """Return the newest children of an execution."""
+    if not info.child_count:
+        return []
+    page = await client.executions.list(
+        ExecutionFilter(parent=info.id), limit=CHILDREN_SHOWN, partition=info.id.partition_key
+    )
+    return page.executions
 
 
 async def why(
@@ -121,13 +169,16 @@ async def why(
 
     parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, parsed, explain_one)
+        return await for_each(client, parsed, find_execution, explain_one)
 
 
 async def attempts(
-    database: Namespaces, printer: Printer, ids: Annotated[list[str], IDS_ARGUMENT]
+    database: Namespaces,
+    printer: Printer,
+    ids: Annotated[list[str], IDS_ARGUMENT],
+    trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
-    """List the attempts of an execution, first to latest.
+    """List the attempts of an execution, first to latest, with the tracebacks of failed ones.
 
     Exit code 3 if there is no such execution.
     """
@@ -137,20 +188,63 @@ async def attempts(
         if not records and await client.executions.state(id) is None:
             raise ExecutionNotFound(id=str(id))
         if printer.is_json:
-            say_all(json_line({"id": id, **asdict(attempt)}) for attempt in records)
+            say_all(json_line({"id": id, **attempt_facts(attempt)}) for attempt in records)
             return
         say_all(_head(ids, id))
         columns = attempt_columns(await client.executions.server_time())
         printer.records(records, columns, empty="no attempt yet")
+        for attempt in records:
+            if lines := trace_lines(attempt, is_whole=trace):
+                say_all(["", *lines])
 
     parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, parsed, list_one)
+        return await for_each(client, parsed, find_execution, list_one)
+
+
+async def _find_either(client: FlowFabric, text: str) -> PartitionedId:
+    """Return the id of an execution or, if there is no such execution, of a flow."""
+    try:
+        id = await client.executions.find(text)
+    except ExecutionNotFound:
+        return await client.flows.find(text)
+    if await client.executions.state(id) is None:
+        flow_id = await client.flows.find(text)
+        if await client.flows.describe(flow_id) is not None:
+            return flow_id
+    return id
 
 
 def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
     """Return the id as a heading if several ids were given."""
-    return [str(id)] if len(texts) > 1 or "-" in texts else []
+    return [str(id.uuid)] if len(texts) > 1 or "-" in texts else []
+
+
+async def located(
+    client: FlowFabric, filter: ExecutionFilter, partition: int
+) -> tuple[ExecutionFilter, int]:
+    """Find the parent that a filter names. Its children are in its partition."""
+    if filter.parent is None:
+        return filter, partition
+    parent = await find_execution(client, str(filter.parent))
+    return replace(filter, parent=parent), parent.partition_key
+
+
+async def unknown_tasks(client: FlowFabric, tasks: Sequence[str] | None) -> str | None:
+    """Return a hint if a task that was asked for is none that was ever submitted."""
+    if not tasks:
+        return None
+    known = await client.lanes.tasks()
+    hints = []
+    for task in tasks:
+        if not any(fnmatchcase(name, task) for name in known):
+            near = get_close_matches(task, known, n=3) or get_close_matches(
+                task.rpartition(".")[2], [name.rpartition(".")[2] for name in known]
+            )
+            names = [name for name in known if name in near or name.rpartition(".")[2] in near]
+            meant = f"; did you mean {' or '.join(names[:3])}?" if names else ""
+            hints.append(f"no task {task} was ever submitted here{meant}")
+    return printable("\n".join(hints)) if hints else None
 
 
 async def matching(

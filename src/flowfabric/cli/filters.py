@@ -13,28 +13,41 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
+from typing import Any
 
 import typer
 
+from flowfabric.cli.ids import parse_id
 from flowfabric.cli.times import When, past, when
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.execution import ExecutionFilter, check_lane, check_name, check_tags
+from flowfabric.core.execution import (
+    MAX_KEY_BYTES,
+    ExecutionFilter,
+    check_lane,
+    check_name,
+    check_tags,
+    check_text,
+)
 from flowfabric.core.states import PublicState
 from flowfabric.drawing.times import exact, precise
 
 LANGUAGE = (
     "Choose executions by conditions, separated by blanks; all must hold: state=failed,cancelled "
-    "lane=mail task=mail.send tag.team.name=x worker=INSTANCE age>2h age<7d "
-    "created>2026-11-01 created<2026-11-02 ended>30m. A comma means or. Ages and times are "
-    "30s, 10m, 2h, 7d or ISO times: age>2h means older than two hours, ended>30m means ended in "
-    "the last half hour. Quote a value that has blanks."
+    "lane=mail task=mail.send,shop.* tag.team.name=x worker=INSTANCE key=KEY parent=ID "
+    "error=TimeoutError held=yes crash_looping=yes age>2h age<7d created>2026-11-01 "
+    "created<2026-11-02 ended<30m. A comma means or; in a task, * means any text. A duration (30s, "
+    "10m, 2h, 7d) is a time ago: age>2h means older than two hours, ended>30m means ended more "
+    "than half an hour ago, ended<30m means since then. An ISO time is a moment: ended>2026-11-01 "
+    "means ended after it. Quote a value that has blanks."
 )
 
 WHERE_OPTION = typer.Option(
     "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
 )
 
-KEYS = ("state", "lane", "task", "tag.", "worker", "age", "created", "ended")
+_EQUAL = ("state", "lane", "task", "worker", "key", "parent", "error", "held", "crash_looping")
+KEYS = (*_EQUAL[:3], "tag.", *_EQUAL[3:], "age", "created", "ended")
+_YES = {"yes": True, "true": True, "no": False, "false": False}
 _CONDITION = re.compile(
     r"(?P<key>[A-Za-z_][\w.]*)\s*(?P<sign><=|>=|!=|==|=|<|>)(?P<value>.*)", re.S
 )
@@ -72,9 +85,15 @@ class Where:
     tasks: tuple[str, ...] | None = None
     tags: dict[str, str] = field(default_factory=dict)
     worker: str | None = None
+    key: str | None = None
+    parent: str | None = None
+    error: str | None = None
+    held: bool | None = None
+    crash_looping: bool | None = None
     created_after: When | None = None
     created_before: When | None = None
     ended_after: When | None = None
+    ended_before: When | None = None
     # Whether the caller named the states, or they are the ones that an action allows.
     is_state_meant: bool = True
 
@@ -92,7 +111,13 @@ class Where:
             created_after=_past(self.created_after, now),
             created_before=_past(self.created_before, now),
             ended_after=_past(self.ended_after, now),
+            ended_before=_past(self.ended_before, now),
             worker_instance_id=self.worker,
+            key=self.key,
+            parent=self.parent,
+            error=self.error,
+            is_held=self.held,
+            is_crash_loop=self.crash_looping,
         )
 
     def __str__(self) -> str:
@@ -103,11 +128,17 @@ class Where:
             if values
         ]
         parts += [f"tag.{key}={value}" for key, value in self.tags.items()]
-        parts += [f"worker={self.worker}"] if self.worker else []
+        for name in ("worker", "key", "parent", "error"):
+            if (value := getattr(self, name)) is not None:
+                parts.append(f"{name}={value}")
+        for name in ("held", "crash_looping"):
+            if (value := getattr(self, name)) is not None:
+                parts.append(f"{name}={'yes' if value else 'no'}")
         for words, moment in (
             ("created since", self.created_after),
             ("created before", self.created_before),
             ("ended since", self.ended_after),
+            ("ended before", self.ended_before),
         ):
             if moment is not None:
                 parts.append(f"{words} {_moment_text(moment)}")
@@ -136,6 +167,11 @@ def from_flags(
     tasks: Sequence[str] | None = None,
     tags: Sequence[str] | None = None,
     since: str | None = None,
+    key: str | None = None,
+    parent: str | None = None,
+    error: str | None = None,
+    held: bool = False,
+    crash_looping: bool = False,
 ) -> Where:
     """Combine conditions and flags. Each property may be given in one of the two only."""
     combined = parse(where or [])
@@ -150,10 +186,19 @@ def from_flags(
         _once("--task", combined.tasks)
         combined = replace(combined, tasks=_tasks(tasks))
     for text in tags or ():
-        key, sign, value = text.partition("=")
+        name, sign, value = text.partition("=")
         if not sign:
             raise InvalidInput(field="tag", problem=f"{text!r} is not of the form team.name=value")
-        combined = replace(combined, tags=_tagged(combined.tags, key, value))
+        combined = replace(combined, tags=_tagged(combined.tags, name, value))
+    for flag, given in (
+        ("key", key),
+        ("parent", parent),
+        ("error", error),
+        ("held", "yes" if held else None),
+        ("crash_looping", "yes" if crash_looping else None),
+    ):
+        if given is not None:
+            combined = _equal(combined, flag, given)
     if since is not None:
         _once("--since", combined.created_after)
         combined = replace(combined, created_after=when(since, "since"))
@@ -165,7 +210,7 @@ def _with(where: Where, word: str) -> Where:
     if match is None:
         raise _wrong(f"{word!r} is not a condition; write state=failed or age>2h")
     key, sign, value = match["key"].lower(), match["sign"], match["value"]
-    if key.startswith("tag.") or key in ("state", "lane", "task", "worker"):
+    if key.startswith("tag.") or key in _EQUAL:
         if sign != "=":
             raise _wrong(f"{word!r}: only {key}=... is allowed")
         if not value and not key.startswith("tag."):
@@ -181,21 +226,22 @@ def _with(where: Where, word: str) -> Where:
     if key == "age":
         if isinstance(moment, datetime):
             raise InvalidInput(field="age", problem=f"{value!r} must look like 30s, 10m, 2h or 7d")
-        # A greater age means an earlier creation.
-        key, sign = "created", "<" if sign == ">" else ">"
-    if key == "ended":
-        if sign == "<":
-            raise _wrong(f"{word!r}: only ended> is allowed")
-        _once("ended", where.ended_after)
-        return replace(where, ended_after=moment)
-    if sign == ">":
-        _once("created> (or age<)", where.created_after)
-        return replace(where, created_after=moment)
-    _once("created< (or age>)", where.created_before)
-    return replace(where, created_before=moment)
+        key = "created"
+    # Longer ago means earlier; a later moment means later.
+    is_after = (sign == ">") == isinstance(moment, datetime)
+    bound = f"{key}_{'after' if is_after else 'before'}"
+    _once(bound.replace("_", " "), getattr(where, bound))
+    return _bounded(where, bound, moment)
+
+
+def _bounded(where: Where, bound: str, moment: When) -> Where:
+    changes: dict[str, Any] = {bound: moment}
+    return replace(where, **changes)
 
 
 def _equal(where: Where, key: str, value: str) -> Where:
+    if key.lower() in ("worker", "key", "parent", "error"):
+        return _with_one(where, key.lower(), value)
     values = value.split(",")
     if any(not part for part in values) and not key.lower().startswith("tag."):
         raise _wrong(f"{key}={value}: a value beside a comma is missing")
@@ -209,11 +255,26 @@ def _equal(where: Where, key: str, value: str) -> Where:
         case "task":
             _once(key, where.tasks)
             return replace(where, tasks=_tasks(values))
-        case "worker":
-            _once(key, where.worker)
-            check_name("worker", value)
-            return replace(where, worker=value)
+        case "held" | "crash_looping" as name:
+            _once(key, getattr(where, name))
+            if value.lower() not in _YES:
+                raise _wrong(f"{key}={value}: use yes or no")
+            chosen: dict[str, Any] = {name: _YES[value.lower()]}
+            return replace(where, **chosen)
     return replace(where, tags=_tagged(where.tags, key[len("tag.") :], value))
+
+
+def _with_one(where: Where, key: str, value: str) -> Where:
+    """Return the conditions with one whose value is one text, commas included."""
+    _once(key, getattr(where, key))
+    if key == "parent":
+        parse_id(value)
+    elif key == "key":
+        check_text(key, value, MAX_KEY_BYTES)
+    else:
+        check_name(key, value)
+    chosen: dict[str, Any] = {key: value}
+    return replace(where, **chosen)
 
 
 def _states(words: Iterable[str]) -> tuple[PublicState, ...]:
@@ -242,10 +303,6 @@ def _lanes(names: Sequence[str]) -> tuple[str, ...]:
 def _tasks(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         check_name("task", name)
-        if "*" in name:
-            raise InvalidInput(
-                field="task", problem=f"{name!r}: write the whole name; patterns are not supported"
-            )
     return tuple(names)
 
 

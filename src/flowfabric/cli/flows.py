@@ -11,13 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from flowfabric.cli.actions import DRY_RUN_OPTION
+from flowfabric.cli.flow_show import read_flow, show_flow
 from flowfabric.cli.ids import (
     FLOW_ID_ARGUMENT,
     FLOW_IDS_ARGUMENT,
     PARTITION_OPTION,
+    find_flow,
     for_each,
-    parse_flow_id,
-    parse_flow_ids,
+    parse_id,
+    parse_ids,
 )
 from flowfabric.cli.options import (
     EXIT_CONFLICT,
@@ -30,7 +32,7 @@ from flowfabric.cli.options import (
 from flowfabric.cli.output import ListPrinter, Printer, Progress, complain, say, say_all, screen
 from flowfabric.cli.times import span
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import FlowNotFound, InvalidInput
+from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import (
     FlowCancellation,
     FlowCancelOutcome,
@@ -41,12 +43,12 @@ from flowfabric.core.flow import (
 )
 from flowfabric.core.ids import FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState
-from flowfabric.drawing import as_svg, fold, picture_of
 from flowfabric.drawing.executions import short_id
-from flowfabric.drawing.flows import flow_columns, flow_facts, flow_lines, flow_tree
-from flowfabric.drawing.folding import unfolded
-from flowfabric.drawing.picture import ORDER
+from flowfabric.drawing.flows import flow_columns, flow_facts, flow_tree
+from flowfabric.drawing.folding import fold, unfolded
+from flowfabric.drawing.picture import picture_of
 from flowfabric.drawing.plain import json_line, plain
+from flowfabric.drawing.svg import as_svg
 from flowfabric.drawing.text import count_of, printable
 
 PAGE = 500
@@ -54,7 +56,6 @@ PAGE = 500
 DEFAULT_WAIT = timedelta(minutes=5)
 
 _RETRIED_STATES = (PublicState.FAILED, PublicState.EXPIRED)
-_STATES_BUT_COMPLETED = [state for state in ORDER if state is not PublicState.COMPLETED]
 
 app = typer.Typer(
     name="flow",
@@ -101,18 +102,13 @@ async def show(
     """
 
     async def show_one(client: FlowFabric, id: FlowId) -> None:
-        info, summary = await _read_flow(client, id)
-        now = await client.executions.server_time()
-        members = []
-        if not printer.is_json:
-            members = await client.flows.members(id, states=_STATES_BUT_COMPLETED)
-        printer.record(
-            flow_facts(info, summary), lambda: flow_lines(info, summary, members, now, screen())
-        )
+        await show_flow(client, id, printer)
 
-    parsed = parse_flow_ids(ids)
+    parsed = parse_ids(ids)
     async with database.client() as client:
-        return await for_each(client, parsed, show_one, blank_between=not printer.is_json)
+        return await for_each(
+            client, parsed, find_flow, show_one, blank_between=not printer.is_json
+        )
 
 
 @command(app)
@@ -138,14 +134,15 @@ async def graph(
         raise InvalidInput(field="--svg", problem="cannot be combined with --output")
 
     async def draw(client: FlowFabric, id: FlowId) -> int | None:
-        info, summary = await _read_flow(client, id)
+        info, summary = await read_flow(client, id)
         members = await client.flows.members(id)
         edges = await client.flows.edges(id)
         if svg is None and printer.is_json:
             nodes, lines = list(map(plain, members)), list(map(plain, edges))
             say(json_line({**flow_facts(info, summary), "nodes": nodes, "edges": lines}))
             return None
-        picture = picture_of(info.flow_kind, summary.state, members, edges, info.groups)
+        now = await client.executions.server_time()
+        picture = picture_of(info.flow_kind, summary.state, members, edges, info.groups, now=now)
         if svg is not None:
             return _write(svg, as_svg(picture, is_folded=not unfold))
         picture = unfolded(picture) if unfold else fold(picture)
@@ -156,9 +153,9 @@ async def graph(
             typer.echo(f"{info.node_count - summary.total} members were trimmed", err=True)
         return None
 
-    parsed = parse_flow_id(id)
+    parsed = parse_id(id)
     async with database.client() as client:
-        return await for_each(client, [parsed], draw)
+        return await for_each(client, [parsed], find_flow, draw)
 
 
 @command(app)
@@ -201,7 +198,7 @@ async def cancel(
 
     async def cancel_one(client: FlowFabric, id: FlowId) -> int:
         if dry_run:
-            info, summary = await _read_flow(client, id)
+            info, summary = await read_flow(client, id)
             _predict(info, summary, policy, printer)
             return 0
         async with Progress(for_logs=False).during(lambda: f"cancelling {short_id(id)}"):
@@ -214,12 +211,12 @@ async def cancel(
             )
         return _report(answer, printer)
 
-    parsed = parse_flow_ids(ids)
+    parsed = parse_ids(ids)
     async with database.client(pool_size=2) as client:
         if not (yes or dry_run):
-            await _confirm(client, parsed, policy)
+            await _confirm(client, [await find_flow(client, text) for text in parsed], policy)
         return await for_each(
-            client, parsed, cancel_one, verb="cancel" if printer.is_json else None
+            client, parsed, find_flow, cancel_one, verb="cancel" if printer.is_json else None
         )
 
 
@@ -238,7 +235,7 @@ async def retry_failed(
 
     async def retry_one(client: FlowFabric, id: FlowId) -> int:
         if dry_run:
-            _, summary = await _read_flow(client, id)
+            _, summary = await read_flow(client, id)
             count = sum(summary.counts.get(state, 0) for state in _RETRIED_STATES)
             _print(printer, id, "retry-failed", "would_retry", count)
             return 0
@@ -251,18 +248,11 @@ async def retry_failed(
         _print(printer, id, "retry-failed", "retried", count, refused=refused)
         return max(map(exit_code, answer.refused.values()), default=0)
 
-    parsed = parse_flow_ids(ids)
+    parsed = parse_ids(ids)
     async with database.client(pool_size=2) as client:
         return await for_each(
-            client, parsed, retry_one, verb="retry-failed" if printer.is_json else None
+            client, parsed, find_flow, retry_one, verb="retry-failed" if printer.is_json else None
         )
-
-
-async def _read_flow(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSummary]:
-    info, summary = await client.flows.describe(id), await client.flows.summary(id)
-    if info is None or summary is None:
-        raise FlowNotFound(id=str(id))
-    return info, summary
 
 
 def _print(
@@ -271,7 +261,7 @@ def _print(
     """Print the outcome for a flow, and how many members it concerns."""
     printer.record(
         {"id": id, "action": action, "outcome": outcome, **facts, "members": members},
-        lambda: [f"{id}  {outcome.replace('_', ' ')}  {count_of(members, 'member')}"],
+        lambda: [f"{id.uuid}  {outcome.replace('_', ' ')}  {count_of(members, 'member')}"],
     )
 
 
@@ -366,7 +356,7 @@ def _predict(
     words = outcome.replace("_", " ")
     ending = f"(it is {summary.state}, ending {count_of(count, 'member')})"
     facts = {"id": summary.id, "action": "cancel", "outcome": outcome, "state": summary.state}
-    printer.record({**facts, "members": count}, lambda: [f"{summary.id}  {words}  {ending}"])
+    printer.record({**facts, "members": count}, lambda: [f"{summary.id.uuid}  {words}  {ending}"])
 
 
 def _report(answer: FlowCancellation, printer: Printer) -> int:

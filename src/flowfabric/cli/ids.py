@@ -20,14 +20,24 @@ from flowfabric.core.errors import (
     InvalidInput,
     Unavailable,
 )
-from flowfabric.core.ids import ExecutionId, FlowId, PartitionedId
+from flowfabric.core.ids import (
+    MIN_SUFFIX,
+    ExecutionId,
+    FlowId,
+    PartitionedId,
+    bare_uuid,
+    is_suffix,
+    noun_of,
+    with_bare_ids,
+)
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
 
 _Id = TypeVar("_Id", bound=PartitionedId)
+Find = Callable[[FlowFabric, str], Awaitable[_Id]]
 
-EXAMPLE = "{fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
-_FORMS = f"such as {EXAMPLE}, or its UUID alone"
+EXAMPLE = "0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
+_FORMS = f"such as {EXAMPLE}, or at least its last {MIN_SUFFIX} digits"
 _MANY = "- reads ids from stdin, one per line, also the JSON lines of"
 _HELP = f"Id of an execution, {_FORMS}; {_MANY} `ls`."
 ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of an execution, {_FORMS}.")
@@ -42,90 +52,91 @@ PARTITION_OPTION = typer.Option(
 _MAX_PARTITION = 32_767
 
 
-def parse_id(text: str) -> ExecutionId:
-    """Parse an execution id; a UUID alone means partition 0."""
-    return _parse(text, ExecutionId, "an execution id")
+def parse_id(text: str) -> str:
+    """Return an id as it was given; raise InvalidInput unless it has one of the forms of an id."""
+    if is_suffix(text) or bare_uuid(text):
+        return text
+    try:
+        id = ExecutionId.parse(text)
+    except InvalidId as error:
+        raise InvalidInput(
+            field="ID", problem=f"{text[:80]!r} is not an id; give one {_FORMS}"
+        ) from error
+    if id.partition_key > _MAX_PARTITION:
+        raise InvalidInput(field="ID", problem=f"{text!r}: partitions end at {_MAX_PARTITION}")
+    return text
 
 
-def parse_flow_id(text: str) -> FlowId:
-    """Parse a flow id; a UUID alone means partition 0."""
-    return _parse(text, FlowId, "the id of a flow")
-
-
-def parse_ids(texts: Sequence[str]) -> list[ExecutionId]:
-    """Parse execution ids, without duplicates, in the order given; `-` reads them from stdin."""
+def parse_ids(texts: Sequence[str]) -> list[str]:
+    """Return ids as they were given, without duplicates, in order; `-` reads them from stdin."""
     return list(dict.fromkeys(parse_id(word) for word in _words(texts)))
 
 
-def parse_flow_ids(texts: Sequence[str]) -> list[FlowId]:
-    """Parse flow ids, without duplicates, in the order given; `-` reads them from stdin."""
-    return list(dict.fromkeys(parse_flow_id(word) for word in _words(texts)))
+async def find_execution(client: FlowFabric, text: str) -> ExecutionId:
+    return await client.executions.find(text)
+
+
+async def find_flow(client: FlowFabric, text: str) -> FlowId:
+    return await client.flows.find(text)
 
 
 async def for_each(
     client: FlowFabric,
-    ids: Sequence[_Id],
+    texts: Sequence[str],
+    find: Find[_Id],
     action: Callable[[FlowFabric, _Id], Awaitable[int | None]],
     *,
     verb: str | None = None,
     blank_between: bool = False,
 ) -> int:
-    """Run an action for each id, report refusals, and return the highest exit code.
+    """Find each id, run an action for it, report refusals, and return the highest exit code.
 
     A refusal is a line on stderr, or with `verb` a JSON line on stdout.
     """
     codes = {0}
-    for number, id in enumerate(ids):
+    for number, text in enumerate(texts):
         if number and blank_between:
             say("")
+        id: _Id | None = None
         try:
+            id = await find(client, text)
             codes.add(await action(client, id) or 0)
         except (InvalidInput, Unavailable):
             raise
         except FlowFabricError as error:
             codes.add(exit_code(error))
-            problem = str(error) if id in str(error) else f"{id}: {error}"
-            if isinstance(error, ExecutionNotFound | FlowNotFound):
+            problem = str(error) if id is None or id in str(error) else f"{id}: {error}"
+            if id is not None and isinstance(error, ExecutionNotFound | FlowNotFound):
                 problem = await _why_missing(client, id)
             if verb is None:
                 complain(printable(problem))
             else:
                 name = error.name or type(error).__name__
-                say(json_line({"id": id, "action": verb, "outcome": name, "error": problem}))
+                facts = {"id": id or text, "action": verb, "outcome": name}
+                say(json_line({**facts, "error": with_bare_ids(problem)}))
     return max(codes)
 
 
 def missing(id: PartitionedId, namespace: str | None) -> str:
     """Return the message for an unknown execution or flow, with where else it may be."""
-    noun = "flow" if isinstance(id, FlowId) else "execution"
     where = "" if namespace is None else f" in the namespace {namespace}"
     hint = "" if namespace is None else ", or belong to another (--all-namespaces)"
-    return f"{id}: there is no such {noun}{where}; it may have been trimmed{hint}"
+    return f"{id.uuid}: there is no such {noun_of(type(id))}{where}; it may have been trimmed{hint}"
 
 
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
-    """Return the same message, or say that the id of a flow is the id of an execution."""
-    if isinstance(id, FlowId):
-        info = await client.executions.describe(ExecutionId.of(id.partition_key, id.uuid))
-        if info is not None and info.flow_id is None:
-            return f"{id}: is an execution without a flow; see: flowfabric show"
-        if info is not None:
-            return f"{id}: is an execution, a member of the flow {info.flow_id}"
-    return missing(id, client.namespace)
-
-
-def _parse(text: str, kind: type[_Id], noun: str) -> _Id:
-    try:
-        is_bare = len(text) in (32, 36) and not text.startswith("{")
-        id = kind.parse(f"{{fp:0}}:{text}" if is_bare else text)
-    except (InvalidId, ValueError) as error:
-        raise InvalidInput(
-            field="ID",
-            problem=f"{text[:80]!r} is not {noun}; use an id such as {EXAMPLE}, or its UUID alone",
-        ) from error
-    if id.partition_key > _MAX_PARTITION:
-        raise InvalidInput(field="ID", problem=f"{text!r}: partitions end at {_MAX_PARTITION}")
-    return id
+    """Return the same message, or say that the id is not of this kind."""
+    if not isinstance(id, FlowId):
+        flow = await client.flows.describe(FlowId.of(id.partition_key, id.uuid))
+        if flow is not None:
+            return f"{id.uuid}: is a flow; see: flowfabric flow --help"
+        return missing(id, client.namespace)
+    info = await client.executions.describe(ExecutionId.of(id.partition_key, id.uuid))
+    if info is None:
+        return missing(id, client.namespace)
+    if info.flow_id is None:
+        return f"{id.uuid}: is an execution without a flow; see: flowfabric show"
+    return f"{id.uuid}: is an execution, a member of the flow {info.flow_id.uuid}"
 
 
 def _words(texts: Sequence[str]) -> Iterator[str]:

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flowfabric.app.app import App
-from flowfabric.app.task import Task
 from flowfabric.cli.output import complain
 
+if TYPE_CHECKING:
+    from flowfabric.app.app import App
+    from flowfabric.app.task import Task
+
+APP_HINT = "MODULE:APP"
 APP_ARGUMENT = typer.Argument(
-    metavar="MODULE:APP", help="The app, for example `mail:app` for `app` in mail.py."
+    metavar=APP_HINT, help="The app, for example `mail:app` for `app` in mail.py."
 )
 TASK_ARGUMENT = typer.Argument(
     metavar="MODULE:TASK", help="The task, for example `mail:send` for the task `send` in mail.py."
@@ -30,12 +33,14 @@ EXIT_BROKEN = 1
 
 def check_app_reference(reference: str) -> None:
     """Refuse a reference that is not of the form module:app."""
-    _split(reference, "module:app", "MODULE:APP")
+    _split(reference, "module:app", APP_HINT)
 
 
 def load_app(reference: str) -> App:
     """Load the app `module:attribute`; the current folder is importable."""
-    hint = "MODULE:APP"
+    from flowfabric.app.app import App
+
+    hint = APP_HINT
     module_name, attribute = _split(reference, "module:app", hint)
     module = _load(module_name, hint)
     app = _attribute(module, attribute)
@@ -50,6 +55,8 @@ def load_app(reference: str) -> App:
 
 def load_task(reference: str) -> Task[..., Any, Any]:
     """Load the task `module:attribute`; the attribute may also be the task's registered name."""
+    from flowfabric.app.task import Task
+
     hint = "MODULE:TASK"
     module_name, attribute = _split(reference, "module:task", hint)
     module = _load(module_name, hint)
@@ -103,11 +110,19 @@ def _split(reference: str, form: str, hint: str) -> tuple[str, str]:
     module_name, colon, attribute = reference.partition(":")
     if colon and module_name and attribute:
         return module_name, attribute
-    path = Path(module_name)
-    instead = f"; write {path.stem}:{attribute or form.partition(':')[2]}"
+    instead = f"; write {_meant(module_name, attribute or form.partition(':')[2])}"
     raise typer.BadParameter(
         f"{reference!r} is not of the form {form}{instead if module_name else ''}", param_hint=hint
     )
+
+
+def _meant(module_name: str, attribute: str) -> str:
+    """Return the reference that a file, a module or `module.attribute` stands for."""
+    if module_name.endswith(".py") or "/" in module_name:
+        return f"{Path(module_name).stem}:{attribute}"
+    package, _, last = module_name.rpartition(".")
+    is_module = last in (name.rpartition(".")[2] for name in _modules_beside(module_name))
+    return f"{package}:{last}" if package and not is_module else f"{module_name}:{attribute}"
 
 
 def _load(module_name: str, hint: str) -> ModuleType:
@@ -147,6 +162,9 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 def _tasks(module: ModuleType) -> dict[str, Task[..., Any, Any]]:
     """Return the tasks of a module by variable name; tasks without a variable by task name."""
+    from flowfabric.app.app import App
+    from flowfabric.app.task import Task
+
     values = list(vars(module).items())
     tasks = {name: value for name, value in values if isinstance(value, Task)}
     named = {task.name for task in tasks.values()}

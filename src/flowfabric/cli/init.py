@@ -8,7 +8,10 @@ import typer
 
 from flowfabric.cli.options import EXIT_CONFLICT
 from flowfabric.cli.output import complain
+from flowfabric.config import Settings
+from flowfabric.core.errors import Unavailable
 from flowfabric.drawing.text import printable
+from flowfabric.embedded import EmbeddedError, prepare
 
 TEMPLATE = '''\
 """In one terminal:  flowfabric dev {module}:app
@@ -27,7 +30,7 @@ async def welcome(ctx: Context, name: str) -> str:
     """A recorded step does not run again, whatever happens to the worker."""
     account = await ctx.step("open account", open_account, name)
     await ctx.sleep(timedelta(seconds=2))  # occupies no worker, so it could be a week
-    if ctx.attempt == 0:
+    if ctx.attempt == 1:
         raise ConnectionError("fails once; the retry skips recorded steps")
     return await ctx.step("write letter", write_letter, name, account)
 
@@ -69,7 +72,17 @@ def init(
         raise typer.BadParameter(
             f"cannot write {file}: {error.strerror}", param_hint="FILE"
         ) from error
+    if Settings.from_environment().database_url is None:
+        _prepare_database(file.parent)
     typer.echo(f"{file} written. Next:")
     if file.parent != Path("."):
         typer.echo(f"  cd {file.parent}")
     typer.echo(f"  flowfabric dev {module}:app")
+
+
+def _prepare_database(folder: Path) -> None:
+    """Make `.flowfabric/`: from now on commands in the folder may start a Postgres there."""
+    try:
+        prepare(folder)
+    except EmbeddedError as error:
+        raise Unavailable(str(error)) from error

@@ -1,37 +1,143 @@
-"""The `flowfabric` command."""
+"""The `flowfabric` command.
+
+A command is imported when it is called: most of the start of a command is imports. So this module
+names the commands with the first sentence of their help, which `flowfabric --help` lists.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from flowfabric.cli import (
-    actions,
-    db,
-    demo,
-    dev,
-    doctor,
-    events,
-    executions,
-    flows,
-    init,
-    lanes,
-    namespaces,
-    schedules,
-    submit,
-    top,
-    workers,
-)
-from flowfabric.cli.options import (
+from flowfabric.cli.global_options import (
     AllNamespaces,
     DatabaseUrl,
     NamespaceName,
     accept_global_options,
-    command,
 )
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
+# The module of each command, and the first sentence of its help.
+COMMANDS = {
+    "init": ("init", "Write a small first app. An existing file is not changed (exit code 4)."),
+    "dev": (
+        "dev",
+        "Run everything for development: database, schema, and a worker that restarts on save.",
+    ),
+    "submit": (
+        "submit",
+        "Submit an execution of a task and print its id, or with --wait its result.",
+    ),
+    "result": ("submit", "Print the result of an execution as JSON."),
+    "top": ("top", "Watch lanes, workers and rates until Ctrl-C."),
+    "ls": ("executions", "List executions, newest first."),
+    "show": ("executions", "Show everything about an execution."),
+    "why": ("executions", "Say why an execution is not running, or that it is running."),
+    "attempts": ("executions", "List the attempts of an execution, first to latest."),
+    "cancel": ("actions", "End executions as cancelled."),
+    "revoke-lease": ("actions", "Revoke the leases of running executions."),
+    "priority": ("actions", "Change the priority of waiting executions."),
+    "replay": ("actions", "Run ended executions again, with a new attempt."),
+    "retry": ("actions", "Make executions run now."),
+    "events": (
+        "events",
+        "Print events, oldest first. None is missed; events of one execution come in order.",
+    ),
+    "check": (
+        "check",
+        "Check this code against the journals of executions in flight. Run it before a deploy.",
+    ),
+    "versions": (
+        "versions",
+        "List code versions: what is in flight, who serves it, and which may be switched off.",
+    ),
+    "doctor": (
+        "doctor",
+        "Check the installation and the data. Writes nothing and may run at any time.",
+    ),
+    "demo": (
+        "demo",
+        "Kill a worker and watch its execution recover, on a Postgres that starts by itself.",
+    ),
+    "db": ("db", "Create, upgrade and inspect the schema of a database."),
+    "worker": ("workers", "Run a worker, list workers, mark one as dead."),
+    "flow": ("flows", "List, show, draw and cancel flows."),
+    "lane": ("lanes", "List, pause, drain and disable lanes."),
+    "namespace": ("namespaces", "Bind logins of the database to one namespace each."),
+    "schedule": ("schedules", "List, show, pause and run schedules."),
+}
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands of this module, each imported when it is looked up."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("commands are not removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _load(name: str) -> Any:
+    from flowfabric.cli.options import command
+
+    module = import_module(f"flowfabric.cli.{COMMANDS[name][0]}")
+    if hasattr(module, "app"):
+        return typer.main.get_group(module.app)
+    alone = typer.Typer(add_completion=False)
+    command(alone, name)(getattr(module, name.replace("-", "_")))
+    return typer.main.get_command(alone)
+
+
+class Root(TyperGroup):
+    """The group of all commands; its help imports none of them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = LazyCommands()
+        self._is_listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if self._is_listing:
+            return TyperCommand(name=cmd_name, help=COMMANDS[cmd_name][1])
+        return super().get_command(ctx, cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._is_listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._is_listing = False
+
+
+app = typer.Typer(cls=Root, no_args_is_help=True, pretty_exceptions_show_locals=False)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"flowfabric {version('flowfabric')}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -43,13 +149,23 @@ def flowfabric(
             "--output",
             "-o",
             metavar="table|json|...",
-            help="Format of the output. Default: table on a terminal, else json.",
+            help="Format of the output. Default: table.",
             show_default=False,
         ),
     ] = None,
     namespace: NamespaceName = None,
     all_namespaces: AllNamespaces = False,
     database_url: DatabaseUrl = None,
+    is_version_asked: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version and exit.",
+            is_eager=True,
+            callback=_print_version,
+            show_default=False,
+        ),
+    ] = False,
 ) -> None:
     """Durable execution for Python on PostgreSQL.
 
@@ -57,18 +173,3 @@ def flowfabric(
     that takes them. If an option stands in both places, the one after the command counts.
     """
     accept_global_options(context)
-
-
-for function in (
-    *(init.init, dev.dev, submit.submit, submit.result, top.top),
-    *(executions.ls, executions.show, executions.why, executions.attempts),
-    *(actions.cancel, actions.revoke_lease, actions.priority, actions.replay, actions.retry),
-    *(events.events, doctor.doctor, demo.demo),
-):
-    command(app)(function)
-for noun in (db, workers, flows, lanes, namespaces, schedules):
-    app.add_typer(noun.app)
-
-
-def main() -> None:
-    app()

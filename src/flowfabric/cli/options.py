@@ -1,7 +1,7 @@
 """Options that several commands share, and how a command runs and ends.
 
 A command names the option groups it takes; `command` adds their options to it. The global options
-(database, namespace, output format) may also come before the command.
+(database, namespace, output format) may also come before the command: see global_options.py.
 """
 
 from __future__ import annotations
@@ -11,19 +11,26 @@ import getpass
 import inspect
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from flowfabric.cli.global_options import (
+    GLOBAL_OPTIONS,
+    AllNamespaces,
+    DatabaseUrl,
+    NamespaceName,
+    given_options,
+)
 from flowfabric.cli.output import complain, harmless
 from flowfabric.client import FlowFabric
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
-from flowfabric.config import Settings
+from flowfabric.config import Settings, plain_url
 from flowfabric.core.errors import (
     FlowFabricError,
     InvalidInput,
@@ -34,8 +41,10 @@ from flowfabric.core.errors import (
     Unavailable,
 )
 from flowfabric.core.execution import check_name
-from flowfabric.embedded import EmbeddedError
-from flowfabric.embedded import start as start_server
+from flowfabric.core.ids import with_bare_ids
+
+if TYPE_CHECKING:
+    from flowfabric.embedded import Server
 
 EXIT_DOES_NOT_FIT = 1
 EXIT_USAGE = 2
@@ -45,34 +54,14 @@ EXIT_UNREACHABLE = 5
 EXIT_SLOTS_LOST = 6
 EXIT_INTERRUPTED = 130
 
-GLOBAL_OPTIONS = ("output", "namespace", "all_namespaces", "database_url")
 # The help of every command lists these last, in this order.
 _LAST = ("reason", "actor", *GLOBAL_OPTIONS)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database-url",
-        metavar="URL",
-        help=f"Database to use. Default: ${URL_VARIABLES[0]}, ${URL_VARIABLES[1]}, "
-        "flowfabric.toml.",
-        show_default=False,
-    ),
-]
-NamespaceName = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        help="Namespace to use. Default: $FLOWFABRIC_NAMESPACE, then 'default'.",
-        show_default=False,
-    ),
-]
-AllNamespaces = Annotated[
-    bool, typer.Option("--all-namespaces", "-A", help="Use all namespaces.", show_default=False)
-]
+TRACE_OPTION = typer.Option(
+    "--trace", help="Print all frames of a traceback, not only those of your code."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +72,11 @@ class Database:
 
     @property
     def url(self) -> str:
-        return resolve_database_url(self.database_url)
+        return self.resolve()[0]
+
+    def resolve(self) -> tuple[str, Server | None]:
+        """Return the URL of the database, and the server if it is the embedded one."""
+        return resolve_database(self.database_url)
 
     @property
     def space(self) -> str | None:
@@ -214,27 +207,8 @@ def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty)
     )
 
 
-def accept_global_options(context: typer.Context) -> None:
-    """Make global options before the command the defaults of the command's own options."""
-    context.default_map = _defaults(context.command, _given(context.params))
-
-
-def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the global options before the command. Empty text stays: the command refuses it."""
-    values = ((name, parameters.get(name)) for name in GLOBAL_OPTIONS)
-    return {name: value for name, value in values if value is not None and value is not False}
-
-
-def _defaults(command: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults for a command, or for each command of a group."""
-    commands = getattr(command, "commands", None)
-    if commands is None:
-        return dict(given)
-    return {name: _defaults(each, given) for name, each in commands.items()}
-
-
 def _refuse_unused_global_options(context: typer.Context) -> None:
-    for name in _given(context.find_root().params):
+    for name in given_options(context.find_root().params):
         if name not in context.params:
             raise typer.BadParameter(
                 f"does not apply to `{context.command_path}`; remove it",
@@ -242,19 +216,25 @@ def _refuse_unused_global_options(context: typer.Context) -> None:
             )
 
 
-def resolve_database_url(option: str | None) -> str:
-    """Return the URL of the option, the environment or the project's file, else start the embedded
-    server of this folder.
+def resolve_database(option: str | None) -> tuple[str, Server | None]:
+    """Return the URL of the option, the environment or the project's file, else the embedded server
+    of this folder, started, with its URL.
 
     A folder without `.flowfabric/` gets a usage error, not a new server.
     """
-    if url := option or Settings.from_environment().database_url:
-        return url
-    if (Path.cwd() / ".flowfabric").is_dir():
+    if option:
+        return plain_url(option), None
+    settings = Settings.from_environment()
+    if settings.database_url:
+        return settings.database_url, None
+    from flowfabric import embedded
+
+    if settings.embedded or embedded.exists(Path.cwd()):
         try:
-            return start_server(Path.cwd()).url
-        except EmbeddedError as error:
+            server = embedded.start(Path.cwd())
+        except embedded.EmbeddedError as error:
             raise Unavailable(str(error)) from error
+        return server.url, server
     raise typer.BadParameter(
         f"no database given. Pass it, or set {URL_VARIABLES[0]}, "
         "for example to postgresql://user@localhost/app",
@@ -283,7 +263,7 @@ def failures_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        raise typer.BadParameter(harmless(str(error))) from error
+        raise typer.BadParameter(with_bare_ids(harmless(str(error)))) from error
     except FlowFabricError as error:
         complain(error)
         raise typer.Exit(exit_code(error)) from error

@@ -1,7 +1,7 @@
 """Output of commands: tables that fit the terminal, JSON lines, and progress on stderr.
 
-Data goes to stdout, everything else to stderr. Colours are used only on a terminal, never with
-NO_COLOR.
+Data goes to stdout, everything else to stderr. A pipe gets the text of a terminal, without its
+width and colours; JSON is printed only when asked for. NO_COLOR forbids colours everywhere.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
+from flowfabric.core.ids import with_bare_ids
+from flowfabric.drawing.picture import SIGNS
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Screen, Styled, cut, paint, printable
-from flowfabric.drawing.tree import SIGNS
 
 # Seconds between two progress lines: on a terminal, and in a log.
 TERMINAL_SECONDS = 0.2
@@ -56,14 +57,14 @@ class Printer:
         typer.Option(
             "--output",
             "-o",
-            help="json prints an object per line. Default: table on a terminal, else json.",
+            help="json prints an object per line. Default: table.",
             show_default=False,
         ),
     ] = None
 
     @property
     def is_json(self) -> bool:
-        return self.output is Form.JSON or (self.output is None and not sys.stdout.isatty())
+        return self.output is Form.JSON
 
     def records(
         self, records: Sequence[_Record], columns: Sequence[Column[_Record]], *, empty: str
@@ -91,14 +92,14 @@ class ListPrinter:
             "--output",
             "-o",
             help="wide prints more columns and cuts nothing; json prints an object per line; id "
-            "prints only ids. Default: table on a terminal, else json.",
+            "prints only ids. Default: table.",
             show_default=False,
         ),
     ] = None
 
     @property
     def form(self) -> Output:
-        return self.output or (Output.TABLE if sys.stdout.isatty() else Output.JSON)
+        return self.output or Output.TABLE
 
     @property
     def is_wide(self) -> bool:
@@ -174,7 +175,7 @@ def say_all(lines: Iterable[str]) -> None:
 
 
 def complain(message: object) -> None:
-    typer.echo(f"error: {harmless(str(message))}", err=True)
+    typer.echo(f"error: {with_bare_ids(harmless(str(message)))}", err=True)
 
 
 def harmless(text: str) -> str:

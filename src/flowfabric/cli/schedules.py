@@ -96,7 +96,8 @@ async def run(
     """Submit a schedule's task now, in addition to its times, and print the execution id."""
     async with database.client() as client:
         id = await client.schedules.run(name, app=app, actor=actor.who)
-    printer.record({"schedule": name, "execution_id": id}, lambda: [id])
+    facts = {"schedule": name, "execution_id": id, "uuid": str(id.uuid)}
+    printer.record(facts, lambda: [str(id.uuid)])
 
 
 @command(app, "next")
@@ -182,7 +183,7 @@ def _facts(schedule: ScheduleInfo, now: datetime) -> list[tuple[str, str | None]
         ("misfire", schedule.misfire),
         ("next", at(schedule.next_at)),
         ("last", at(schedule.last_at)),
-        ("last execution", schedule.last_id),
+        ("last execution", schedule.last_id and str(schedule.last_id.uuid)),
         ("fired", str(schedule.fired_count)),
         ("declared", at(schedule.declared_at)),
         ("orphaned", at(schedule.orphaned_at)),

@@ -16,9 +16,9 @@ import typer
 
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
-from flowfabric.cli.ids import ID_ARGUMENT, missing, parse_id
+from flowfabric.cli.ids import ID_ARGUMENT, find_execution, missing, parse_id
 from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
-from flowfabric.cli.options import EXIT_CONFLICT, Database, Namespaces, exit_code
+from flowfabric.cli.options import EXIT_CONFLICT, TRACE_OPTION, Database, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, complain, harmless, say
 from flowfabric.cli.times import span, when
 from flowfabric.client import FlowFabric
@@ -29,10 +29,12 @@ from flowfabric.core.errors import (
     InvalidInput,
     ResultTimeout,
 )
-from flowfabric.core.execution import check_tags
+from flowfabric.core.execution import OnConflict, check_tags
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.trace import LIBRARY, fold
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
+from flowfabric.embedded import exists
 
 EXIT_FAILED = 1
 
@@ -79,6 +81,13 @@ def submit(
         "ended (unfinished). Default: window.",
         show_default=False,
     ),
+    on_conflict: OnConflict | None = typer.Option(
+        None,
+        "--on-conflict",
+        help="If the task used the key with other arguments, refuse (raise) or yield that "
+        "execution (existing). Default: raise.",
+        show_default=False,
+    ),
     lane: str | None = typer.Option(None, "--lane", "-l", help="Lane. Default: the task's."),
     priority: int | None = typer.Option(
         None, "--priority", "-p", help="Priority from 0 to 9000, higher first. Default: the task's."
@@ -99,12 +108,14 @@ def submit(
     was used for other arguments or the execution has not ended within --timeout, 5 no database.
     """
     seconds = _seconds(timeout, wait)
-    options = _options(key, unique, lane, priority, delay, deadline, tags)
+    options = _options(key, unique, on_conflict, lane, priority, delay, deadline, tags)
     values = _values(arguments)
     loaded = load_task(task)
     args, kwargs = bind_arguments(loaded, values)
     if database.database_url is not None:
         loaded.app.settings = replace(loaded.app.settings, database_url=database.database_url)
+    elif exists(loaded.app.project):
+        loaded.app.settings = replace(loaded.app.settings, embedded=True)
     configured = loaded.using(**options)
     as_json = printer.output is Form.JSON
     return asyncio.run(_submit(configured, args, kwargs, wait, seconds, as_json, task))
@@ -115,15 +126,17 @@ async def result(
     id: Annotated[str, ID_ARGUMENT],
     wait: bool = WAIT_OPTION,
     timeout: str | None = TIMEOUT_OPTION,
+    trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
-    """Print the result of an execution as JSON.
+    """Print the result of an execution as JSON, or the traceback of its failure.
 
     Exit codes: 0 completed, 1 failed, cancelled or expired, 3 no such execution, 4 not ended yet,
     5 no database.
     """
     seconds = _seconds(timeout, wait)
-    execution_id = parse_id(id)
+    parse_id(id)
     async with database.client() as client:
+        execution_id = await find_execution(client, id)
         info = await client.executions.info(execution_id)
         if info is None:
             complain(missing(execution_id, client.namespace))
@@ -131,7 +144,7 @@ async def result(
         if not wait and not info.public_state.is_terminal:
             complain(f"it has not ended yet, it is {info.public_state}; use --wait to wait for it")
             return EXIT_CONFLICT
-        return await _conclude(client, execution_id, info.task, seconds)
+        return await _conclude(client, execution_id, info.task, seconds, with_trace=trace)
 
 
 # Arguments
@@ -165,7 +178,10 @@ def bind_arguments(
             and index >= len(args)
         ]
         if missing_names:
-            raise InvalidInput(field=missing_names[0], problem=f"is missing; {takes}") from error
+            are = "is" if len(missing_names) == 1 else "are"
+            raise InvalidInput(
+                field=", ".join(missing_names), problem=f"{are} missing; {takes}"
+            ) from error
         raise InvalidInput(field="JSON", problem=f"{error}; {takes}") from error
     return arguments.args, arguments.kwargs
 
@@ -221,6 +237,7 @@ def _json_problem(source: str, error: json.JSONDecodeError) -> str:
 def _options(
     key: str | None,
     unique: Unique | None,
+    on_conflict: OnConflict | None,
     lane: str | None,
     priority: int | None,
     delay: str | None,
@@ -229,8 +246,11 @@ def _options(
 ) -> dict[str, Any]:
     if unique is not None and key is None:
         raise InvalidInput(field="--unique", problem="requires --key")
+    if on_conflict is not None and key is None:
+        raise InvalidInput(field="--on-conflict", problem="requires --key")
     options: dict[str, Any] = {"key": key, "lane": lane, "priority": priority}
     options["unique"] = None if unique is None else str(unique)
+    options["on_conflict"] = None if on_conflict is None else str(on_conflict)
     if delay is not None:
         moment = when(delay, "delay")
         options["delayed_until" if isinstance(moment, datetime) else "delay"] = moment
@@ -278,9 +298,9 @@ async def _submit(
             typer.echo("the key was used before: this is its execution", err=True)
         if not wait:
             facts = {"id": run.id, "task": run.task, "is_duplicate": run.is_duplicate}
-            say(json_line(facts) if as_json else str(run.id))
+            say(json_line(facts) if as_json else str(run.id.uuid))
             return 0
-        typer.echo(str(run.id), err=True)
+        typer.echo(str(run.id.uuid), err=True)
         client = await app.client()
         await _warn_without_worker(client, task, reference)
         return await _conclude(client, run.id, run.task, timeout)
@@ -300,7 +320,12 @@ async def _warn_without_worker(
 
 
 async def _conclude(
-    client: FlowFabric, id: ExecutionId, task: str, timeout: timedelta | None
+    client: FlowFabric,
+    id: ExecutionId,
+    task: str,
+    timeout: timedelta | None,
+    *,
+    with_trace: bool = False,
 ) -> int:
     """Wait for the end, print the result, and return the exit code."""
 
@@ -311,19 +336,21 @@ async def _conclude(
     try:
         stored = await run.result(timeout)
     except ExecutionEnded as error:
-        if isinstance(error, ExecutionFailed) and (trace := error.facts.get("trace")):
-            typer.echo(harmless(str(trace).rstrip()), err=True)
+        if isinstance(error, ExecutionFailed) and error.trace:
+            library = str(error.facts.get("library") or LIBRARY)
+            trace = error.trace if with_trace else fold(error.trace, library)
+            typer.echo(harmless(trace.rstrip()), err=True)
         complain(str(error).partition("\n")[0])
-        typer.echo(f"  details: flowfabric show '{id}'", err=True)
+        typer.echo(f"  details: flowfabric show {id.uuid}", err=True)
         return EXIT_FAILED
     except ResultTimeout as error:
         seconds = "" if timeout is None else f" within {timeout.total_seconds():g} s"
         state = error.facts.get("state") or "unknown"
         complain(f"{task} has not ended{seconds}, it is {state}")
-        typer.echo(f"  it continues; later: flowfabric result '{id}' --wait", err=True)
+        typer.echo(f"  it continues; later: flowfabric result {id.uuid} --wait", err=True)
         return EXIT_CONFLICT
     except asyncio.CancelledError:
-        typer.echo(f"it continues; later: flowfabric result '{id}' --wait", err=True)
+        typer.echo(f"it continues; later: flowfabric result {id.uuid} --wait", err=True)
         raise
     text = _result_text(stored)
     say(harmless(text) if sys.stdout.isatty() else text)

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from flowfabric.cli.lanes import COLOURS
 from flowfabric.cli.options import Namespaces
 from flowfabric.cli.output import Printer, screen, styled
+from flowfabric.cli.workers import heard
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.lane import LaneTraffic
@@ -86,6 +84,10 @@ async def _once(client: FlowFabric, printer: Printer) -> None:
 
 
 async def _watch(client: FlowFabric, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
     loop = asyncio.get_running_loop()
     async with client:
         snapshot = await _read(client)
@@ -141,7 +143,7 @@ def _rates(lane: LaneTraffic) -> dict[str, float]:
 def _lines(
     snapshot: Snapshot, client: FlowFabric, screen: Screen, height: int | None = None
 ) -> list[str]:
-    where = place(client.database.url).removeprefix(f"{Path.cwd()}/")
+    where = place(client.database.url).replace(f"{Path.cwd()}/", "")
     totals = Counter[str]()
     for lane in snapshot.lanes:
         totals.update(_rates(lane))
@@ -230,7 +232,7 @@ def _workers_table(snapshot: Snapshot, screen: Screen) -> list[str]:
             drop=2,
         ),
         Column("UP", lambda one: short(now - one.registered_at), is_number=True, drop=1),
-        Column("HEARD", lambda one: f"{short(now - one.heartbeat_at)} ago", is_number=True),
+        Column("HEARD", lambda one: heard(one, now), is_number=True),
     ]
     busiest = sorted(snapshot.workers, key=lambda one: -running[one.worker_instance_id])
     return table(columns, busiest, screen)

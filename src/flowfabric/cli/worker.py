@@ -10,17 +10,21 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flowfabric.app.app import App
 from flowfabric.cli.imports import APP_ARGUMENT, load_app
 from flowfabric.cli.options import EXIT_INTERRUPTED, Database, exit_code
+from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import FlowFabricError, InvalidInput
+from flowfabric.embedded import exists
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
-from flowfabric.worker import Worker
+
+if TYPE_CHECKING:
+    from flowfabric.app.app import App
+    from flowfabric.worker import Worker
 
 
 def worker(
@@ -42,6 +46,12 @@ def worker(
     worker_id: str | None = typer.Option(
         None, "--worker-id", help="Name of this worker's pool. Default: the host name."
     ),
+    embedded: bool = typer.Option(
+        False, "--embedded", help="Use a Postgres in .flowfabric/, and create it if there is none."
+    ),
+    finish_only: bool = typer.Option(
+        False, "--finish-only", help="Finish what its code version has begun; begin nothing new."
+    ),
 ) -> int:
     """Run the tasks of an app.
 
@@ -60,8 +70,7 @@ def worker(
     for sentence in unknown_variables():
         WORKER_LOGGER.warning("%s", sentence)
     loaded = load_app(app)
-    if database.database_url is not None:
-        loaded.settings = replace(loaded.settings, database_url=database.database_url)
+    loaded.settings = _chosen(loaded, database.database_url, is_embedded=embedded)
     try:
         asyncio.run(
             serve(
@@ -71,12 +80,30 @@ def worker(
                 concurrency=concurrency,
                 needs=split(needs) or [],
                 worker_id=worker_id,
+                finish_only=finish_only,
             )
         )
     except KeyboardInterrupt:
         if not signals.code:
             raise
     return signals.code
+
+
+def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
+    """Return the settings with the database that is meant; refuse to invent one."""
+    if is_embedded and url is not None:
+        raise typer.BadParameter("cannot be combined with --database-url", param_hint="--embedded")
+    if is_embedded:
+        return replace(app.settings, database_url=None, embedded=True)
+    settings = app.settings if url is None else replace(app.settings, database_url=url)
+    if settings.database_url is None and not settings.embedded and not exists(app.project):
+        raise typer.BadParameter(
+            f"no database given, and {app.project} has none of its own. Set "
+            f"{' or '.join(URL_VARIABLES)}. For development use `flowfabric dev` or "
+            "`flowfabric init`, or pass --embedded.",
+            param_hint="--database-url",
+        )
+    return replace(settings, embedded=settings.database_url is None)
 
 
 class Signals:

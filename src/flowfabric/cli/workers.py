@@ -43,9 +43,15 @@ command(app, "run")(worker.worker)
 async def ls(
     database: Namespaces,
     printer: Printer,
-    dead: bool = typer.Option(False, "--dead", help="List workers without a heartbeat, too."),
+    dead: bool = typer.Option(
+        False, "--dead", help="List workers that no longer count as alive, too."
+    ),
 ) -> None:
-    """List the live workers."""
+    """List the live workers.
+
+    A worker that has missed two heartbeats (20 s without one, by default) is silent. After 60 s it
+    is no longer alive, and a reconciler removes it.
+    """
     async with database.client() as client:
         found = await _all(client, dead)
         now = await client.executions.server_time()
@@ -114,11 +120,13 @@ async def _all(client: FlowFabric, with_dead: bool) -> list[WorkerInfo]:
             return found
 
 
-def _columns(now: datetime, *, with_namespace: bool) -> list[Column[WorkerInfo]]:
-    def heard(worker_info: WorkerInfo) -> Cell:
-        age = short(now - worker_info.heartbeat_at)
-        return f"{age} ago" if worker_info.is_alive else Styled(f"{age} ago, silent", "red")
+def heard(worker: WorkerInfo, now: datetime) -> Cell:
+    """Return when a worker was last heard, and whether it has missed two heartbeats."""
+    age = short(now - worker.heartbeat_at)
+    return Styled(f"{age} ago, silent", "red") if worker.is_silent else f"{age} ago"
 
+
+def _columns(now: datetime, *, with_namespace: bool) -> list[Column[WorkerInfo]]:
     return [
         Column(
             "NAMESPACE",
@@ -147,5 +155,5 @@ def _columns(now: datetime, *, with_namespace: bool) -> list[Column[WorkerInfo]]
         Column(
             "UP", lambda worker_info: short(now - worker_info.registered_at), is_number=True, drop=2
         ),
-        Column("HEARD", heard, is_number=True),
+        Column("HEARD", lambda worker_info: heard(worker_info, now), is_number=True),
     ]

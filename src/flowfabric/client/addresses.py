@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypedDict, TypeVar
 from uuid import UUID
 
-from flowfabric.core.errors import InvalidInput
+from flowfabric.core.errors import ExecutionNotFound, FlowNotFound, InvalidInput
 from flowfabric.core.execution import Claimed
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import (
+    AnyId,
+    ExecutionId,
+    FlowId,
+    PartitionedId,
+    bare_uuid,
+    is_suffix,
+    noun_of,
+)
+from flowfabric.db import functions
 from flowfabric.db.session import Database
+
+# How many executions, and how many flows, a search for the end of a UUID reads.
+SEARCHED = 10_000
+
+Id = TypeVar("Id", bound=PartitionedId)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[Id]):
+    """An execution with its task and state, or a flow with its kind, that a search found."""
+
+    id: Id
+    name: str
+    state: str | None
+    created_at: datetime
+
+    def __str__(self) -> str:
+        facts = " ".join(filter(None, (self.name, self.state)))
+        return f"{self.id.uuid} ({facts}, {self.created_at:%Y-%m-%d %H:%M:%S})"
 
 
 class Scoped:
@@ -17,6 +47,69 @@ class Scoped:
     def __init__(self, database: Database, namespace: str | None) -> None:
         self._database = database
         self._namespace = namespace
+
+    async def _execution(self, id: AnyId) -> ExecutionId:
+        """Return the whole id of an execution."""
+        return id if isinstance(id, ExecutionId) else await self._locate(ExecutionId, id)
+
+    async def _flow(self, id: AnyId) -> FlowId:
+        """Return the whole id of a flow."""
+        return id if isinstance(id, FlowId) else await self._locate(FlowId, id)
+
+    async def _locate(self, kind: type[Id], id: AnyId) -> Id:
+        """Return the whole id for a text or a UUID. The partition of a UUID alone is found."""
+        if isinstance(id, PartitionedId):
+            raise InvalidInput(
+                field="id", problem=f"must be of type {kind.__name__}, not {type(id).__name__}"
+            )
+        if not isinstance(id, UUID) and bare_uuid(id) is None:
+            return kind.parse(id)
+        uuid = kind.parse(f"{{fp:0}}:{id}").uuid
+        found = await self._search(kind, uuid.hex)
+        return found[0].id if found else kind.of(0, uuid)
+
+    async def _find_id(self, kind: type[Id], text: AnyId) -> Id:
+        """Return the one id that a text means: whole, a UUID alone, or the end of a recent one."""
+        if isinstance(text, kind):
+            return text
+        if not isinstance(text, str) or not is_suffix(text):
+            return await self._locate(kind, text)
+        found = await self._search(kind, text)
+        if not found:
+            raise (ExecutionNotFound if kind is ExecutionId else FlowNotFound)(
+                f"No {noun_of(kind)} among the newest {SEARCHED} ends with {text}; "
+                "give its whole id.",
+                id=text,
+            )
+        if len(found) > 1:
+            raise InvalidInput(
+                f"{text} is the end of several ids, newest first: "
+                f"{', '.join(map(str, found))}; give more of it.",
+                field="id",
+                candidates=[one.id for one in found],
+            )
+        return found[0].id
+
+    async def _search(self, kind: type[Id], text: str) -> list[Found[Id]]:
+        """Return the executions or flows of all partitions that a UUID or its end names."""
+        found: list[Found[Id]] = []
+        partition, count = 0, 1
+        while partition < count:
+            *rows, last = await self._database.call(
+                functions.FIND_IDS,
+                partition_key=partition,
+                namespace=self._namespace,
+                text=text,
+            )
+            found += [
+                Found(kind.of(partition, row["id"]), row["name"], row["state"], row["created_at"])
+                for row in rows
+                if row["kind"] == noun_of(kind)
+            ]
+            partition, count = partition + 1, last["partition_count"]
+            if found and not is_suffix(text):
+                break
+        return sorted(found, key=lambda one: one.created_at, reverse=True)
 
 
 class Address(TypedDict):
@@ -95,7 +188,7 @@ def place(id: ExecutionId) -> tuple[int, UUID]:
         raise InvalidInput(
             field="id",
             problem=f"must be an ExecutionId, not {type(id).__name__}; "
-            "ExecutionId.parse(text) makes one",
+            "`await client.executions.find(text)` makes one",
         )
     return id.partition_key, id.uuid
 
@@ -105,6 +198,7 @@ def flow_place(id: FlowId) -> tuple[int, UUID]:
     if not isinstance(id, FlowId):
         raise InvalidInput(
             field="id",
-            problem=f"must be a FlowId, not {type(id).__name__}; FlowId.parse(text) makes one",
+            problem=f"must be a FlowId, not {type(id).__name__}; "
+            "`await client.flows.find(text)` makes one",
         )
     return id.partition_key, id.uuid

@@ -21,10 +21,11 @@ from typing import Any
 from flowfabric.client.addresses import Scoped
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import EventKind, Outcome
 from flowfabric.db import functions
 from flowfabric.db.functions import Statement
+from flowfabric.db.outage import level_of
 from flowfabric.db.records import optional, reader
 from flowfabric.db.session import Session
 from flowfabric.telemetry import ENGINE_LOGGER
@@ -98,7 +99,7 @@ class Events(Scoped):
         feed: Feed | str | None = None,
         lanes: Iterable[str] | None = None,
         tasks: Iterable[str] | None = None,
-        executions: Iterable[ExecutionId] | None = None,
+        executions: Iterable[AnyId] | None = None,
         instance_tags: Iterable[str] | None = None,
     ) -> EventPage:
         """Return the next events after a cursor. The cursor also passes events that filters hide.
@@ -115,7 +116,9 @@ class Events(Scoped):
             kinds=_kinds(kinds, feed),
             lanes=_texts("lanes", lanes),
             tasks=_texts("tasks", tasks),
-            execution_ids=None if executions is None else [id.uuid for id in executions],
+            execution_ids=None
+            if executions is None
+            else [(await self._execution(id)).uuid for id in executions],
             instance_tags=_texts("instance_tags", instance_tags),
         )
         *found, last = rows
@@ -165,7 +168,7 @@ class Events(Scoped):
                 try:
                     page = await self.read(cursor, limit=limit, **filters)
                 except Unavailable as error:
-                    ENGINE_LOGGER.warning("events not read, trying again: %s", error)
+                    ENGINE_LOGGER.log(level_of(error), "events not read, trying again: %s", error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                     continue
                 moved, cursor = page.cursor != cursor, page.cursor

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from flowfabric import tracing
@@ -30,6 +30,7 @@ from flowfabric.client.submissions import (
     submit_all_plan,
     submit_plan,
 )
+from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
 from flowfabric.core.execution import (
     Claimed,
@@ -52,6 +53,7 @@ SETTLE_PATIENCE_SECONDS = 60.0
 _WAIT_POLL_SECONDS = 0.5
 
 Floor = tuple[int, datetime, UUID]
+T = TypeVar("T")
 
 
 _claimed = reader(Claimed, functions.CLAIM_EXECUTIONS, given="partition_key lease_id")
@@ -126,6 +128,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         claim_id: UUID | None = None,
         max_wait: timedelta | None = None,
         reports_starts: bool = False,
+        code_versions: Sequence[str] | None = None,
+        unserved: Sequence[int] | None = None,
+        finish_only: bool = False,
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; return [] if none is ready.
 
@@ -134,6 +139,10 @@ class Executions(ExecutionReads, ExecutionOperations):
         that the lost call leased. With `reports_starts` the caller must call `start()` before it
         runs an execution that crashed before; without it, a lost lease counts as a crash of every
         execution under it.
+
+        Executions of a code version are claimed only if it is one of `code_versions`, or if their
+        route is in `unserved` and no worker of that version is alive. With `finish_only` no other
+        executions are claimed.
         """
         if max_wait is not None:
             asked: dict[str, Any] = {
@@ -149,6 +158,9 @@ class Executions(ExecutionReads, ExecutionOperations):
                 "partition": partition,
                 "patience": patience,
                 "reports_starts": reports_starts,
+                "code_versions": code_versions,
+                "unserved": unserved,
+                "finish_only": finish_only,
             }
             return await self._claim_within(max_wait, asked)
         claim_id = claim_id or uuid7()
@@ -170,6 +182,9 @@ class Executions(ExecutionReads, ExecutionOperations):
             floor_at=at,
             floor_id=last,
             reports_starts=reports_starts,
+            code_versions=None if code_versions is None else list(code_versions),
+            unserved=list(unserved) if unserved else None,
+            finish_only=finish_only,
             patience=patience,
         )
         return [_claimed(row, partition, claim_id) for row in rows]
@@ -327,6 +342,8 @@ class Executions(ExecutionReads, ExecutionOperations):
             reasons=[failure.reason for _, failure in batch],
             categories=[failure.category for _, failure in batch],
             details=[failure.detail for _, failure in batch],
+            retry_delays=_values(failure.retry_delay for _, failure in batch),
+            retry_ats=_values(failure.retry_at for _, failure in batch),
             wait=wait,
             hint=False,
             patience=SETTLE_PATIENCE_SECONDS,
@@ -336,7 +353,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         for row in rows:
             index, outcome = row["item"] - 1, row["outcome"]
             if outcome == "retry_scheduled":
-                found[index] = FailAnswer(row["delayed_until"], row["next_attempt_index"])
+                found[index] = FailAnswer(
+                    row["delayed_until"], attempt_number(row["next_attempt_index"])
+                )
             elif outcome == "failed":
                 found[index] = FailAnswer()
                 if is_pending(row["detail"]):
@@ -352,6 +371,12 @@ class Executions(ExecutionReads, ExecutionOperations):
         if isinstance(answer, Busy):
             raise RetryExhausted(operation="fail_executions")
         return answer
+
+
+def _values(given: Iterable[T | None]) -> list[T | None] | None:
+    """Return the values as an array, or None if no item has one."""
+    values = list(given)
+    return values if any(value is not None for value in values) else None
 
 
 class EndedHint:

@@ -47,7 +47,7 @@ class FlowFabric:
         self.namespaces = Namespaces(self.database)
         self.schedules = Schedules(self.database, self.lanes, namespace)
         self.hooks = Hooks(self.database, self.lanes)
-        self.steps = Steps(self.database, namespace)
+        self.steps = Steps(self.database, self.lanes, namespace)
 
     async def open(self) -> Self:
         await self.database.open()

@@ -28,7 +28,7 @@ from flowfabric.core.flow import (
     FlowRetried,
     MembersCancelled,
 )
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import FlowCancelPolicy, PublicState
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -62,7 +62,7 @@ class FlowCancelling(Scoped):
 
     async def cancel(
         self,
-        id: FlowId,
+        id: AnyId,
         *,
         policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
         reason: str | None = None,
@@ -80,6 +80,7 @@ class FlowCancelling(Scoped):
         FlowCancelTimeout. Without it they are cancelled in the background. A reconciler finishes
         the work if this process dies.
         """
+        id = await self._flow(id)
         if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):
             raise InvalidInput(field="wait", problem="must be a timedelta, 0 or more")
         answer = await self._header(id, policy, reason, actor, grace)
@@ -98,10 +99,11 @@ class FlowCancelling(Scoped):
         return answer
 
     async def retry_failed(
-        self, id: FlowId, *, reason: str | None = None, actor: str | None = None
+        self, id: AnyId, *, reason: str | None = None, actor: str | None = None
     ) -> FlowRetried:
         """Replay every member that failed or expired, and every member skipped because of one. In
         a cancelled flow nothing is replayed."""
+        id = await self._flow(id)
         where = flow_address(id, self._namespace)
         check_words(reason=reason, actor=actor)
         if not await self._database.call(functions.DESCRIBE_FLOW, **where):
@@ -137,7 +139,7 @@ class FlowCancelling(Scoped):
 
     async def cancel_header(
         self,
-        id: FlowId,
+        id: AnyId,
         *,
         policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
         reason: str | None = None,
@@ -145,13 +147,15 @@ class FlowCancelling(Scoped):
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
         """Cancel a flow and store the backlog of members to cancel; other calls work it off."""
+        id = await self._flow(id)
         answer = await self._header(id, policy, reason, actor, grace)
         if answer.open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
             return replace(answer, outcome=FlowCancelOutcome.SCHEDULED)
         return answer
 
-    async def cancel_members(self, id: FlowId, *, limit: int = 100) -> MembersCancelled:
+    async def cancel_members(self, id: AnyId, *, limit: int = 100) -> MembersCancelled:
         """Cancel the next members in the backlog of a cancelled flow."""
+        id = await self._flow(id)
         row = (
             await self._database.call(
                 functions.CANCEL_MEMBERS,
@@ -168,8 +172,10 @@ class FlowCancelling(Scoped):
             [ExecutionId.of(id.partition_key, one) for one in row["remaining_ids"]],
         )
 
-    async def ack_cancel_member(self, id: FlowId, member: ExecutionId) -> int:
+    async def ack_cancel_member(self, id: AnyId, member: AnyId) -> int:
         """Take an ended member off the backlog of its flow; return how many are left."""
+        id = await self._flow(id)
+        member = await self._execution(member)
         where = flow_address(id, self._namespace)
         if not isinstance(member, ExecutionId) or member.partition_key != id.partition_key:
             raise InvalidInput(field="member", problem=f"{member!r} is not a member of {id}")

@@ -24,7 +24,7 @@ from flowfabric.core.flow import (
     GroupInfo,
     Policy,
 )
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import (
     DependencyKind,
     FlowCancelPolicy,
@@ -96,8 +96,17 @@ _input = reader(
 class FlowReads(Scoped):
     """Reads of flows."""
 
-    async def describe(self, id: FlowId) -> FlowInfo | None:
+    async def find(self, text: AnyId) -> FlowId:
+        """Return the whole id of a flow for a whole id, its UUID, or the end of its UUID.
+
+        An end has at least 8 digits and is searched among the newest 10 000 flows. Raises
+        InvalidInput with the `candidates` if several have it, FlowNotFound if none has.
+        """
+        return await self._find_id(FlowId, text)
+
+    async def describe(self, id: AnyId) -> FlowInfo | None:
         """Return one flow with its edge groups; None if the flow does not exist."""
+        id = await self._flow(id)
         rows = await self._database.call(
             functions.DESCRIBE_FLOW, **flow_address(id, self._namespace)
         )
@@ -107,8 +116,9 @@ class FlowReads(Scoped):
         groups = [_group(group, id.partition_key) for group in json.loads(row["edge_groups"])]
         return _info(row, id, groups)
 
-    async def summary(self, id: FlowId) -> FlowSummary | None:
+    async def summary(self, id: AnyId) -> FlowSummary | None:
         """Count the members of a flow by state, as of now; None if the flow does not exist."""
+        id = await self._flow(id)
         rows = await self._database.call(
             functions.SUMMARISE_FLOW, **flow_address(id, self._namespace)
         )
@@ -116,13 +126,14 @@ class FlowReads(Scoped):
 
     async def edges(
         self,
-        id: FlowId,
+        id: AnyId,
         *,
         upstream: ExecutionId | None = None,
         downstream: ExecutionId | None = None,
     ) -> list[EdgeInfo]:
         """List the edges of a flow by id: all, only those out of one member, or only those into one
         member. Return None if the flow does not exist."""
+        id = await self._flow(id)
         found: list[EdgeInfo] = []
         while True:
             rows = await self._database.call(
@@ -137,18 +148,20 @@ class FlowReads(Scoped):
             if len(rows) < _AT_ONCE:
                 return found
 
-    async def describe_edge(self, id: FlowId, edge_id: UUID) -> EdgeInfo | None:
+    async def describe_edge(self, id: AnyId, edge_id: UUID) -> EdgeInfo | None:
         """Return one edge; None if the flow has no edge with this id."""
+        id = await self._flow(id)
         rows = await self._database.call(
             functions.DESCRIBE_EDGE, **flow_address(id, self._namespace), edge_id=edge_id
         )
         return _edge_info(rows[0], id) if rows else None
 
     async def members(
-        self, id: FlowId, *, states: Collection[PublicState | str] | None = None
+        self, id: AnyId, *, states: Collection[PublicState | str] | None = None
     ) -> list[FlowMember]:
         """List the members of a flow by id: all, or only members in the given states. Return None
         if the flow does not exist."""
+        id = await self._flow(id)
         words = None if states is None else [PublicState(state).value for state in states]
         found: list[FlowMember] = []
         while True:
@@ -168,8 +181,9 @@ class FlowReads(Scoped):
             if len(rows) < _AT_ONCE:
                 return found
 
-    async def eligibility(self, id: ExecutionId) -> FlowEligibility:
+    async def eligibility(self, id: AnyId) -> FlowEligibility:
         """Return whether the dependencies of an execution allow a claim."""
+        id = await self._execution(id)
         rows = await self._database.call(
             functions.EVALUATE_FLOW_ELIGIBILITY, **address(id, self._namespace)
         )
@@ -203,13 +217,15 @@ class FlowReads(Scoped):
                 ]
         return found
 
-    async def tags(self, id: FlowId) -> dict[str, str]:
+    async def tags(self, id: AnyId) -> dict[str, str]:
         """Return the tags of a flow by key; empty if the flow does not exist."""
+        id = await self._flow(id)
         info = await self.describe(id)
         return dict(info.tags) if info else {}
 
-    async def tag(self, id: FlowId, key: str) -> str | None:
+    async def tag(self, id: AnyId, key: str) -> str | None:
         """Return the value of one tag; None if the tag or the flow does not exist."""
+        id = await self._flow(id)
         check_tags({key: ""})
         return (await self.tags(id)).get(key)
 

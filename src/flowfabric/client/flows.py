@@ -32,7 +32,7 @@ from flowfabric.core.flow import (
     MemberAdded,
     Policy,
 )
-from flowfabric.core.ids import ExecutionId, FlowId, mint_flow, uuid7
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId, mint_flow, uuid7
 from flowfabric.core.states import DependencyKind, PublicState
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -87,9 +87,11 @@ class Flows(FlowReads, FlowCancelling):
         return FlowCreated(id, is_new=rows[0]["outcome"] == "created")
 
     async def add_execution(
-        self, id: FlowId, execution: ExecutionId, *, name: str | None = None
+        self, id: AnyId, execution: AnyId, *, name: str | None = None
     ) -> MemberAdded:
         """Add an execution, in any state, to a flow. An execution belongs to one flow at most."""
+        id = await self._flow(id)
+        execution = await self._execution(execution)
         if name is not None:
             check_text("name", name, MAX_NAME_BYTES)
         row = (
@@ -106,9 +108,9 @@ class Flows(FlowReads, FlowCancelling):
 
     async def stage_dependency_edge(
         self,
-        id: FlowId,
-        upstream: ExecutionId,
-        downstream: ExecutionId,
+        id: AnyId,
+        upstream: AnyId,
+        downstream: AnyId,
         *,
         expected_graph_revision: int,
         edge_id: UUID | None = None,
@@ -119,6 +121,9 @@ class Flows(FlowReads, FlowCancelling):
         """Stage an edge: one member will wait for another. It takes effect when it is applied.
 
         Raises StaleGraphRevision if the graph changed after the caller read it."""
+        id = await self._flow(id)
+        upstream = await self._execution(upstream)
+        downstream = await self._execution(downstream)
         row = (
             await self._database.call(
                 functions.STAGE_DEPENDENCY_EDGE,
@@ -137,16 +142,19 @@ class Flows(FlowReads, FlowCancelling):
 
     async def apply_dependency_to_child(
         self,
-        id: FlowId,
+        id: AnyId,
         edge_id: UUID,
-        upstream: ExecutionId,
-        downstream: ExecutionId,
+        upstream: AnyId,
+        downstream: AnyId,
         *,
         held: Claimed | None = None,
     ) -> DependencyApplied:
         """Apply a staged edge: it blocks its downstream member. If the upstream member has ended,
         the edge is resolved at once. If the downstream runs, its worker passes the lease (`held`).
         """
+        id = await self._flow(id)
+        upstream = await self._execution(upstream)
+        downstream = await self._execution(downstream)
         row = (
             await self._database.call(
                 functions.APPLY_DEPENDENCY_TO_CHILD,
@@ -168,10 +176,12 @@ class Flows(FlowReads, FlowCancelling):
         )
 
     async def set_edge_group_policy(
-        self, id: FlowId, downstream: ExecutionId, policy: Policy, *, group: int = 0
+        self, id: AnyId, downstream: AnyId, policy: Policy, *, group: int = 0
     ) -> bool:
         """Set the policy of an edge group, before its first edge is staged. Return whether it is
         new; False if the group had this policy."""
+        id = await self._flow(id)
+        downstream = await self._execution(downstream)
         rows = await self._database.call(
             functions.SET_EDGE_GROUP_POLICY,
             **flow_address(id, self._namespace),
@@ -183,8 +193,9 @@ class Flows(FlowReads, FlowCancelling):
         )
         return bool(rows[0]["outcome"] == "set")
 
-    async def set_tags(self, id: FlowId, tags: Mapping[str, str]) -> dict[str, str]:
+    async def set_tags(self, id: AnyId, tags: Mapping[str, str]) -> dict[str, str]:
         """Set several tags, all or none, and keep the others. Return all tags."""
+        id = await self._flow(id)
         check_tags(tags)
         if not tags:
             raise InvalidInput(field="tags", problem="must not be empty")
@@ -196,8 +207,9 @@ class Flows(FlowReads, FlowCancelling):
         found: dict[str, str] = json.loads(rows[0]["tags"])
         return found
 
-    async def set_tag(self, id: FlowId, key: str, value: str) -> None:
+    async def set_tag(self, id: AnyId, key: str, value: str) -> None:
         """Set one tag and keep the others."""
+        id = await self._flow(id)
         await self.set_tags(id, {key: value})
 
 

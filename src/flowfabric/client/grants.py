@@ -10,10 +10,11 @@ from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, address
 from flowfabric.client.outcomes import handle_batch, refusal
+from flowfabric.core.attempts import attempt_index
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, check_name
 from flowfabric.core.grant import KEY_BYTES, Grant, check_key
-from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.ids import AnyId, ExecutionId, uuid7
 from flowfabric.core.policy import capability_set
 from flowfabric.core.states import GrantKind
 from flowfabric.db import functions
@@ -45,7 +46,7 @@ class Grants(Scoped):
 
     async def issue_claim_grant(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         worker_id: str,
         worker_instance_id: str,
@@ -54,6 +55,7 @@ class Grants(Scoped):
         key: bytes | None = None,
     ) -> Grant:
         """Reserve a waiting execution for a worker; the grant's `kind` says which claim to use."""
+        id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_CLAIM_GRANT,
             id,
@@ -66,7 +68,7 @@ class Grants(Scoped):
 
     async def issue_reclaim_grant(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         worker_id: str,
         worker_instance_id: str,
@@ -75,6 +77,7 @@ class Grants(Scoped):
         key: bytes | None = None,
     ) -> Grant:
         """Reserve an execution that lost its lease for a worker."""
+        id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_RECLAIM_GRANT,
             id,
@@ -92,7 +95,7 @@ class Grants(Scoped):
         worker_instance_id: str,
         worker_id: str | None = None,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
-        expected_attempt_index: int | None = None,
+        expected_attempt: int | None = None,
         claim_id: UUID | None = None,
     ) -> Claimed:
         """Use a claim grant: start a new attempt."""
@@ -103,7 +106,7 @@ class Grants(Scoped):
             worker_instance_id,
             claim_id,
             lease_ttl,
-            expected_attempt_index=expected_attempt_index,
+            expected_attempt_index=attempt_index(expected_attempt),
         )
 
     async def claim_from_resume_grant(
@@ -113,7 +116,7 @@ class Grants(Scoped):
         worker_instance_id: str,
         worker_id: str | None = None,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
-        expected_attempt_index: int | None = None,
+        expected_attempt: int | None = None,
         claim_id: UUID | None = None,
     ) -> Claimed:
         """Use a resume grant: continue the interrupted attempt under a new lease."""
@@ -124,7 +127,7 @@ class Grants(Scoped):
             worker_instance_id,
             claim_id,
             lease_ttl,
-            expected_attempt_index=expected_attempt_index,
+            expected_attempt_index=attempt_index(expected_attempt),
         )
 
     claim_resumed_execution = claim_from_resume_grant
@@ -145,7 +148,7 @@ class Grants(Scoped):
 
     async def issue_grant_and_claim(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
         worker_id: str = "operator",
@@ -153,6 +156,7 @@ class Grants(Scoped):
         claim_id: UUID | None = None,
     ) -> Claimed:
         """Lease one waiting execution as an operator, whatever its capabilities and lane."""
+        id = await self._execution(id)
         _check_worker(worker_id, worker_instance_id)
         _check_span("lease_ttl", lease_ttl)
         claim_id = claim_id or uuid7()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from flowfabric.client.addresses import Scoped
 from flowfabric.client.outcomes import refusal
@@ -14,6 +15,9 @@ from flowfabric.core.lane import LaneTraffic
 from flowfabric.db import functions
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
+
+# Defined here because inside the class `list` is the method `Lanes.list`.
+Names: TypeAlias = list[str]
 
 _info = reader(LaneInfo, functions.LIST_LANES)
 _traffic = reader(LaneTraffic, functions.READ_TRAFFIC)
@@ -40,6 +44,13 @@ class Lanes(Scoped):
     def forget(self) -> None:
         """Forget every registered route: the database no longer has them."""
         self.known.clear()
+
+    async def tasks(self, *, limit: int = 1000) -> Names:
+        """List the names of tasks that were submitted or scheduled, in byte order."""
+        rows = await self._database.call(
+            functions.LIST_TASKS, namespace=self._namespace, limit=limit
+        )
+        return [row["task"] for row in rows]
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
         """List the lanes after `after` in byte order, each with its state and depth.
@@ -168,6 +179,7 @@ class Lanes(Scoped):
             tasks=[route.task],
             capabilities=[",".join(sorted(route.capabilities))],
             registered_by="submit_executions",
+            code_versions=[route.code_version],
         )
         row = rows[0]
         if row["outcome"] != "registered":

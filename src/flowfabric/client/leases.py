@@ -11,14 +11,13 @@ from flowfabric.client.addresses import Scoped, lease_addresses
 from flowfabric.client.batching import Busy
 from flowfabric.client.operations import apply_once
 from flowfabric.client.outcomes import answers, handle_batch, refusal
-from flowfabric.core.errors import RetryExhausted
+from flowfabric.core.errors import FlowFabricError, RetryExhausted
 from flowfabric.core.execution import Claimed, Steered
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import AnyId
 from flowfabric.core.states import EventKind
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
 from flowfabric.db.functions import Statement
-from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
 
@@ -36,9 +35,9 @@ class Leases(Scoped):
 
     async def renew(
         self, held: Sequence[Claimed], ttl: timedelta, *, caller: Caller | None = None
-    ) -> tuple[list[Claimed], list[Claimed]]:
-        """Renew leases; return the lost leases, and the leases whose rows were busy."""
-        lost: list[Claimed] = []
+    ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
+        """Renew leases; return the lost leases with the reasons, and those whose rows were busy."""
+        lost: dict[Claimed, FlowFabricError] = {}
         busy: list[Claimed] = []
         for group in _by_partition(held):
             rows = await (caller or self._database).call(
@@ -50,13 +49,10 @@ class Leases(Scoped):
             for row in rows:
                 claimed, outcome = group[row["item"] - 1], row["outcome"]
                 # The batch held two leases on one execution: the next heartbeat judges the second.
-                late = outcome in ("busy", "duplicate")
-                (busy if late else lost).append(claimed)
-                if not late:
-                    error = refusal(outcome, row["detail"])
-                    ENGINE_LOGGER.info(
-                        "lease not renewed: %s, %s", claimed.id, error.facts.get("reason", outcome)
-                    )
+                if outcome in ("busy", "duplicate"):
+                    busy.append(claimed)
+                else:
+                    lost[claimed] = refusal(outcome, row["detail"])
         return lost, busy
 
     async def release(
@@ -81,7 +77,7 @@ class Leases(Scoped):
 
     async def revoke(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         lease_id: UUID | None = None,
         worker_instance_id: str | None = None,
@@ -93,6 +89,7 @@ class Leases(Scoped):
 
         With a lease id or a worker instance, any other lease stays and the answer says so.
         """
+        id = await self._execution(id)
         return await apply_once(
             self._database,
             self._namespace,

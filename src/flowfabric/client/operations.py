@@ -13,7 +13,7 @@ from flowfabric.client.cascades import Cascades
 from flowfabric.client.outcomes import handle_batch, refusal
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
 from flowfabric.core.execution import CancelSource, Claimed, Steered, check_words
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import AnyId, ExecutionId
 from flowfabric.core.states import BlockingReason, EventKind, PublicState
 from flowfabric.core.step import check_step_name
 from flowfabric.db import functions
@@ -49,7 +49,7 @@ class ExecutionOperations(Scoped):
 
     async def cancel(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         reason: str | None = None,
         source: str = CancelSource.OPERATOR_OVERRIDE,
@@ -62,6 +62,7 @@ class ExecutionOperations(Scoped):
         An operator needs no lease; any other source must pass the lease it acts under (`held`).
         With `if_version`, an execution that has changed since then is left alone.
         """
+        id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         rows = await self._database.call(
             functions.CANCEL_EXECUTION,
@@ -82,7 +83,7 @@ class ExecutionOperations(Scoped):
 
     async def change_priority(
         self,
-        id: ExecutionId,
+        id: AnyId,
         priority: int,
         *,
         reason: str | None = None,
@@ -90,6 +91,7 @@ class ExecutionOperations(Scoped):
         if_version: int | None = None,
     ) -> Steered:
         """Change the priority of a waiting execution; the value is clamped to 0 to 9000."""
+        id = await self._execution(id)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise InvalidInput(field="priority", problem="must be a whole number")
         check_words(reason=reason, actor=actor)
@@ -109,7 +111,7 @@ class ExecutionOperations(Scoped):
 
     async def replay(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         reason: str | None = None,
         actor: str | None = None,
@@ -123,6 +125,7 @@ class ExecutionOperations(Scoped):
         `from_step` deletes that step and every step started after it; `fresh` deletes all steps.
         With either, an execution on hold because of its steps is released instead.
         """
+        id = await self._execution(id)
         if from_step is not None:
             check_step_name(from_step, field="from_step")
         check_words(reason=reason, actor=actor)
@@ -150,13 +153,14 @@ class ExecutionOperations(Scoped):
 
     async def retry(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         reason: str | None = None,
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
         """Let an execution run now: replay it if it ended, end its delay, or release its hold."""
+        id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         return await apply_once(
             self._database,
@@ -172,13 +176,14 @@ class ExecutionOperations(Scoped):
 
     async def block_for_admission(
         self,
-        id: ExecutionId,
+        id: AnyId,
         blocking_reason: BlockingReason | str,
         *,
         detail: str | None = None,
         actor: str | None = None,
     ) -> Steered:
         """Block a waiting execution for a budget, a quota, a route or a pause."""
+        id = await self._execution(id)
         check_words(detail=detail, actor=actor)
         rows = await self._database.call(
             functions.BLOCK_EXECUTION_FOR_ADMISSION,
@@ -191,7 +196,7 @@ class ExecutionOperations(Scoped):
 
     async def unblock(
         self,
-        id: ExecutionId,
+        id: AnyId,
         *,
         expected_reason: BlockingReason | str | None = None,
         reason: str | None = None,
@@ -199,6 +204,7 @@ class ExecutionOperations(Scoped):
         if_version: int | None = None,
     ) -> Steered:
         """Unblock an execution if it is blocked for the expected reason."""
+        id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         if actor is None:
             # Quiet: no event and no new version. A second call finds nothing to unblock.
@@ -224,8 +230,9 @@ class ExecutionOperations(Scoped):
             reason=reason,
         )
 
-    async def promote_blocked_to_eligible(self, id: ExecutionId) -> Steered:
+    async def promote_blocked_to_eligible(self, id: AnyId) -> Steered:
         """Unblock a flow member that is blocked although it has no open dependency."""
+        id = await self._execution(id)
         rows = await self._database.call(
             functions.PROMOTE_BLOCKED_TO_ELIGIBLE, **address(id, self._namespace)
         )
@@ -285,6 +292,21 @@ class ExecutionOperations(Scoped):
     async def hold(self, held: Claimed, reason: str, *, step: str | None = None) -> None:
         """Put a running execution on hold until an operator decides; `retry` releases it."""
         await self._fenced(functions.HOLD_EXECUTION, held, done="held", reason=reason, step=step)
+
+    async def continue_as(
+        self, held: Claimed, payload: bytes | None, *, encoding: str | None = None
+    ) -> int:
+        """Continue a running execution with new input and a fresh journal; return the number of
+        its new generation."""
+        row = await self._fenced(
+            functions.CONTINUE_EXECUTION,
+            held,
+            done="continued",
+            payload=payload,
+            payload_encoding=encoding,
+        )
+        found: int = row["generation"]
+        return found
 
     async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
         """Expire executions past their deadline and time out attempts; return how many, and the

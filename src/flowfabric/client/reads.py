@@ -15,8 +15,10 @@ from uuid import UUID
 from flowfabric.client.addresses import Scoped, address, place
 from flowfabric.client.events import reads_events
 from flowfabric.client.outcomes import refusal
+from flowfabric.core.attempts import with_attempt_numbers
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
+    MAX_KEY_BYTES,
     AttemptInfo,
     Ending,
     Event,
@@ -31,8 +33,9 @@ from flowfabric.core.execution import (
     Progress,
     StateInfo,
     check_tags,
+    check_text,
 )
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId, key_partition
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -132,11 +135,25 @@ class _Filter(TypedDict):
     created_after: datetime | None
     created_before: datetime | None
     ended_after: datetime | None
+    ended_before: datetime | None
     worker_instance_id: str | None
+    key: str | None
+    parent_id: UUID | None
+    error: str | None
+    is_held: bool | None
+    is_crash_loop: bool | None
 
 
 class ExecutionReads(Scoped):
     """Reads of executions."""
+
+    async def find(self, text: AnyId) -> ExecutionId:
+        """Return the whole id of an execution for a whole id, its UUID, or the end of its UUID.
+
+        An end has at least 8 digits and is searched among the newest 10 000 executions. Raises
+        InvalidInput with the `candidates` if several have it, ExecutionNotFound if none has.
+        """
+        return await self._find_id(ExecutionId, text)
 
     async def read_results(self, partition: int, ids: Sequence[UUID]) -> list[Ending]:
         """Return the endings of the given executions; unfinished ones are omitted."""
@@ -148,41 +165,43 @@ class ExecutionReads(Scoped):
         )
         return [_ending(row) for row in rows]
 
-    async def result(self, id: ExecutionId) -> bytes | None:
+    async def result(self, id: AnyId) -> bytes | None:
         """Return the result of a completed execution as bytes; None without one."""
+        id = await self._execution(id)
         partition, uuid = place(id)
         for ending in await self.read_results(partition, [uuid]):
             if ending.public_state is PublicState.COMPLETED:
                 return ending.result
         return None
 
-    async def state(self, id: ExecutionId) -> PublicState | None:
+    async def state(self, id: AnyId) -> PublicState | None:
         """Return the public state of an execution; None if the execution does not exist."""
+        id = await self._execution(id)
         row = await self._head(id)
         return PublicState(row["public_state"]) if row else None
 
-    async def namespace(self, id: ExecutionId) -> str | None:
+    async def namespace(self, id: AnyId) -> str | None:
         """Return the namespace of an execution; None if the execution does not exist."""
+        id = await self._execution(id)
         row = await self._head(id)
         return str(row["namespace"]) if row else None
 
-    async def flow_id(self, id: ExecutionId) -> FlowId | None:
+    async def flow_id(self, id: AnyId) -> FlowId | None:
         """Return the flow of a member; None without a flow or without such an execution."""
+        id = await self._execution(id)
         row = await self._head(id)
         return _flow(id, row["flow_id"]) if row else None
 
-    async def attempt_index(self, id: ExecutionId) -> int | None:
-        """Return the index of the latest attempt, 0 before the first; None if not found."""
-        row = await self._head(id)
-        return int(row["attempt_index"]) if row else None
-
-    async def attempt_count(self, id: ExecutionId) -> int | None:
-        """Return the number of attempts so far; None if the execution does not exist."""
+    async def attempt_count(self, id: AnyId) -> int | None:
+        """Return how many attempts there were, which is also the number of the latest one; None if
+        the execution does not exist."""
+        id = await self._execution(id)
         row = await self._head(id)
         return int(row["total_attempt_count"]) if row else None
 
-    async def info(self, id: ExecutionId) -> StateInfo | None:
+    async def info(self, id: AnyId) -> StateInfo | None:
         """Return the whole state without payload and result; None if not found."""
+        id = await self._execution(id)
         rows = await self._database.call(
             functions.READ_EXECUTION_INFO, **address(id, self._namespace)
         )
@@ -190,13 +209,30 @@ class ExecutionReads(Scoped):
             return None
         return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
 
-    async def context(self, id: ExecutionId) -> ExecutionContext | None:
+    async def find_by_key(self, key: str) -> tuple[ExecutionId, str] | None:
+        """Return the id and the task of the execution that has a key now; None without one.
+
+        It is the execution that a submit with the key would get."""
+        check_text("key", key, MAX_KEY_BYTES)
+        if self._namespace is None:
+            raise InvalidInput(field="namespace", problem="is needed: a key belongs to one")
+        partition = key_partition(self._namespace, key)
+        rows = await self._database.call(
+            functions.READ_KEY, partition_key=partition, namespace=self._namespace, key=key
+        )
+        for row in rows:
+            return ExecutionId.of(partition, row["execution_id"]), str(row["task"])
+        return None
+
+    async def context(self, id: AnyId) -> ExecutionContext | None:
         """Return what a worker needs to run an execution; None if it does not exist."""
+        id = await self._execution(id)
         rows = await self._database.call(functions.READ_CONTEXT, **address(id, self._namespace))
         return _context(rows[0]) if rows else None
 
-    async def describe(self, id: ExecutionId) -> ExecutionInfo | None:
+    async def describe(self, id: AnyId) -> ExecutionInfo | None:
         """Return everything about an execution; None if the execution does not exist."""
+        id = await self._execution(id)
         rows = await self._database.call(
             functions.DESCRIBE_EXECUTION, **address(id, self._namespace)
         )
@@ -206,8 +242,9 @@ class ExecutionReads(Scoped):
         parent = row["parent_id"] and ExecutionId.of(id.partition_key, row["parent_id"])
         return _info(row, id, _flow(id, row["flow_id"]), parent)
 
-    async def progress(self, id: ExecutionId) -> Progress | None:
+    async def progress(self, id: AnyId) -> Progress | None:
         """Return the progress that the handler reported; None if the execution does not exist."""
+        id = await self._execution(id)
         rows = await self._database.call(functions.READ_PROGRESS, **address(id, self._namespace))
         for row in rows:
             return Progress(
@@ -217,20 +254,23 @@ class ExecutionReads(Scoped):
             )
         return None
 
-    async def attempts(self, id: ExecutionId) -> list[AttemptInfo]:
+    async def attempts(self, id: AnyId) -> list[AttemptInfo]:
         """List the attempts of an execution, first to latest."""
+        id = await self._execution(id)
         rows = await self._database.call(functions.LIST_ATTEMPTS, **address(id, self._namespace))
         return [_attempt(row) for row in rows]
 
-    async def events(self, id: ExecutionId) -> list[Event]:
+    async def events(self, id: AnyId) -> list[Event]:
         """List the events of an execution in order."""
+        id = await self._execution(id)
         rows = await self._database.call(
             functions.LIST_EVENTS, **address(id, self._namespace), version=None
         )
         return [_event(row, id.partition_key) for row in rows]
 
-    async def why(self, id: ExecutionId) -> Why:
+    async def why(self, id: AnyId) -> Why:
         """Explain why an execution does not run, or that it does; raise ExecutionNotFound."""
+        id = await self._execution(id)
         rows = await self._database.call(
             functions.EXPLAIN_EXECUTION, **address(id, self._namespace)
         )
@@ -239,7 +279,7 @@ class ExecutionReads(Scoped):
                 id,
                 dimension=Dimension(row["dimension"]),
                 code=row["code"],
-                evidence=json.loads(row["evidence"]),
+                evidence=with_attempt_numbers(json.loads(row["evidence"])),
                 changes_at=row["changes_at"],
             )
             for row in rows
@@ -252,29 +292,33 @@ class ExecutionReads(Scoped):
         now: datetime = rows[0]["server_time"]
         return now
 
-    async def tags(self, id: ExecutionId) -> dict[str, str]:
+    async def tags(self, id: AnyId) -> dict[str, str]:
         """Return the tags of an execution by key; empty if the execution does not exist."""
+        id = await self._execution(id)
         context = await self.context(id)
         return dict(context.tags) if context else {}
 
-    async def tag(self, id: ExecutionId, key: str) -> str | None:
+    async def tag(self, id: AnyId, key: str) -> str | None:
         """Return the value of one tag; None if the tag or the execution does not exist."""
+        id = await self._execution(id)
         check_tags({key: ""})
         return (await self.tags(id)).get(key)
 
-    async def set_tag(self, id: ExecutionId, key: str, value: str) -> None:
+    async def set_tag(self, id: AnyId, key: str, value: str) -> None:
         """Set one tag and keep the others."""
+        id = await self._execution(id)
         await self.set_tags(id, {key: value})
 
-    async def set_tags(self, id: ExecutionId, tags: Mapping[str, str]) -> int:
+    async def set_tags(self, id: AnyId, tags: Mapping[str, str]) -> int:
         """Set several tags, all or none, and keep the others. Return how many were set."""
+        id = await self._execution(id)
         refused = await self.set_tags_of([id], tags)
         for error in refused.values():
             raise error
         return len(tags)
 
     async def set_tags_of(
-        self, ids: Sequence[ExecutionId], tags: Mapping[str, str]
+        self, ids: Sequence[AnyId], tags: Mapping[str, str]
     ) -> dict[ExecutionId, Exception]:
         """Set tags on many executions; return the executions that were refused, with the error."""
         check_tags(tags)
@@ -283,8 +327,8 @@ class ExecutionReads(Scoped):
         text = json.dumps(dict(tags))
         refused: dict[ExecutionId, Exception] = {}
         groups: dict[int, list[ExecutionId]] = {}
-        for id in dict.fromkeys(ids):
-            groups.setdefault(place(id)[0], []).append(id)
+        for id in dict.fromkeys([await self._execution(id) for id in ids]):
+            groups.setdefault(id.partition_key, []).append(id)
         for group in groups.values():
             for start in range(0, len(group), _TAGGED_AT_ONCE):
                 refused |= await self._set_tags(group[start : start + _TAGGED_AT_ONCE], text)
@@ -354,7 +398,7 @@ class ExecutionReads(Scoped):
         A page costs the same however many executions exist. It may therefore be short or empty
         and still have a cursor; only the last page has none.
         """
-        asked = self._asked(filter, partition)
+        asked = self._asked(await self._located(filter, partition), partition)
         limit = _page_size(limit, MAX_PAGE)
         if not limit:
             return ExecutionPage([], None)
@@ -368,7 +412,7 @@ class ExecutionReads(Scoped):
         self, filter: ExecutionFilter | None = None, *, partition: int = 0
     ) -> ExecutionCount:
         """Count the executions that match: exact up to 10 000, then "more than that"."""
-        asked = self._asked(filter, partition)
+        asked = self._asked(await self._located(filter, partition), partition)
         counted, cursor = 0, None
         while counted <= COUNT_LIMIT:
             rows = await self._database.call(functions.COUNT_EXECUTIONS, **asked, cursor=cursor)
@@ -402,10 +446,19 @@ class ExecutionReads(Scoped):
                 refused[id] = refusal(row["outcome"], row["detail"])
         return refused
 
-    def _asked(self, filter: ExecutionFilter | None, partition: int) -> _Filter:
+    async def _located(self, filter: ExecutionFilter | None, partition: int) -> ExecutionFilter:
+        """Return a checked filter with the whole id of its parent."""
         _check_partition(partition)
         asked = filter or ExecutionFilter()
         asked.check()
+        if asked.parent is None:
+            return asked
+        parent = await self._execution(asked.parent)
+        if parent.partition_key != partition:
+            raise InvalidInput(field="parent", problem=f"is not of partition {partition}")
+        return replace(asked, parent=parent)
+
+    def _asked(self, asked: ExecutionFilter, partition: int) -> _Filter:
         return _Filter(
             partition_key=partition,
             namespace=self._namespace,
@@ -416,7 +469,13 @@ class ExecutionReads(Scoped):
             created_after=asked.created_after,
             created_before=asked.created_before,
             ended_after=asked.ended_after,
+            ended_before=asked.ended_before,
             worker_instance_id=asked.worker_instance_id,
+            key=asked.key,
+            parent_id=asked.parent.uuid if isinstance(asked.parent, ExecutionId) else None,
+            error=asked.error,
+            is_held=asked.is_held,
+            is_crash_loop=asked.is_crash_loop,
         )
 
 

@@ -10,7 +10,7 @@ from flowfabric.client.events import ENDED_CHANNEL
 from flowfabric.client.executions import Executions
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.execution import Ending
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import AnyId
 from flowfabric.db.session import Database, Session
 from flowfabric.telemetry import ENGINE_LOGGER
 
@@ -44,8 +44,9 @@ class Results:
         self._shared = None
         self._hinted.set()
 
-    async def wait(self, id: ExecutionId) -> Ending:
+    async def wait(self, id: AnyId) -> Ending:
         """Wait until an execution has ended and return its ending."""
+        id = await self._executions.find(id)
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         group = self._waiting.setdefault(id.partition_key, {})
         waiters = group.setdefault(id.uuid, set())

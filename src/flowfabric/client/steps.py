@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, lease_addresses, place
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
+from flowfabric.client.lanes import Lanes
 from flowfabric.client.outcomes import refusal
-from flowfabric.core.errors import RetryExhausted
-from flowfabric.core.execution import Claimed
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.attempts import attempt_number
+from flowfabric.core.errors import RetryExhausted, UnknownRoute
+from flowfabric.core.execution import Claimed, Route
+from flowfabric.core.ids import AnyId
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import Step, StepRecord
 from flowfabric.db import functions
@@ -30,14 +37,32 @@ Journals: TypeAlias = list[list[StepRecord] | Exception | Busy]
 MAX_JOURNALS = 50
 
 
+class JsonStepArguments(TypedDict):
+    """The arguments of RECORD_STEP_JSON."""
+
+    partition_key: int
+    namespace: str | None
+    step: str | None
+    database: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A step that is recorded, by this call (`is_new`) or by an earlier one."""
+
+    record: StepRecord
+    is_new: bool
+
+
 _record = reader(StepRecord, functions.LIST_STEPS, unread="execution_id", kind=StepKind)
 
 
 class Steps(Scoped):
     """Operations on steps."""
 
-    def __init__(self, database: Database, namespace: str | None) -> None:
+    def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
+        self._lanes = lanes
         self._records: dict[int, Batcher[Item, StepRecord]] = {}
         self._journals: dict[int, Batcher[Claimed, Records]] = {}
 
@@ -56,6 +81,20 @@ class Steps(Scoped):
             batcher = self._records[held.partition_key] = Batcher(self._flush, self._alone)
         return await batcher.put((held, step))
 
+    def step_arguments(
+        self, held: Claimed, step: Step | None, database: str | None
+    ) -> JsonStepArguments:
+        """Encode one step for RECORD_STEP_JSON, which the caller sends on another connection.
+
+        Without a step the answer only names the database.
+        """
+        return {
+            "partition_key": held.partition_key,
+            "namespace": self._namespace,
+            "step": None if step is None else _step_json(held, step),
+            "database": database,
+        }
+
     async def journal(self, held: Claimed) -> Records:
         """Return the steps that earlier runs recorded; concurrent calls share one query."""
         batcher = self._journals.get(held.partition_key)
@@ -65,8 +104,9 @@ class Steps(Scoped):
             )
         return await batcher.put(held)
 
-    async def list(self, id: ExecutionId) -> Records:
+    async def list(self, id: AnyId) -> Records:
         """Return the journal of an execution, in the order in which its steps started."""
+        id = await self._execution(id)
         partition, execution_id = place(id)
         rows = await self._database.call(
             functions.LIST_STEPS,
@@ -93,7 +133,7 @@ class Steps(Scoped):
         # Unreachable in practice: a read is never busy.
         return await self.list(held.id)
 
-    async def _flush(self, batch: Items, wait: bool = False) -> Answers:
+    async def _flush(self, batch: Items, wait: bool = False, *, is_again: bool = False) -> Answers:
         rows = await self._database.call(
             functions.RECORD_STEPS,
             **lease_addresses([held for held, _ in batch], self._namespace),
@@ -108,13 +148,17 @@ class Steps(Scoped):
             untils=[step.until for _, step in batch],
             wait=wait,
             follows=[step.follows for _, step in batch],
+            code_versions=_code_versions(batch),
             patience=SETTLE_PATIENCE_SECONDS,
         )
         found: Answers = [BUSY] * len(batch)
+        unknown: dict[Route, list[int]] = {}
         for row in rows:
             held, step = batch[row["item"] - 1]
             outcome = row["outcome"]
-            if outcome in ("recorded", "exists"):
+            if outcome == "unknown_route" and not is_again:
+                unknown.setdefault(_route(json.loads(row["detail"])), []).append(row["item"] - 1)
+            elif outcome in ("recorded", "exists"):
                 is_new = outcome == "recorded"
                 found[row["item"] - 1] = StepRecord(
                     name=step.name,
@@ -126,11 +170,27 @@ class Steps(Scoped):
                     encoding=step.encoding if is_new else row["encoding"],
                     recorded_at=row["recorded_at"],
                     until_at=row["until_at"],
-                    attempt_index=row["attempt_index"],
+                    attempt=attempt_number(row["attempt_index"]),
                 )
             elif outcome != "busy":
                 found[row["item"] - 1] = refusal(outcome, row["detail"], id=str(held.id))
+        if unknown:
+            await self._register(unknown)
+            places = sorted(place for several in unknown.values() for place in several)
+            again = await self._flush([batch[place] for place in places], wait, is_again=True)
+            for place, answer in zip(places, again, strict=True):
+                found[place] = answer
         return found
+
+    async def register_version(self, unknown: UnknownRoute) -> None:
+        """Register the route of a code version that a transactional step would move to."""
+        await self._register([_route(unknown.facts)])
+
+    async def _register(self, routes: Iterable[Route]) -> None:
+        """Register the routes of a code version that no execution had before."""
+        for route in routes:
+            self._lanes.known.pop(route, None)
+            await self._lanes.register(route)
 
     async def _alone(self, item: Item) -> StepRecord:
         answer = (await self._flush([item], wait=True))[0]
@@ -139,3 +199,62 @@ class Steps(Scoped):
         if isinstance(answer, Busy):
             raise RetryExhausted(operation="record_steps")
         return answer
+
+
+def _code_versions(batch: Items) -> list[str | None] | None:
+    versions = [step.code_version for _, step in batch]
+    return versions if any(versions) else None
+
+
+def _route(facts: Mapping[str, Any]) -> Route:
+    """Return the route that an execution would move to."""
+    return Route(
+        facts["namespace"],
+        facts["lane"],
+        facts["task"],
+        frozenset(facts["capabilities"]),
+        facts["code_version"],
+    )
+
+
+def _step_json(held: Claimed, step: Step) -> str:
+    step.check()
+    return json.dumps(
+        {
+            "execution_id": str(held.execution_id),
+            "lease_id": str(held.lease_id),
+            "epoch": held.epoch,
+            "attempt_id": str(held.attempt_id),
+            "name": step.name,
+            "occurrence": step.occurrence,
+            "position": step.position,
+            "is_sequential": step.is_sequential,
+            "follows": step.follows,
+            "value_base64": None if step.value is None else b64encode(step.value).decode(),
+            "encoding": step.encoding,
+            "code_version": step.code_version,
+        }
+    )
+
+
+def read_json_answer(held: Claimed, step: Step, text: str) -> Answer | Exception:
+    """Decode an answer of RECORD_STEP_JSON: the record and whether it is new, or a refusal."""
+    answer = json.loads(text)
+    outcome = answer["outcome"]
+    if outcome not in ("recorded", "exists"):
+        return refusal(outcome, json.dumps(answer["detail"] or {}), id=str(held.id))
+    is_new = outcome == "recorded"
+    stored = answer["value_base64"]
+    record = StepRecord(
+        name=step.name,
+        occurrence=step.occurrence,
+        position=step.position,
+        is_sequential=step.is_sequential,
+        kind=step.kind,
+        value=step.value if is_new else None if stored is None else b64decode(stored),
+        encoding=step.encoding if is_new else answer["encoding"],
+        recorded_at=datetime.fromisoformat(answer["recorded_at"]),
+        until_at=None,
+        attempt=attempt_number(answer["attempt_index"]),
+    )
+    return Answer(record, is_new)

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from flowfabric.client.batching import BUSY, MAX_BATCH, Busy, busy_pauses
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
-from flowfabric.core.execution import Route, Submission, Submitted
+from flowfabric.core.execution import OnConflict, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, FlowSubmitted, Graph, Group
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db import functions
@@ -58,7 +58,8 @@ def _rfc3339(moment: datetime) -> str:
 
 # Most submissions have these fields, so each is an argument. All other fields are options.
 _OWN = ("id", "route", "payload", "payload_encoding", "priority", "delay")
-_RARE = [field for field in fields(Submission) if field.name not in _OWN]
+# `on_conflict` is not sent: `_answer` applies it.
+_RARE = [field for field in fields(Submission) if field.name not in (*_OWN, "on_conflict")]
 _rare_values = attrgetter(*(field.name for field in _RARE))
 _DEFAULTS = tuple(
     {} if field.default is MISSING else field.default  # tags: empty by default
@@ -275,10 +276,16 @@ def read_flow(text: str, graph: Graph) -> FlowSubmitted | FlowFabricError:
 def _answer(item: Submission, outcome: str, id: UUID, detail: dict[str, Any]) -> Answer:
     if outcome == "busy":
         return BUSY
-    if outcome == "duplicate":
-        first = ExecutionId.of(item.id.partition_key, id)
-        return Submitted(first, is_duplicate=first != item.id)
-    return _error(outcome, detail)
+    if outcome not in ("duplicate", "key_reused"):
+        return _error(outcome, detail)
+    first = ExecutionId.of(item.id.partition_key, id)
+    # A caller gets the run of its own task only: the result of another would have another type.
+    is_same = outcome == "duplicate" or (
+        item.on_conflict == OnConflict.EXISTING and detail["task"] in (item.route.task, None)
+    )
+    if not is_same:
+        return _error(outcome, {**detail, "execution_id": first})
+    return Submitted(first, is_duplicate=first != item.id)
 
 
 def _error(outcome: str, detail: dict[str, Any]) -> FlowFabricError:

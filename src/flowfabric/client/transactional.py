@@ -31,6 +31,10 @@ class Transactional:
             submission.check()
         for route in {submission.route for submission in submissions}:
             await self._lanes.register(route)
+        return Place(self._lanes.known, await self.identity())
+
+    async def identity(self) -> str:
+        """Return the name of our database, which tells it from every other."""
         if self._identity is None:
             rows = await self._database.call(
                 functions.SUBMIT_JSON,
@@ -40,4 +44,4 @@ class Transactional:
                 database=None,
             )
             self._identity = str(json.loads(rows[0]["submit_json"])["database"])
-        return Place(self._lanes.known, self._identity)
+        return self._identity

@@ -8,6 +8,7 @@ from datetime import timedelta
 from flowfabric.client.addresses import Scoped
 from flowfabric.client.leases import Caller
 from flowfabric.client.outcomes import handle_batch
+from flowfabric.core.code_version import NO_VERSION, CodeVersion, VersionInfo
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_text
 from flowfabric.core.worker import WorkerInfo
@@ -20,10 +21,11 @@ EVERY_NAMESPACE = ""
 
 
 _info = reader(WorkerInfo, functions.LIST_WORKERS)
+_version = reader(VersionInfo, functions.LIST_VERSIONS)
 
 
 class Workers(Scoped):
-    """The registry of workers. It is for information: no claim depends on it."""
+    """The registry of workers. Only the takeover of code versions depends on it."""
 
     async def register(
         self,
@@ -34,6 +36,8 @@ class Workers(Scoped):
         tasks: Iterable[str] | None = None,
         capabilities: Iterable[str] = (),
         liveness_ttl: timedelta = timedelta(seconds=60),
+        code: CodeVersion = NO_VERSION,
+        finish_only: bool = False,
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> str:
@@ -48,6 +52,10 @@ class Workers(Scoped):
             tasks=None if tasks is None else list(tasks),
             capabilities=list(capabilities),
             liveness_ttl=liveness_ttl,
+            code_version=code.name,
+            reads=sorted(code.reads),
+            version_grace=code.grace,
+            finish_only=finish_only,
             patience=patience,
         )
         return str(rows[0]["outcome"])
@@ -132,6 +140,44 @@ class Workers(Scoped):
             with_dead=with_dead,
         )
         return [_info(row) for row in rows]
+
+    async def unserved(
+        self,
+        worker_instance_ids: Sequence[str],
+        *,
+        partition: int = 0,
+        caller: Caller | None = None,
+        patience: float = 10.0,
+    ) -> dict[str, Sequence[int]]:
+        """Return the ids of the routes that registered workers should take over, by worker.
+
+        Executions of another code version wait there, and no worker that serves the version has
+        been alive for the grace.
+        """
+        found: dict[str, Sequence[int]] = {}
+        for start in range(0, len(worker_instance_ids), BATCH):
+            rows = await (caller or self._database).call(
+                functions.LIST_UNSERVED_ROUTES,
+                partition_key=partition,
+                namespace=self._namespace,
+                worker_instance_ids=[*worker_instance_ids[start : start + BATCH]],
+                patience=patience,
+            )
+            for row in rows:
+                found[row["worker_instance_id"]] = [
+                    *found.get(row["worker_instance_id"], ()),
+                    row["route_id"],
+                ]
+        return found
+
+    async def versions(
+        self, task: str | None = None, *, partition: int = 0
+    ) -> Sequence[VersionInfo]:
+        """Return the code versions of the tasks: what is in flight, and who serves it."""
+        rows = await self._database.call(
+            functions.LIST_VERSIONS, partition_key=partition, namespace=self._namespace, task=task
+        )
+        return [_version(row) for row in rows]
 
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
         """Remove silent workers; return how many, and the time until the next may be due."""

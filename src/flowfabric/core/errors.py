@@ -27,6 +27,7 @@ FlowFabricError
 │   ├── MaxReplaysExhausted · ReclaimCapExceeded
 │   ├── ParentEnded
 │   ├── ScheduleOrphaned
+│   ├── TooManySteps
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── LaneClosed
@@ -56,7 +57,12 @@ as the outcome of an item. A leaf's docstring is its default message.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from flowfabric.core.ids import ExecutionId
+
+from flowfabric.core.attempts import with_attempt_numbers
 
 
 class FlowFabricError(Exception):
@@ -87,6 +93,7 @@ class FlowFabricError(Exception):
     @classmethod
     def from_engine(cls, name_or_code: str, facts: dict[str, Any]) -> FlowFabricError:
         """Return the error for an outcome or an SQLSTATE of the engine."""
+        facts = with_attempt_numbers(facts)
         leaf = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
         if leaf is None:
             return FlowFabricError(f"The engine answered {name_or_code}: {facts}", **facts)
@@ -174,6 +181,22 @@ class Conflict(FlowFabricError):
 
 class KeyReused(Conflict, code="WF401", name="key_reused"):
     """The idempotency key was used before with other arguments; use another key."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        id, task = facts.get("execution_id"), facts.get("task")
+        return cls(
+            f"The key {facts.get('key')!r} was used before with other arguments: it belongs to "
+            f"{getattr(id, 'uuid', id)}, "
+            f"{f'an execution of {task}' if task else 'which was trimmed'}. Use another key. (A "
+            "submit of the same task with on_conflict='existing' gets that run.)",
+            **facts,
+        )
+
+    @property
+    def execution_id(self) -> ExecutionId | None:
+        """The id of the execution that has the key."""
+        return self.facts.get("execution_id")
 
 
 class RouteCollision(Conflict, code="WF402", name="route_collision"):
@@ -300,6 +323,10 @@ class ParentEnded(Refused, code="WF213", name="parent_ended"):
 
 class ScheduleOrphaned(Refused, code="WF214", name="schedule_orphaned"):
     """The newest version of the app no longer declares this schedule; it does not fire."""
+
+
+class TooManySteps(Refused):
+    """The execution has recorded as many steps as it may; end the handler with ctx.continue_as."""
 
 
 class FlowAlreadyTerminal(Refused, code="WF215", name="flow_already_terminal"):

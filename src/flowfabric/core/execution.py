@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -26,10 +26,12 @@ from flowfabric.core.states import (
     Phase,
     PublicState,
 )
+from flowfabric.core.trace import trace_of
 
 MAX_PAYLOAD_BYTES = 1_048_576
 MAX_LANE_BYTES = 64
 MAX_NAME_BYTES = 256
+MAX_KEY_BYTES = 512
 MAX_TRACE_BYTES = 4096
 DEFAULT_LANE = "default"
 DEFAULT_NAMESPACE = "default"
@@ -40,16 +42,24 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an execution belongs: lane, namespace, task and needed capabilities."""
+    """Where an execution belongs: lane, namespace, task and needed capabilities.
+
+    Only an execution with steps belongs to a code version.
+    """
 
     namespace: str
     lane: str
     task: str
     capabilities: frozenset[str] = frozenset()
+    code_version: str | None = None
+    # How often `ctx.continue_as` has continued it.
+    generation: int = 0
 
     def __hash__(self) -> int:
         try:
-            return hash((self.namespace, self.lane, self.task, self.capabilities))
+            return hash(
+                (self.namespace, self.lane, self.task, self.capabilities, self.code_version)
+            )
         except TypeError:
             # Routes are looked up before they are checked; check() names an unhashable field.
             self.check()
@@ -63,6 +73,13 @@ class Route:
         check_name("namespace", self.namespace)
         check_lane(self.lane)
         check_name("task", self.task)
+
+
+class OnConflict(StrEnum):
+    """What a submit does if its key was used by the same task with other arguments."""
+
+    RAISE = "raise"
+    EXISTING = "existing"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -86,6 +103,8 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
+    # Decided by the client, from the answer of the engine.
+    on_conflict: OnConflict = OnConflict.RAISE
     # The execution whose handler submits this one, and whether this one ends with it.
     parent_id: ExecutionId | None = None
     with_parent: bool = False
@@ -101,12 +120,7 @@ class Submission:
         check_priority(self.priority)
         if not self.id.uuid.int:
             raise InvalidInput(field="id", problem="is the nil UUID; mint() makes an id")
-        if len(self.payload) > MAX_PAYLOAD_BYTES:
-            raise InvalidInput(
-                field="payload",
-                problem=f"is {len(self.payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
-                "allowed. Store large data elsewhere and pass a reference",
-            )
+        check_payload(self.payload)
         if (
             self.delay is not None
             or self.deadline is not None
@@ -119,7 +133,7 @@ class Submission:
         if self.tags:
             check_tags(self.tags)
         if self.key is not None:
-            check_text("key", self.key, 512)
+            check_text("key", self.key, MAX_KEY_BYTES)
         if self.creator is not None:
             check_text("creator", self.creator, MAX_NAME_BYTES)
         if self.parent_id is not None or self.with_parent:
@@ -190,7 +204,7 @@ class Claimed:
     rank: int
     order_at: datetime
     epoch: int
-    attempt_index: int
+    attempt: int
     attempt_id: UUID
     attempt_type: str
     lease_expires_at: datetime
@@ -203,6 +217,8 @@ class Claimed:
     trace_context: str | None
     # How many workers in a row vanished while they held it.
     crash_count: int
+    # How often its handler continued it with new input.
+    generation: int
     partition_key: int
     lease_id: UUID
 
@@ -222,12 +238,17 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed. `reason` is one short line; `detail` helps to debug."""
+    """Why an attempt failed. `reason` is one short line; `detail` helps to debug.
+
+    A retry waits for `retry_delay` or until `retry_at`; without both, for the policy's backoff.
+    """
 
     kind: FailureClass
     reason: str
     category: str | None = None
     detail: bytes | None = None
+    retry_delay: timedelta | None = None
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +256,7 @@ class FailAnswer:
     """The answer to a failure: retried at `delayed_until`, or ended as failed."""
 
     delayed_until: datetime | None = None
-    next_attempt_index: int | None = None
+    next_attempt: int | None = None
 
     @property
     def will_retry(self) -> bool:
@@ -249,7 +270,7 @@ class Ending:
     execution_id: UUID
     public_state: PublicState
     terminal_at: datetime
-    attempt_index: int
+    attempt: int
     result_encoding: str | None
     result: bytes | None = field(repr=False)
     failure_class: FailureClass | None
@@ -265,6 +286,15 @@ class CancelSource(StrEnum):
     LEASE_HOLDER = "lease_holder"
     FLOW_CASCADE = "flow_cascade"
     SYSTEM_TIMEOUT = "system_timeout"
+
+
+CANCEL_SOURCES = {
+    CancelSource.OPERATOR_OVERRIDE: "an operator",
+    CancelSource.LEASE_HOLDER: "its own handler",
+    CancelSource.FLOW_CASCADE: "its flow",
+    "parent": "the end of its parent",
+}
+"""How a sentence names who cancelled an execution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +332,7 @@ class ExecutionInfo:
     attempt_state: AttemptState
     version: int
     epoch: int
-    attempt_index: int
+    attempt: int
     attempt_id: UUID | None
     attempt_type: AttemptType | None
     total_attempt_count: int
@@ -356,6 +386,12 @@ class ExecutionInfo:
     wait_left: int | None = None
     child_count: int = 0
     step_count: int = 0
+    # The idempotency key that stands for it.
+    key: str | None = None
+    # The version of the code that recorded its steps.
+    code_version: str | None = None
+    # How often `ctx.continue_as` has continued it.
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +421,7 @@ class StateInfo:
     attempt_state: AttemptState
     public_state: PublicState
     version: int
-    attempt_index: int
+    attempt: int
     total_attempt_count: int
     flow_id: FlowId | None
     created_at: datetime
@@ -414,12 +450,15 @@ class ExecutionSummary:
     priority: int
     public_state: PublicState
     blocking_reason: BlockingReason
-    attempt_index: int
+    attempt: int
     total_attempt_count: int
     retry_count: int
     replay_count: int
     reclaim_count: int
     is_crash_loop: bool
+    # Its worker stopped it for an operator, at this step.
+    is_held: bool
+    held_step: str | None
     worker_instance_id: str | None
     created_at: datetime
     started_at: datetime | None
@@ -434,7 +473,9 @@ class ExecutionSummary:
 class ExecutionFilter:
     """Which executions to list or to count. A field that is None matches every execution.
 
-    `worker_instance_id` is the current holder. An execution must have all `tags`.
+    `worker_instance_id` is the current holder. An execution must have all `tags`. In `tasks`, *
+    stands for any text and ? for any character. `key` is the idempotency key that stands for it,
+    `error` the type of its latest failure, with or without its module.
     """
 
     states: Collection[PublicState] | None = None
@@ -444,7 +485,13 @@ class ExecutionFilter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     ended_after: datetime | None = None
+    ended_before: datetime | None = None
     worker_instance_id: str | None = None
+    key: str | None = None
+    parent: AnyId | None = None
+    error: str | None = None
+    is_held: bool | None = None
+    is_crash_loop: bool | None = None
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field."""
@@ -464,9 +511,15 @@ class ExecutionFilter:
             )
         if self.tags is not None:
             check_tags(self.tags)
-        if self.worker_instance_id is not None:
-            check_text("worker_instance_id", self.worker_instance_id, MAX_NAME_BYTES)
-        for name in ("created_after", "created_before", "ended_after"):
+        for name, most in (
+            ("worker_instance_id", MAX_NAME_BYTES),
+            ("key", MAX_KEY_BYTES),
+            ("error", MAX_NAME_BYTES),
+        ):
+            value = getattr(self, name)
+            if value is not None:
+                check_text(name, value, most)
+        for name in ("created_after", "created_before", "ended_after", "ended_before"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
                 raise InvalidInput(field=name, problem="must be a datetime with a time zone")
@@ -515,7 +568,7 @@ class ExpiredLease:
     worker_id: str
     worker_instance_id: str
     lease_expires_at: datetime
-    attempt_index: int
+    attempt: int
     is_marked: bool
 
     @property
@@ -528,7 +581,7 @@ class ExpiredLease:
 class AttemptInfo:
     """One attempt of an execution."""
 
-    attempt_index: int
+    attempt: int
     attempt_id: UUID
     attempt_type: AttemptType
     lifecycle: AttemptLifecycle
@@ -542,6 +595,11 @@ class AttemptInfo:
     failure_class: FailureClass | None
     failure_category: str | None
     failure_reason: str | None
+    failure_detail: bytes | None = field(repr=False)
+
+    def trace(self, *, is_whole: bool = True) -> str:
+        """Return the traceback of its failure: all frames, or the ones of user code. '' if none."""
+        return trace_of(self.failure_detail, is_whole=is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,7 +610,7 @@ class Event:
     version: int
     kind: EventKind
     occurred_at: datetime
-    attempt_index: int | None
+    attempt: int | None
     lease_id: UUID | None
     epoch: int | None
     worker_instance_id: str | None
@@ -674,3 +732,12 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 field="tags",
                 problem=f"the value of {key!r} must be valid Unicode without NUL characters",
             )
+
+
+def check_payload(payload: bytes) -> None:
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidInput(
+            field="payload",
+            problem=f"is {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES} (1 MiB) are "
+            "allowed. Store large data elsewhere and pass a reference",
+        )

@@ -500,7 +500,7 @@ class FlowMember:
     lane: str
     public_state: PublicState
     version: int
-    attempt_index: int
+    attempt: int
     created_at: datetime
     started_at: datetime | None
     terminal_at: datetime | None

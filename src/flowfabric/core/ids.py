@@ -10,7 +10,7 @@ import time
 from binascii import crc_hqx
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 from uuid import UUID, SafeUUID
 
 from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTag
@@ -18,7 +18,14 @@ from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTa
 _UUID = re.compile(
     r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
 )
+_SUFFIX = re.compile(r"[0-9a-fA-F-]+")
+_WHOLE = re.compile(r"\{fp:[0-9]+\}:(?=[0-9a-f]{8}-)")
 MAX_PARTITION = 65535
+# The fewest digits that name an execution or a flow by the end of its UUID.
+MIN_SUFFIX = 8
+
+# An id as users give it: whole (`{fp:0}:uuid`), or the UUID alone, whose partition is found.
+AnyId: TypeAlias = str | UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,6 +85,24 @@ class PartitionedId(str):
         return (type(self).of, (self.partition_key, self.uuid))
 
 
+def bare_uuid(id: AnyId) -> UUID | None:
+    """Return the UUID of an id that is a UUID alone; None if it is anything else."""
+    if isinstance(id, UUID):
+        return id
+    return UUID(id) if isinstance(id, str) and _UUID.fullmatch(id) else None
+
+
+def is_suffix(text: str) -> bool:
+    """Return whether a text can be the end of a UUID: 8 to 31 digits, hyphens apart."""
+    digits = len(text.replace("-", ""))
+    return _SUFFIX.fullmatch(text) is not None and MIN_SUFFIX <= digits < 32
+
+
+def with_bare_ids(text: str) -> str:
+    """Return a sentence for people: each whole id in it becomes its UUID."""
+    return _WHOLE.sub("", text)
+
+
 class ExecutionId(PartitionedId):
     """The id of an execution."""
 
@@ -92,6 +117,11 @@ class FlowId(PartitionedId):
     __slots__ = ()
 
     _field = "flow_id"
+
+
+def noun_of(kind: type[PartitionedId]) -> str:
+    """Return what ids of a type name: `execution` or `flow`."""
+    return "flow" if issubclass(kind, FlowId) else "execution"
 
 
 def partition_of(data: bytes, partitions: int) -> int:
@@ -109,10 +139,14 @@ def mint(partitions: int = 1) -> ExecutionId:
     return ExecutionId.of(partition, uuid)
 
 
+def key_partition(namespace: str, key: str, partitions: int = 1) -> int:
+    """Return the partition of an idempotency key."""
+    return partition_of(f"{namespace}\x00{key}".encode(), partitions)
+
+
 def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
     """Make an id in the partition of its idempotency key, where duplicates are found."""
-    partition = partition_of(f"{namespace}\x00{key}".encode(), partitions)
-    return ExecutionId.of(partition, uuid7())
+    return ExecutionId.of(key_partition(namespace, key, partitions), uuid7())
 
 
 def mint_flow(partitions: int = 1) -> FlowId:
@@ -127,16 +161,20 @@ def mint_in(partition: int) -> ExecutionId:
     return ExecutionId.of(partition, uuid7())
 
 
-def child_id(parent: ExecutionId, replay_count: int, name: str, occurrence: int) -> ExecutionId:
+def child_id(
+    parent: ExecutionId, replay_count: int, name: str, occurrence: int, generation: int = 0
+) -> ExecutionId:
     """Return the id of a child: the same id for the same step of the same life of its parent.
 
-    A restarted handler finds the children it submitted before; a replayed one submits others.
+    A restarted handler finds the children it submitted before; a replayed one submits others, and
+    so does one that was continued with new input.
     """
     identity = b"".join(
         (parent.uuid.bytes, replay_count.to_bytes(8), occurrence.to_bytes(8), name.encode())
     )
     millisecond = parent.uuid.int >> 80
-    return ExecutionId.of(parent.partition_key, _derived(millisecond, b"child", identity))
+    kind = f"child of {generation}".encode() if generation else b"child"
+    return ExecutionId.of(parent.partition_key, _derived(millisecond, kind, identity))
 
 
 def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> ExecutionId:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from typing import Any
 
 from flowfabric.core.errors import InvalidInput
@@ -60,12 +61,18 @@ class Retry:
 
     Exceptions of the classes `retry_on` are retried, by default all of them. Exceptions of the
     classes `never_on` are not; `never_on` wins. A group is retried if each member would be.
+
+    `when(error, attempt)` is asked last, in the worker: return False to end the execution. The
+    first attempt is 1. With `respect_retry_after`, an HTTP error that carries a Retry-After header
+    is retried when the header says.
     """
 
     max_retries: int = 3
     backoff: Backoff = field(default_factory=Exponential)
     retry_on: ExceptionTypes = BaseException
     never_on: ExceptionTypes = ()
+    when: Callable[[BaseException, int], bool] | None = None
+    respect_retry_after: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.backoff, Fixed | Exponential):
@@ -79,11 +86,16 @@ class Retry:
                         problem=f"must be an exception class or a tuple of them, not {kind!r:.60}",
                     )
 
+        if self.when is not None and (not callable(self.when) or iscoroutinefunction(self.when)):
+            raise InvalidInput(
+                field="retry.when", problem="must be a plain function of the error and the attempt"
+            )
+
     def allows(self, error: BaseException) -> bool:
         """Return whether an error of this class is retried."""
         if isinstance(error, self.never_on):
             return False
-        if isinstance(error, BaseExceptionGroup) and not _names_groups(self.retry_on):
+        if isinstance(error, BaseExceptionGroup) and not names_groups(self.retry_on):
             return all(self.allows(member) for member in error.exceptions)
         return isinstance(error, self.retry_on)
 
@@ -95,7 +107,8 @@ class Retry:
         return {"max_retries": self.max_retries, "backoff": self.backoff.to_json()}
 
 
-def _names_groups(kinds: ExceptionTypes) -> bool:
+def names_groups(kinds: ExceptionTypes) -> bool:
+    """Tell whether the classes include one for exception groups."""
     classes = kinds if isinstance(kinds, tuple) else (kinds,)
     return any(issubclass(kind, BaseExceptionGroup) for kind in classes)
 

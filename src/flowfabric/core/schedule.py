@@ -316,16 +316,13 @@ def misfire_rule(misfire: str) -> Misfire:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return a version as comparable numbers: 1.10.0 becomes (1, 10)."""
+    """Return the numbers of a version: 1.10.0 becomes (1, 10, 0)."""
     if not isinstance(version, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version):
         raise InvalidInput(
             field="version",
             problem=f"{version!r} must be one to eight numbers with dots, as in 1.4.2",
         )
-    numbers = [int(number) for number in version.split(".")]
-    while len(numbers) > 1 and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    return tuple(int(number) for number in version.split("."))
 
 
 def zone_name(tz: str | tzinfo) -> str:

@@ -171,6 +171,7 @@ class EventKind(StrEnum):
     WOKEN = "woken"
     ESCALATED = "escalated"
     HELD = "held"
+    CONTINUED = "continued"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     SKIPPED = "skipped"

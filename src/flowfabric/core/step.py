@@ -10,6 +10,9 @@ from flowfabric.core.execution import MAX_NAME_BYTES, check_text
 from flowfabric.core.states import StepKind
 
 MAX_VALUE_BYTES = 1_048_576
+# The most steps that one execution may record, and the number at which its worker warns.
+MAX_STEPS = 50_000
+MANY_STEPS = 5_000
 _MAX_COUNT = 2**31
 
 
@@ -33,6 +36,8 @@ class Step:
     until: datetime | None = None
     # The highest position known to be recorded when this step started; -1 for none.
     follows: int | None = None
+    # The version of the code that records it. The execution belongs to that version from then on.
+    code_version: str | None = None
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field."""
@@ -60,6 +65,10 @@ class Step:
             )
 
 
+# The encoding of values that are never shown to people: JSON with secrets in it.
+SECRET = "secret"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """A recorded step: its value, or the end of its sleep."""
@@ -73,7 +82,7 @@ class StepRecord:
     encoding: str | None
     recorded_at: datetime
     until_at: datetime | None
-    attempt_index: int
+    attempt: int
 
 
 def check_step_name(name: str, *, field: str = "name") -> None:

@@ -371,6 +371,16 @@ def _capabilities_missing(e: Evidence) -> str:
     )
 
 
+def _version_not_served(e: Evidence) -> str:
+    heard = _part(e, "last_heard_at", "; the last was heard at ")
+    others = f" (version {', '.join(e['others'])})" if e.get("others") else ""
+    when = "now" if e["is_due"] else f"from {_at(e, 'takeover_at')} on"
+    return (
+        f"No live worker serves its code version {e['code_version']}{heard}. Other workers{others} "
+        f"take it over {when}, and hold it if their code does not fit."
+    )
+
+
 def _in_line(e: Evidence) -> str:
     first = {
         "retry": "Its next attempt is",
@@ -445,6 +455,7 @@ SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "task_unknown": _task_unknown,
     "lane_not_served": _lane_not_served,
     "capabilities_missing": _capabilities_missing,
+    "version_not_served": _version_not_served,
     "in_line": _in_line,
     "replayed": _replayed,
     "deadline_ahead": _deadline_ahead,

@@ -23,3 +23,10 @@ class WorkerInfo:
     # The worker counts as alive until this time; each heartbeat moves it.
     expires_at: datetime
     is_alive: bool
+    # It has missed two heartbeats; one is due every sixth of `liveness_ttl`.
+    is_silent: bool
+    # The version of its code, and the other versions whose journals it reads.
+    code_version: str | None
+    reads: list[str]
+    # Whether it only finishes what its code version has begun.
+    finish_only: bool

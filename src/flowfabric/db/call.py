@@ -15,6 +15,7 @@ from flowfabric.core.errors import (
     ConnectionLost,
     FlowFabricError,
     InvalidInput,
+    ReadOnlyServer,
     RetryExhausted,
     SchemaMismatch,
     Unavailable,
@@ -126,6 +127,8 @@ def translated(error: Exception, operation: str) -> Exception:
             return SchemaMismatch(
                 f"The schema does not support {operation} ({error}). Run: flowfabric db migrate"
             )
+        if state == "25006":
+            return ReadOnlyServer(f"{operation} writes, and this connection is read-only.")
         if state == "42501":
             return SchemaMismatch(
                 f"The role of this process may not call {operation} ({error}). Grant it the role "

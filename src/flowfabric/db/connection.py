@@ -3,13 +3,16 @@ database."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
+from flowfabric.config import plain_url
 from flowfabric.core.errors import ConnectionLost, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any] | PoolConnectionProxy[Any]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
+_DEFAULT_PORT = re.compile(r":5432(?=,|$)")
 # The server shuts down, but the connection is not closed yet. InternalClientError: the driver read
 # the shutdown message between two statements and accepts no further one.
 _GOOD_BYES = (
@@ -32,6 +36,7 @@ async def open_connection(
     url: str, *, timeout: float = CONNECT_TIMEOUT_SECONDS, statement_cache_size: int = 100
 ) -> AsyncIterator[Connection]:
     """Open one connection for the block; raise `Unavailable` if it cannot be opened or is lost."""
+    url = plain_url(url)
     try:
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
             url, timeout=timeout, statement_cache_size=statement_cache_size
@@ -61,10 +66,40 @@ async def open_connection(
 
 
 def place(url: str) -> str:
-    """Return host and database of a URL, without user and password."""
+    """Return host and database of a URL, without user and password, and the port if it is not 5432.
+
+    For an embedded server return `embedded` and its folder.
+    """
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["localhost"])[0]
+    query = parse_qs(parts.query)
+    host = unquote(parts.netloc.rpartition("@")[2])
+    if not host:
+        host = ":".join([query.get("host", ["localhost"])[0], *query.get("port", [])])
+    host = _DEFAULT_PORT.sub("", host)
+    if (home := Path(host).parent).name == ".flowfabric" and parts.path == "/flowfabric":
+        return f"embedded in {home}"
     return f"{host}{parts.path}"
+
+
+def read_only(url: str) -> str:
+    """Return a URL whose connections refuse to write."""
+    parts = urlsplit(url)
+    setting = "default_transaction_read_only=on"
+    return parts._replace(query=f"{parts.query}&{setting}" if parts.query else setting).geturl()
+
+
+def without_password(url: str) -> tuple[str, str | None]:
+    """Return a URL without its password, and the password."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    secrets = [value for name, value in options if name == "password"]
+    if secrets:
+        options = [(name, value) for name, value in options if name != "password"]
+        parts = parts._replace(query=urlencode(options, quote_via=quote))
+    given = secrets[-1] if secrets else unquote(password)
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}")), given or None
 
 
 def _reason(error: Exception) -> str:

@@ -63,7 +63,7 @@ def _part(name: str, function: Function, columns: str) -> Read:
 
 REGISTER_ROUTES = _function(
     "register_routes",
-    "namespaces lanes tasks capabilities registered_by",
+    "namespaces lanes tasks capabilities registered_by code_versions",
     "item route_id outcome detail",
 )
 SUBMIT_EXECUTIONS = _function(
@@ -92,10 +92,11 @@ SUBMIT_FLOW = Function(
 CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
-    "lease_ttl first_lane floor_rank floor_at floor_id reports_starts",
+    "lease_ttl first_lane floor_rank floor_at floor_id reports_starts code_versions unserved "
+    "finish_only",
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context crash_count",
+    "payload replay_count trace_context crash_count generation",
 )
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
@@ -106,7 +107,7 @@ COMPLETE_EXECUTIONS = _function(
 FAIL_EXECUTIONS = _function(
     "fail_executions",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids classes reasons categories "
-    "details wait hint",
+    "details retry_delays retry_ats wait hint",
     "item outcome delayed_until next_attempt_index detail",
 )
 
@@ -243,6 +244,9 @@ DELAY_EXECUTION = _function(
 WAIT_CHILDREN = _function("wait_children", _FENCE, "outcome detail")
 WAIT_FOR_RUNS = _function("wait_for_runs", f"{_FENCE} targets k", "outcome open detail")
 HOLD_EXECUTION = _function("hold_execution", f"{_FENCE} reason step", "outcome detail")
+CONTINUE_EXECUTION = _function(
+    "continue_execution", f"{_FENCE} payload payload_encoding", "outcome generation detail"
+)
 REVOKE_LEASE = _function(
     "revoke_lease",
     "partition_key namespace execution_id expected_lease_id worker_instance_id reason actor "
@@ -252,8 +256,16 @@ REVOKE_LEASE = _function(
 RECORD_STEPS = _function(
     "record_steps",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials kinds values encodings delays untils wait follows",
+    "positions sequentials kinds values encodings delays untils wait follows code_versions",
     "item outcome recorded_at until_at value encoding attempt_index detail",
+)
+RECORD_STEP_JSON = Function(
+    "record_step_json",
+    ("partition_key", "namespace", "step", "database"),
+    ("record_step_json",),
+    "select cast(record_step_json as text) as record_step_json from ff.record_step_json("
+    "p_partition_key => cast($1 as smallint), p_namespace => cast($2 as text), "
+    "p_step => cast(cast($3 as text) as jsonb), p_database => cast($4 as text))",
 )
 LIST_STEPS = _function(
     "list_steps",
@@ -268,7 +280,8 @@ EXPIRE_WORKER_LEASES = _function(
 
 REGISTER_WORKER = _function(
     "register_worker",
-    "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl",
+    "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl code_version "
+    "reads version_grace finish_only",
     "outcome expires_at",
 )
 HEARTBEAT_WORKERS = _function(
@@ -281,7 +294,17 @@ LIST_WORKERS = _function(
     "list_workers",
     "namespace after_namespace after_instance_id limit with_dead",
     "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
-    "heartbeat_at expires_at is_alive",
+    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only",
+)
+LIST_UNSERVED_ROUTES = _function(
+    "list_unserved_routes",
+    "partition_key namespace worker_instance_ids",
+    "worker_instance_id route_id",
+)
+LIST_VERSIONS = _function(
+    "list_versions",
+    "partition_key namespace task",
+    "namespace task code_version in_flight workers beginners readers",
 )
 READ_TRAFFIC = _function(
     "read_traffic",
@@ -347,19 +370,22 @@ SET_TAGS = _function(
 )
 _FILTER = (
     "partition_key namespace states lanes tasks tags created_after created_before ended_after "
-    "worker_instance_id cursor"
+    "ended_before worker_instance_id key parent_id error is_held is_crash_loop cursor"
 )
 LIST_EXECUTIONS = _function(
     "list_executions",
     f"{_FILTER} limit",
     "execution_id namespace lane task priority public_state blocking_reason attempt_index "
-    "total_attempt_count retry_count replay_count reclaim_count is_crash_loop worker_instance_id "
-    "created_at started_at terminal_at delayed_until deadline_at failure_reason "
+    "total_attempt_count retry_count replay_count reclaim_count is_crash_loop is_held held_step "
+    "worker_instance_id created_at started_at terminal_at delayed_until deadline_at failure_reason "
     "version next_cursor",
 )
 COUNT_EXECUTIONS = _function("count_executions", _FILTER, "counted next_cursor")
 LIST_EXECUTION_IDS = _function(
     "list_execution_ids", "partition_key namespace after limit", "execution_id next_after"
+)
+FIND_IDS = _function(
+    "find_ids", "partition_key namespace text", "kind id name state created_at partition_count"
 )
 LIST_EXPIRED_LEASES = _function(
     "list_expired_leases",
@@ -377,7 +403,7 @@ SERVER_TIME = _function("server_time", "", "server_time")
 _CLAIM = (
     "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
     "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context crash_count"
+    "payload replay_count trace_context crash_count generation"
 )
 _GRANT = "partition_key namespace execution_id key worker_id worker_instance_id"
 ISSUE_CLAIM_GRANT = _function(
@@ -439,7 +465,7 @@ DESCRIBE_EXECUTION = _function(
     "attempt_started_at attempt_paused_at attempt_pause_cause due_at blocked_at "
     "cancellation_reason cancelled_by progress_percent progress_message progressed_at "
     "retention trim_at instance_tag policy task_version parent_id ends_with_parent wait_left "
-    "child_count step_count",
+    "child_count step_count key code_version generation",
 )
 READ_EXECUTION_INFO = _function(
     "read_execution_info",
@@ -448,12 +474,17 @@ READ_EXECUTION_INFO = _function(
     "blocking_detail outcome attempt_state public_state version attempt_index "
     "total_attempt_count flow_id created_at started_at terminal_at",
 )
+READ_KEY = _function(
+    "read_key",
+    "partition_key namespace key",
+    "execution_id task",
+)
 LIST_ATTEMPTS = _function(
     "list_attempts",
     "partition_key namespace execution_id",
     "attempt_index attempt_id attempt_type lifecycle epoch started_at ended_at worker_id "
     "worker_instance_id attempt_reason pause_cause failure_class failure_category "
-    "failure_reason",
+    "failure_reason failure_detail",
 )
 LIST_EVENTS = _function(
     "list_events",
@@ -466,6 +497,7 @@ LIST_LANES = _function(
     "namespace lane after after_namespace limit",
     "namespace lane state resumes_at waiting retention reason changed_by changed_at",
 )
+LIST_TASKS = _function("list_tasks", "namespace limit", "task")
 LIST_SCHEDULES = _function(
     "list_schedules",
     "namespace app name",
@@ -524,13 +556,16 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_CHILDREN,
     WAIT_FOR_RUNS,
     RECORD_STEPS,
+    RECORD_STEP_JSON,
     LIST_STEPS,
     HOLD_EXECUTION,
+    CONTINUE_EXECUTION,
     REVOKE_LEASE,
     SET_TAGS,
     LIST_EXECUTIONS,
     COUNT_EXECUTIONS,
     LIST_EXECUTION_IDS,
+    FIND_IDS,
     LIST_EXPIRED_LEASES,
     EXPLAIN_EXECUTION,
     SERVER_TIME,
@@ -552,6 +587,8 @@ FUNCTIONS: tuple[Function, ...] = (
     HEARTBEAT_WORKERS,
     MARK_WORKER_DEAD,
     LIST_WORKERS,
+    LIST_UNSERVED_ROUTES,
+    LIST_VERSIONS,
     READ_TRAFFIC,
     SWEEP_WORKERS,
     SET_LANE,
@@ -568,9 +605,11 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_KEYS,
     DESCRIBE_EXECUTION,
     READ_EXECUTION_INFO,
+    READ_KEY,
     LIST_ATTEMPTS,
     LIST_EVENTS,
     LIST_LANES,
+    LIST_TASKS,
     LIST_SCHEDULES,
     GRANT_NAMESPACE,
     REVOKE_NAMESPACE,

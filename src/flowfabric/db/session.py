@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import asyncpg
 
+from flowfabric.config import plain_url
 from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.db import call
-from flowfabric.db.connection import open_connection
+from flowfabric.db.connection import open_connection, place
 from flowfabric.db.functions import HINT
 from flowfabric.db.migrate import verify
+from flowfabric.db.outage import Outage
 from flowfabric.telemetry import ENGINE_LOGGER, Meter
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _BROKEN = (
     asyncpg.InternalClientError,
     OSError,
 )
+# How many connections of one process user code may hold at a time; more of it waits.
+MAX_LENT = 10
 # LISTEN counts as broken if a hint does not arrive within this time.
 HEARING_SECONDS = 1.0
 
@@ -55,11 +59,13 @@ class Database:
     """A pool of connections to one database. Open it before use; it verifies the schema."""
 
     def __init__(self, url: str, *, size: int = 4, name: str = "flowfabric") -> None:
-        self.url = url
+        self.url = url = plain_url(url)
         self.meter = Meter()
+        self._outage = Outage(place(url))
         self._size = size
         self._name = name
         self._pool: asyncpg.Pool[Any] | None = None
+        self._lent: asyncpg.Pool[Any] | None = None
         self.is_pooled = False
 
     async def open(self) -> Self:
@@ -89,12 +95,13 @@ class Database:
         return self
 
     async def close(self) -> None:
-        if (pool := self._pool) is not None:
-            self._pool = None
-            try:
-                await asyncio.wait_for(pool.close(), 5)
-            except TimeoutError:
-                pool.terminate()
+        pools, self._pool, self._lent = (self._lent, self._pool), None, None
+        for pool in pools:
+            if pool is not None:
+                try:
+                    await asyncio.wait_for(pool.close(), 5)
+                except TimeoutError:
+                    pool.terminate()
 
     async def call(
         self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
@@ -116,12 +123,30 @@ class Database:
                 with contextlib.suppress(Exception):
                     await pool.release(connection)
 
-        return await call.retrying(self.meter, statement, attempt, patience=patience)
+        with self._outage.watched(patience):
+            return await call.retrying(self.meter, statement, attempt, patience=patience)
+
+    @contextlib.asynccontextmanager
+    async def lend(self) -> AsyncIterator[Connection]:
+        """Lend a connection to user code. Our own calls never wait for these connections."""
+        if self._lent is None:
+            # create_pool returns the pool at once; the first acquire opens it.
+            self._lent = asyncpg.create_pool(
+                self.url,
+                min_size=0,
+                max_size=MAX_LENT,
+                timeout=CONNECT_TIMEOUT_SECONDS,
+                max_inactive_connection_lifetime=60.0,
+                **self._connection_options(f"{self._name} transactions"),
+            )
+        pool = await self._lent
+        async with pool.acquire() as connection:
+            yield connection
 
     def session(self, name: str) -> Session:
         """Return a session with a separate connection, which it opens at first use."""
         options = self._connection_options(f"{self._name} {name}")
-        return Session(self.url, self.meter, options, self._hint)
+        return Session(self.url, self.meter, self._outage, options, self._hint)
 
     async def _hint(self, channel: str, payload: str) -> None:
         await self.call(HINT, channel=channel, payload=payload, patience=0.0)
@@ -136,9 +161,12 @@ class Database:
 class Session:
     """One connection that reconnects after a loss and then listens again."""
 
-    def __init__(self, url: str, meter: Meter, options: dict[str, Any], hint: SendHint) -> None:
+    def __init__(
+        self, url: str, meter: Meter, outage: Outage, options: dict[str, Any], hint: SendHint
+    ) -> None:
         self._url = url
         self._meter = meter
+        self._outage = outage
         self._options = options
         self._hint = hint
         # None until tested: a transaction pooler accepts LISTEN and never delivers a hint.
@@ -159,7 +187,8 @@ class Session:
             async with self._lock:
                 return await call.invoke(await self._connected(), statement, args)
 
-        return await call.retrying(self._meter, statement, attempt, patience=patience)
+        with self._outage.watched(patience):
+            return await call.retrying(self._meter, statement, attempt, patience=patience)
 
     async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
         """Call `notify` with each payload, and with None when some may have been missed.

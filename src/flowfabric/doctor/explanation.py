@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flowfabric.core.attempts import with_attempt_numbers
 from flowfabric.core.errors import ExecutionNotFound, SchemaMismatch
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db.inspection import QueryFailed, look, text_of
@@ -37,6 +38,6 @@ async def explain(connection: Connection, id: ExecutionId) -> Explanation:
     verdicts = await judge_executions(connection, {id.partition_key: [id.uuid]})
     return Explanation(
         id=id,
-        rows=tuple((row["part"], json.loads(row["facts"])) for row in rows),
+        rows=tuple((row["part"], with_attempt_numbers(json.loads(row["facts"]))) for row in rows),
         verdicts=tuple(verdicts),
     )

@@ -10,24 +10,27 @@ from typing import Any, TypeVar
 from flowfabric.core.execution import AttemptInfo, Event, ExecutionInfo, ExecutionSummary
 from flowfabric.core.ids import PartitionedId
 from flowfabric.core.states import BlockingReason, PublicState
-from flowfabric.core.step import StepRecord
+from flowfabric.core.step import SECRET, StepRecord
 from flowfabric.core.why import Why
 from flowfabric.drawing.picture import COLOURS
 from flowfabric.drawing.plain import body_facts, body_text, plain
 from flowfabric.drawing.table import Column, record, table
-from flowfabric.drawing.text import Cell, Screen, Styled, cell, printable
+from flowfabric.drawing.text import Cell, Screen, Styled, cell, cut, printable
 from flowfabric.drawing.times import exact, relative, short, until
 
 EVENTS_SHOWN = 10
 ATTEMPTS_SHOWN = 5
 STEPS_SHOWN = 20
+CHILDREN_SHOWN = 10
+# Without --payload, this much of the value of a step is shown.
+VALUE_SHOWN = 120
 
 _Record = TypeVar("_Record")
 
 
 def short_id(id: PartitionedId) -> str:
-    """Return the shortest name of an execution or a flow: in partition 0 its UUID alone."""
-    return str(id) if id.partition_key else str(id.uuid)
+    """Return the name of an execution or a flow that people read: its UUID."""
+    return str(id.uuid)
 
 
 def state_cell(state: PublicState) -> Cell:
@@ -39,7 +42,7 @@ def summary_columns(
 ) -> list[Column[ExecutionSummary]]:
     """Return the columns of a list of executions."""
     return [
-        Column("ID", lambda each: str(each.id) if is_wide else short_id(each.id)),
+        Column("ID", lambda each: short_id(each.id)),
         Column("STATE", lambda each: state_cell(each.public_state), least=9),
         Column(
             "NAMESPACE",
@@ -67,7 +70,9 @@ def _in_short(each: ExecutionSummary, now: datetime) -> Cell:
     if each.public_state.is_terminal:
         return each.failure_reason or ""
     words = ""
-    if each.blocking_reason is not BlockingReason.NONE:
+    if each.is_held:
+        words = f"held at step {each.held_step}" if each.held_step else "held"
+    elif each.blocking_reason is not BlockingReason.NONE:
         # The state says that it waits; the reason says for what.
         words = each.blocking_reason.removeprefix("waiting_").replace("_", " ")
     elif each.public_state is PublicState.ACTIVE and each.worker_instance_id:
@@ -78,6 +83,11 @@ def _in_short(each: ExecutionSummary, now: datetime) -> Cell:
     if each.failure_reason:
         words = f"{words}: {each.failure_reason}" if words else each.failure_reason
     return words
+
+
+def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
+    names = ("id", "task", "public_state", "attempt", "created_at", "terminal_at", "failure_reason")
+    return plain({name: getattr(each, name) for name in names})
 
 
 def why_facts(why: Why) -> dict[str, Any]:
@@ -106,7 +116,7 @@ def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
         return text or each.pause_cause or ""
 
     return [
-        Column("#", lambda each: str(each.attempt_index), is_number=True),
+        Column("#", lambda each: str(each.attempt), is_number=True),
         Column("TYPE", lambda each: each.attempt_type),
         Column("STATE", lambda each: each.lifecycle, least=10),
         Column("STARTED", lambda each: exact(each.started_at), drop=2),
@@ -122,16 +132,37 @@ def attempt_columns(now: datetime) -> list[Column[AttemptInfo]]:
     ]
 
 
+def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
+    """Return an attempt as plain data, with its trace as text."""
+    facts = plain(attempt)
+    facts.pop("failure_detail", None)
+    return facts | ({"trace": trace} if (trace := attempt.trace()) else {})
+
+
+def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
+    """Return the traceback of a failed attempt under the number of the attempt; empty if none."""
+    if not (trace := attempt.trace(is_whole=is_whole)):
+        return []
+    lines = (f"  {printable(line)}" for line in trace.split("\n"))
+    return [f"trace of attempt {attempt.attempt}", *lines]
+
+
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """Everything about one execution. Payload, result and step values only if `with_payload`."""
+    """Everything about one execution. Payload, result and whole step values only if `with_payload`;
+    values with secrets never.
+
+    The trace of the last failure has the frames of user code, with `with_trace` all frames.
+    """
 
     info: ExecutionInfo
     why: Why
     attempts: Sequence[AttemptInfo]
     steps: Sequence[StepRecord]
     events: Sequence[Event]
+    children: Sequence[ExecutionSummary] = ()
     with_payload: bool = False
+    with_trace: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -141,25 +172,34 @@ class Portrait:
             body = getattr(self.info, name)
             facts |= body_facts(name, body, is_whole=self.with_payload)
         facts["why"] = why_facts(self.why)
-        facts["attempts"] = list(map(plain, self.attempts))
+        facts["attempts"] = list(map(attempt_facts, self.attempts))
         if self.steps:
             facts["steps"] = list(map(self._step_facts, self.steps))
+        if self.children:
+            facts["children"] = list(map(_child_facts, self.children))
         facts["events"] = list(map(plain, self.events[-EVENTS_SHOWN:]))
         return facts
 
     def lines(self, now: datetime, screen: Screen) -> list[str]:
         """Return it as text."""
         inner = screen.narrowed(2)
-        lines = [str(self.info.id), *record(self._record_facts(now), screen, indent=2)]
+        lines = [short_id(self.info.id), *record(self._record_facts(now), screen, indent=2)]
         for title, section in (
             ("attempts", _last(self.attempts, ATTEMPTS_SHOWN, attempt_columns(now), inner)),
             ("steps", _last(self.steps, STEPS_SHOWN, self._step_columns(now), inner)),
+            ("children", self._child_lines(now, inner)),
             ("events", _last(self.events, EVENTS_SHOWN, _EVENT_COLUMNS, inner)),
         ):
             if section:
                 head, *rows = section
                 lines += ["", f"  {title}{head}", *(f"  {row}" for row in rows)]
+            if title == "attempts" and (trace := self._last_trace()):
+                lines += ["", *(f"  {line}" for line in trace)]
         return lines
+
+    def _last_trace(self) -> list[str]:
+        traces = (trace_lines(one, is_whole=self.with_trace) for one in reversed(self.attempts))
+        return next(filter(None, traces), [])
 
     def _record_facts(self, now: datetime) -> Iterator[tuple[str, Cell | Sequence[Cell] | None]]:
         info = self.info
@@ -180,9 +220,14 @@ class Portrait:
         yield "created", at(info.created_at)
         yield "creator", info.creator
         if info.parent_id is not None:
-            yield "parent", f"{info.parent_id}{', ends with it' if info.ends_with_parent else ''}"
+            yield (
+                "parent",
+                f"{short_id(info.parent_id)}{', ends with it' if info.ends_with_parent else ''}",
+            )
+        yield "flow", info.flow_id and short_id(info.flow_id)
         yield "children", str(info.child_count or "")
         yield "version", info.task_version
+        yield "code version", info.code_version
         yield "started", at(info.started_at)
         yield "ended", at(info.terminal_at)
         is_open = info.terminal_at is None
@@ -196,12 +241,13 @@ class Portrait:
         yield "reclaim", at(info.reclaim_at) if is_open else None
         yield "progress", _progress(info, now)
         yield "attempts", _tally(info)
-        kind = " ".join(filter(None, (info.failure_class, info.failure_category)))
+        kind = " ".join(filter(None, (info.failure_class, _category(info))))
         if info.failure_reason or kind:
             yield "failure", ": ".join(filter(None, (kind, info.failure_reason)))
         if info.cancelled_by or info.cancellation_reason:
             reason = f": {info.cancellation_reason}" if info.cancellation_reason else ""
             yield "cancelled", f"by {info.cancelled_by}{reason}"
+        yield "key", info.key
         yield "tags", " ".join(f"{key}={value}" for key, value in info.tags.items())
         yield "trimmed", at(info.trim_at)
         for name, body, encoding in (
@@ -213,10 +259,24 @@ class Portrait:
                 if self.with_payload:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
+    def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
+        """Return a remark for the title and a table of the newest children."""
+        if not self.children:
+            return []
+        number = len(self.children)
+        head = f" (the newest {number} of {self.info.child_count})"
+        columns = summary_columns(now, is_wide=False, with_namespace=False)
+        return [
+            head if self.info.child_count > number else "",
+            *table(columns, self.children, screen),
+        ]
+
     def _step_facts(self, step: StepRecord) -> dict[str, Any]:
         facts = plain(step)
         facts.pop("value", None)
-        return facts | body_facts("value", step.value, is_whole=self.with_payload)
+        is_shown = self.with_payload or len(step.value or b"") <= VALUE_SHOWN
+        is_whole = is_shown and step.encoding != SECRET
+        return facts | body_facts("value", step.value, is_whole=is_whole)
 
     def _step_columns(self, now: datetime) -> list[Column[StepRecord]]:
         def value(step: StepRecord) -> str:
@@ -224,7 +284,10 @@ class Portrait:
                 return f"until {relative(step.until_at, now)}"
             if step.value is None:
                 return ""
-            return body_text(step.value) if self.with_payload else f"{len(step.value)} bytes"
+            if step.encoding == SECRET:
+                return "a secret"
+            text = body_text(step.value)
+            return text if self.with_payload else cut(text, VALUE_SHOWN)
 
         return [
             Column("#", lambda each: str(each.position), is_number=True),
@@ -235,7 +298,7 @@ class Portrait:
             ),
             Column("KIND", lambda each: each.kind),
             Column("RECORDED", lambda each: exact(each.recorded_at), drop=2),
-            Column("ATTEMPT", lambda each: str(each.attempt_index), is_number=True, drop=1),
+            Column("ATTEMPT", lambda each: str(each.attempt), is_number=True, drop=1),
             Column("VALUE", value, least=10),
         ]
 
@@ -261,6 +324,13 @@ def _last(
         return []
     head = f" (the last {number})" if len(records) > number else ""
     return [head, *table(columns, records[-number:], screen)]
+
+
+def _category(info: ExecutionInfo) -> str | None:
+    """Return the category of a failure, unless the reason begins with the class that it names."""
+    category, reason = info.failure_category or "", info.failure_reason or ""
+    name = category.rpartition(".")[2]
+    return None if reason == category or reason.startswith(f"{name}: ") else category
 
 
 def _progress(info: ExecutionInfo, now: datetime) -> str | None:

@@ -32,7 +32,7 @@ def _state_cell(state: FlowState) -> Cell:
 def flow_columns(now: datetime, *, is_wide: bool, with_namespace: bool) -> list[Column[FlowListed]]:
     """Return the columns of a list of flows."""
     return [
-        Column("ID", lambda each: str(each.id) if is_wide else short_id(each.id)),
+        Column("ID", lambda each: short_id(each.id)),
         Column("STATE", lambda each: _state_cell(each.state)),
         Column(
             "NAMESPACE",
@@ -72,7 +72,7 @@ def flow_lines(
         cancelled = f"{relative(info.cancelled_at, now)}{by}, {info.cancel_policy}"
     trimmed = max(info.node_count - summary.total, 0)
     facts = [
-        ("id", info.id),
+        ("id", short_id(info.id)),
         ("kind", info.flow_kind),
         ("state", _state_cell(summary.state)),
         ("namespace", info.namespace),

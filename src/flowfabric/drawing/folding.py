@@ -269,6 +269,7 @@ def _merged_box(boxes: Sequence[Box]) -> Box:
         counts=in_order(pair for box in boxes for pair in box.states),
         count=sum(box.count for box in boxes),
         named=tuple(unwell[:NAMED]),
+        took=max((box.took for box in boxes if box.took is not None), default=None),
     )
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from flowfabric.core.flow import EdgeInfo, FlowMember, GroupInfo
 from flowfabric.core.states import GroupPolicy, GroupState, PublicState, Resolution
+from flowfabric.drawing.times import short
+
+if TYPE_CHECKING:
+    from flowfabric.core.flow import EdgeInfo, FlowMember, GroupInfo
 
 # The order of states in a summary: failures first, then unfinished, then ended.
 ORDER = (
@@ -37,6 +42,22 @@ COLOURS = {
     PublicState.RATE_LIMITED: "yellow",
 }
 
+# The signs of states in a tree, and the same in ASCII.
+SIGNS = {
+    PublicState.COMPLETED: ("✔", "+"),
+    PublicState.FAILED: ("✘", "x"),
+    PublicState.EXPIRED: ("✘", "x"),
+    PublicState.ACTIVE: ("▶", ">"),
+    PublicState.SUSPENDED: ("‖", "="),
+    PublicState.RESUMABLE: ("▷", ">"),
+    PublicState.DELAYED: ("◷", "~"),
+    PublicState.RATE_LIMITED: ("≈", "~"),
+    PublicState.WAITING: ("○", "o"),
+    PublicState.WAITING_CHILDREN: ("◌", "."),
+    PublicState.CANCELLED: ("⊘", "-"),
+    PublicState.SKIPPED: ("»", "-"),
+}
+
 # How many failed members a folded box names.
 NAMED = 5
 
@@ -45,7 +66,8 @@ NAMED = 5
 class Box:
     """A node, or several nodes drawn as one. A node that is not stored yet has no state.
 
-    `named` are the failed and expired members of a folded box.
+    `named` are the failed and expired members of a folded box. `took` is the time from the start
+    of a node to its end or until now; of several nodes, the longest.
     """
 
     name: str
@@ -54,6 +76,7 @@ class Box:
     counts: tuple[tuple[PublicState, int], ...] = ()
     count: int = 1
     named: tuple[str, ...] = ()
+    took: timedelta | None = None
 
     @property
     def is_folded(self) -> bool:
@@ -65,6 +88,10 @@ class Box:
         if self.is_folded:
             return self.counts
         return () if self.state is None else ((self.state, 1),)
+
+    @property
+    def duration(self) -> str:
+        return "" if self.took is None else short(self.took)
 
     @property
     def title(self) -> str:
@@ -150,8 +177,13 @@ def picture_of(
     members: Iterable[FlowMember],
     edges: Iterable[EdgeInfo],
     groups: Iterable[GroupInfo] = (),
+    *,
+    now: datetime | None = None,
 ) -> Picture:
-    """Return the picture of a stored flow. Edges to trimmed members are omitted."""
+    """Return the picture of a stored flow. Edges to trimmed members are omitted.
+
+    Without `now`, a node that has not ended has no duration.
+    """
     boxes = []
     place = {}
     for index, member in enumerate(members):
@@ -161,6 +193,7 @@ def picture_of(
                 name=member.name or short_name(member.task),
                 task=member.task,
                 state=member.public_state,
+                took=_took(member, now),
             )
         )
     lines = [
@@ -186,6 +219,13 @@ def picture_of(
         if group.downstream_id in place
     ]
     return Picture(title=title, state=state, boxes=boxes, lines=lines, joints=joints)
+
+
+def _took(member: FlowMember, now: datetime | None) -> timedelta | None:
+    until = member.terminal_at or now
+    if member.started_at is None or until is None:
+        return None
+    return max(until - member.started_at, timedelta(0))
 
 
 def short_name(task: str) -> str:

@@ -9,12 +9,19 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from flowfabric.core.ids import PartitionedId
+
 
 def plain(record: Any) -> dict[str, Any]:
-    """Return the facts of a record or a mapping, without null values."""
+    """Return the facts of a record or a mapping, without null values. A whole id comes with its
+    UUID."""
     is_record = is_dataclass(record) and not isinstance(record, type)
     facts: Mapping[str, Any] = asdict(record) if is_record else record
-    return {name: value for name, value in facts.items() if value is not None}
+    known = {name: value for name, value in facts.items() if value is not None}
+    id = known.get("id")
+    if isinstance(id, PartitionedId):
+        known = {"id": id, "uuid": str(id.uuid), **known}
+    return known
 
 
 def json_line(record: Any) -> str:

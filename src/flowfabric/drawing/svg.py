@@ -266,7 +266,7 @@ def _small_text(box: Box) -> str:
         return ", ".join(parts) + (", …" if len(box.states) > 3 else "")
     state = words(box.state) if box.state else ""
     task = "" if box.task == box.name else box.task
-    return " · ".join(part for part in (state, task) if part)
+    return " · ".join(part for part in (state, box.duration if state else "", task) if part)
 
 
 class _Sheet:
@@ -496,6 +496,8 @@ class _Sheet:
             if (box.is_folded)
             else [words(state) for state, _ in box.states]
         )
+        if box.duration:
+            about.append(f"up to {box.duration}" if box.is_folded else box.duration)
         if box.named:
             about.append(f"failed: {', '.join(box.named)}")
         self.parts.append(

@@ -1,4 +1,4 @@
-"""Times for people: `3h58m`, and a moment with its distance from now."""
+"""Times for people: `250ms`, `3h58m`, and a moment with its distance from now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 
 def short(duration: timedelta) -> str:
-    """Return a duration in one unit: 42s, 7m, 3h, 12d."""
+    """Return a duration in one unit: 250ms, 42s, 7m, 3h, 12d."""
+    if milliseconds := _below_a_second(duration):
+        return milliseconds
     seconds = int(abs(duration).total_seconds())
     for unit, size, up_to in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 48)):
         if seconds < size * up_to:
@@ -15,7 +17,9 @@ def short(duration: timedelta) -> str:
 
 
 def precise(duration: timedelta) -> str:
-    """Return a duration in its two largest units: 3h58m."""
+    """Return a duration in its two largest units: 3h58m; below a second: 250ms."""
+    if milliseconds := _below_a_second(duration):
+        return milliseconds
     seconds = round(abs(duration).total_seconds())
     units = [
         (seconds // 86400, "d"),
@@ -25,6 +29,12 @@ def precise(duration: timedelta) -> str:
     ]
     first = next((index for index, (number, _) in enumerate(units) if number), 3)
     return "".join(f"{number}{unit}" for number, unit in units[first:][:2] if number) or "0s"
+
+
+def _below_a_second(duration: timedelta) -> str | None:
+    """Return a duration of 1 to 999 ms, or None."""
+    milliseconds = round(abs(duration) / timedelta(milliseconds=1))
+    return f"{milliseconds}ms" if 0 < milliseconds < 1000 else None
 
 
 def exact(moment: datetime) -> str:

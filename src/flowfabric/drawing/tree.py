@@ -5,9 +5,11 @@ A chain of boxes is not indented, so that a long flow stays narrow:
 
     ✔ load
     ├─ ✔ price
-    ├─ ▶ tax
+    └─ ▶ tax
     ◌ total  ← price, tax
     ◌ send
+
+A join with nothing below it is the last branch.
 """
 
 from __future__ import annotations
@@ -18,23 +20,9 @@ from dataclasses import dataclass
 
 from flowfabric.core.states import PublicState
 from flowfabric.drawing.folding import depths, fold, neighbours, topological, unfolded
-from flowfabric.drawing.picture import COLOURS, Picture, grouped, visible_joints, words
+from flowfabric.drawing.picture import COLOURS, SIGNS, Box, Picture, grouped, visible_joints, words
 from flowfabric.drawing.text import Screen, cell, cut, paint, printable, text_width
 
-SIGNS = {
-    PublicState.COMPLETED: ("✔", "+"),
-    PublicState.FAILED: ("✘", "x"),
-    PublicState.EXPIRED: ("✘", "x"),
-    PublicState.ACTIVE: ("▶", ">"),
-    PublicState.SUSPENDED: ("‖", "="),
-    PublicState.RESUMABLE: ("▷", ">"),
-    PublicState.DELAYED: ("◷", "~"),
-    PublicState.RATE_LIMITED: ("≈", "~"),
-    PublicState.WAITING: ("○", "o"),
-    PublicState.WAITING_CHILDREN: ("◌", "."),
-    PublicState.CANCELLED: ("⊘", "-"),
-    PublicState.SKIPPED: ("»", "-"),
-}
 _NO_SIGN = ("•", "*")
 _FORK, _LAST, _PAST, _GAP = 0, 1, 2, 3
 _ARMS = (("├─ ", "|- "), ("└─ ", "`- "), ("│  ", "|  "), ("   ", "   "))
@@ -77,14 +65,16 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push boxes: a chain and the join of branches keep the indent, others branch off."""
+        """Push boxes. The next box of a chain, and a join that goes on, keep the indent."""
         tail = None
-        if boxes and (len(boxes) == 1 or (len(ups[boxes[-1]]) > 1 and not is_root)):
-            tail = boxes[-1]
+        if boxes:
+            is_join = len(ups[boxes[-1]]) > 1 and not is_root
+            if len(boxes) == 1 or (is_join and kids[boxes[-1]]):
+                tail = boxes[-1]
         branches = boxes if tail is None else boxes[:-1]
         found = []
         for at, box in enumerate(branches):
-            is_last = tail is None and at == len(branches) - 1
+            is_last = at == len(branches) - 1
             below = rest + arms[_GAP if is_last else _PAST]
             if len(below) > _DEEPEST:
                 below = rest
@@ -98,20 +88,31 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
         place, before, rest = stack.pop()
         box = picture.boxes[place]
         worst = box.states[0][0] if box.states else None
-        counts = ", ".join(f"{grouped(count)} {words(state)}" for state, count in box.counts)
         rows.append(
             Row(
                 indent=before,
                 sign=(_NO_SIGN if worst is None else SIGNS[worst])[is_ascii],
                 name=box.title.replace("×", "x") if is_ascii else box.title,
                 state=worst,
-                summary=counts if box.is_folded else words(worst) if worst else "",
+                summary=_summary(box),
                 task="" if box.task == box.name else box.task,
                 waits=waits.get(place, ""),
             )
         )
         push(kids[place], rest)
     return rows
+
+
+def _summary(box: Box) -> str:
+    """Return the state of a box, or of its members, and how long it took."""
+    took = box.duration
+    if box.is_folded:
+        counts = ", ".join(f"{grouped(count)} {words(state)}" for state, count in box.counts)
+        return f"{counts}, up to {took}" if took else counts
+    if box.state is None:
+        return ""
+    how = "in" if box.state.is_terminal else "for"
+    return f"{words(box.state)} {how} {took}" if took else words(box.state)
 
 
 def tree_lines(picture: Picture, screen: Screen) -> list[str]:

@@ -6,7 +6,8 @@ all processes of the project.
 
 from __future__ import annotations
 
-from .cluster import Server, start
+from .binaries import find_psql
+from .cluster import Server, prepare, start
 from .errors import (
     AccountNotFound,
     BinariesNotFound,
@@ -19,6 +20,7 @@ from .errors import (
     SettingRefused,
     StartFailed,
 )
+from .folder import exists
 
 __all__ = [
     "AccountNotFound",
@@ -32,5 +34,8 @@ __all__ = [
     "Server",
     "SettingRefused",
     "StartFailed",
+    "exists",
+    "find_psql",
+    "prepare",
     "start",
 ]

@@ -68,6 +68,16 @@ def find(account: Account, *, data: Path, major: int | None) -> Binaries:
     raise BinariesNotFound(_not_found(choice, account))
 
 
+def find_psql() -> Path | None:
+    """Return psql: the one on the PATH, or else one beside the programs of a server."""
+    if found := shutil.which("psql"):
+        return Path(found)
+    for binaries in (*_system(caller()), *_wheel()):
+        if (psql := binaries.folder / "psql").is_file():
+            return psql
+    return None
+
+
 def copy_wheel(binaries: Binaries, into: Path) -> Binaries:
     """Copy the wheel's programs once into a folder that every user can read.
 

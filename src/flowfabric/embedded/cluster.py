@@ -36,6 +36,7 @@ class Server:
     def __init__(self, folder: Folder, user: users.User, *, started: bool) -> None:
         self.url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder.socket))}&port={PORT}"
         self.version = folder.record.version
+        self.folder = folder.root
         self.data = folder.data
         self.log = folder.log
         self.started = started
@@ -87,6 +88,13 @@ class Server:
         if self._user:
             self._user.forget()
             self._user = None
+
+
+def prepare(project: Path) -> None:
+    """Create the folder of the server of `project`: from now on the server is meant."""
+    folder = Folder(project)
+    with explained(folder.root):
+        folder.make()
 
 
 def start(project: Path, *, options: Mapping[str, str] | None = None) -> Server:

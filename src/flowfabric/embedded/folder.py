@@ -50,6 +50,11 @@ class Record:
     version: str = ""
 
 
+def exists(project: Path) -> bool:
+    """Return whether a project has an embedded server, or was prepared for one."""
+    return (project / NAME).is_dir()
+
+
 class Folder:
     """The `.flowfabric/` folder of one project."""
 

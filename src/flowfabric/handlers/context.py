@@ -6,12 +6,23 @@ import asyncio
 import functools
 import math
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
 
 from flowfabric import tracing
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import check_payload
 from flowfabric.core.policy import Retry
 from flowfabric.core.schedule import SCHEDULED_AT_TAG
 from flowfabric.core.states import StepKind
@@ -25,7 +36,15 @@ from flowfabric.handlers.loops import (
 )
 from flowfabric.handlers.step_calls import StepCall
 from flowfabric.handlers.step_errors import error_of, stored_error
-from flowfabric.handlers.steps import RESERVED_PREFIX, StepCodec, check_name, codec_of, in_step
+from flowfabric.handlers.steps import (
+    RESERVED_PREFIX,
+    StepCodec,
+    check_name,
+    codec_of,
+    function_name,
+    in_step,
+)
+from flowfabric.handlers.transactions import TransactionalStep
 from flowfabric.tasks.handler_context import HandlerContext
 
 if TYPE_CHECKING:
@@ -35,6 +54,7 @@ if TYPE_CHECKING:
     from flowfabric.handlers.journal import Entry
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -92,6 +112,22 @@ def _awaited(function: Callable[P, R]) -> Callable[P, R]:
     return mark_coroutine_function(call)
 
 
+class PatchAnswer:
+    """The answer of `ctx.patched`, which has to be awaited."""
+
+    __slots__ = ("_decide",)
+
+    def __init__(self, decide: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        self._decide = decide
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        return self._decide().__await__()
+
+    def __bool__(self) -> bool:
+        # An object is true by default, so that `if ctx.patched(...)` would always be.
+        raise RuntimeError("ctx.patched(...) was not awaited; write `if await ctx.patched(...)`")
+
+
 class Context(HandlerContext):
     """The execution a handler runs: its id, its attempt, and its durable operations.
 
@@ -108,6 +144,10 @@ class Context(HandlerContext):
         self._run = run
         self._random: random.Random | None = None
 
+    def __dir__(self) -> list[str]:
+        """List what a handler may use."""
+        return [name for name in vars(Context) if not name.startswith("_")]
+
     @property
     def execution_id(self) -> ExecutionId:
         return self._run.claimed.id
@@ -118,8 +158,13 @@ class Context(HandlerContext):
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt: 0 for the first, then 1, 2, ..."""
-        return self._run.claimed.attempt_index
+        """The number of this attempt: 1 for the first, then 2, 3, ..."""
+        return self._run.claimed.attempt
+
+    @property
+    def generation(self) -> int:
+        """How often `continue_as` has continued the execution: 0 at first, then 1, 2, ..."""
+        return self._run.claimed.generation
 
     @property
     def epoch(self) -> int:
@@ -144,32 +189,16 @@ class Context(HandlerContext):
                 "random module in the step"
             )
         if self._random is None:
-            self._random = random.Random(str(self._run.claimed.execution_id))
+            claimed = self._run.claimed
+            seed = str(claimed.execution_id)
+            if claimed.generation:
+                seed += f" {claimed.generation}"
+            self._random = random.Random(seed)
         return self._random
 
-    # Python cannot type the arguments of a function together with an option of ours: with `retry`
-    # they are checked when the function is called.
+    # Python cannot type keyword arguments of a function together with options of ours: with
+    # `retry` or `timeout` a type checker accepts positional arguments only.
 
-    @overload
-    async def step(
-        self,
-        name: str,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
-    @overload
-    async def step(
-        self,
-        name: str,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
     @overload
     async def step(
         self,
@@ -183,15 +212,57 @@ class Context(HandlerContext):
     async def step(
         self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
 
-    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    # mypy does not see that the implementation accepts `*args: *Ts`.
+    def step(  # type: ignore[misc]
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Call a function once and record its value; a later run returns the recorded value.
 
         A plain function runs in a thread. The value is stored as JSON by the function's return
         type. An error is raised here; `retry` calls the function again without restarting the
-        handler. An error that fails the attempt is not recorded, and the next attempt calls the
-        function again. An error that the handler handles is recorded, and a later run raises it
-        here. Steps that run side by side should have different names.
+        handler. A call that takes longer than `timeout` raises TimeoutError. An error that fails
+        the attempt is not recorded, and the next attempt calls the function again. An error that
+        the handler handles is recorded, and a later run raises it here. Steps that run side by
+        side should have different names.
         """
         _check_loop(self._run, f"ctx.step({name!r}, ...)", "ctx.step_sync")
         return self._step(asyncio.current_task(), name, function, args, kwargs)
@@ -211,7 +282,7 @@ class Context(HandlerContext):
         try:
             value = await call.call()
             stored = codec.write(value, name)
-            record = await durable.record(entry, value=stored)
+            record = await durable.record(entry, value=stored, encoding=codec.encoding)
         except Exception as error:
             durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
             raise
@@ -219,26 +290,6 @@ class Context(HandlerContext):
             durable.end_step()
         return value if record.value == stored else _recorded_value(durable, codec, record)
 
-    @overload
-    def step_sync(
-        self,
-        name: str,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
-    @overload
-    def step_sync(
-        self,
-        name: str,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        retry: Retry | None,
-        **kwargs: Any,
-    ) -> T: ...
     @overload
     def step_sync(
         self,
@@ -252,8 +303,46 @@ class Context(HandlerContext):
     def step_sync(
         self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
-
+    @overload
     def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        retry: Retry | None,
+        timeout: timedelta | float | None = None,
+    ) -> T: ...
+    @overload
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        timeout: timedelta | float | None,
+    ) -> T: ...
+
+    def step_sync(  # type: ignore[misc]
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """`step` for a `def` handler; a plain function runs in the handler's own thread."""
@@ -267,7 +356,9 @@ class Context(HandlerContext):
         try:
             value = call.call_sync()
             stored = codec.write(value, name)
-            record = self._run.call_sync(lambda: durable.record(entry, value=stored))
+            record = self._run.call_sync(
+                lambda: durable.record(entry, value=stored, encoding=codec.encoding)
+            )
         except Exception as error:
             durable.fail_step(entry, stored_error(error))
             raise
@@ -275,14 +366,138 @@ class Context(HandlerContext):
             durable.end_step_from_thread()
         return value if record.value == stored else _recorded_value(durable, codec, record)
 
+    # `function` gets a connection or a session first, whose type depends on the setting `connect`.
+
+    @overload
+    async def transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def transaction(
+        self,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    async def transaction(
+        self, function: Callable[Concatenate[Any, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    def transaction(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a step whose own writes commit together with its record: exactly once.
+
+        `await ctx.transaction(function, ...)` calls `function(connection, ...)` in a transaction,
+        records the value as the last statement, and commits. The name of the step is that of the
+        function, or a text before it. The data must be in the database of the execution;
+        `App(connect=...)` gives the connections.
+        """
+        _check_loop(self._run, "ctx.transaction(...)", "ctx.transaction_sync")
+        return self._transaction(asyncio.current_task(), *_transaction_call(function, args), kwargs)
+
+    async def _transaction(
+        self,
+        caller: asyncio.Task[Any] | None,
+        name: str,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+    ) -> Any:
+        durable, codec, retry = self._prepare_transaction(name, function, kwargs)
+        entry = await durable.begin_step(name, StepKind.STEP, is_own=self._run.is_own_flow())
+        if entry.record is not None:
+            return _recorded_value(durable, codec, entry.record)
+        step = TransactionalStep(self._run, durable, entry, codec, function, args, kwargs)
+        try:
+            done = await StepCall(self._run, name, step.call, (), {}, retry).call()
+        except Exception as error:
+            durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
+            raise
+        finally:
+            durable.end_step()
+        return done.value if done.is_own else _recorded_value(durable, codec, done.record)
+
+    @overload
+    def transaction_sync(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def transaction_sync(
+        self,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def transaction_sync(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def transaction_sync(
+        self, function: Callable[Concatenate[Any, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    def transaction_sync(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """`transaction` for a `def` handler; a plain function runs in the handler's own thread."""
+        check_no_loop("ctx.transaction(...)")
+        name, function, args = _transaction_call(function, args)
+        durable, codec, retry = self._prepare_transaction(name, function, kwargs)
+        is_own = self._run.is_own_flow()
+        begin = functools.partial(durable.begin_step, name, StepKind.STEP, is_own=is_own)
+        entry = self._run.call_sync(begin)
+        if entry.record is not None:
+            return _recorded_value(durable, codec, entry.record)
+        step = TransactionalStep(self._run, durable, entry, codec, function, args, kwargs)
+        try:
+            done = StepCall(self._run, name, step.call_sync, (), {}, retry).call_sync()
+        except Exception as error:
+            durable.fail_step(entry, stored_error(error))
+            raise
+        finally:
+            durable.end_step_from_thread()
+        return done.value if done.is_own else _recorded_value(durable, codec, done.record)
+
+    def _prepare_transaction(
+        self, name: str, function: Callable[..., Any], kwargs: dict[str, Any]
+    ) -> tuple[DurableRun, StepCodec, Retry | None]:
+        durable = self._run.begin(f"transaction {name!r}")
+        check_name(name)
+        return durable, codec_of(function, name), _pop_retry(kwargs)
+
     def _prepare_step(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> tuple[DurableRun, StepCodec, StepCall]:
         durable = self._run.begin(f"step {name!r}")
         check_name(name)
         codec = codec_of(function, name)
-        retry = _pop_retry(kwargs)
-        return durable, codec, StepCall(self._run, name, function, args, kwargs, retry)
+        retry, timeout = _pop_retry(kwargs), _pop_timeout(kwargs)
+        return durable, codec, StepCall(self._run, name, function, args, kwargs, retry, timeout)
 
     @_awaited
     async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
@@ -324,6 +539,37 @@ class Context(HandlerContext):
         return self._call_sync(lambda: self.now(name=name), "ctx.now()")
 
     @_awaited
+    def patched(self, name: str) -> Awaitable[bool]:
+        """Return True to take new code, False to keep the old code of a run already past it.
+
+        The answer is recorded, so it is the same in every run of the handler. In a loop each call
+        gets an answer of its own. Write `if await ctx.patched("name"):`.
+        """
+        return PatchAnswer(
+            lambda: self._run.begin(f"patched({name!r})").is_patched(
+                name, is_own=self._run.is_own_flow()
+            )
+        )
+
+    def patched_sync(self, name: str) -> bool:
+        """`patched` for a `def` handler."""
+
+        async def decide() -> bool:
+            return await self.patched(name)
+
+        return self._call_sync(decide, "ctx.patched(...)")
+
+    @_awaited
+    async def deprecate_patch(self, name: str) -> None:
+        """Keep the name of a patch whose old code has gone; holds a run that needs the old code."""
+        durable = self._run.begin(f"deprecate_patch({name!r})")
+        await durable.deprecate_patch(name, is_own=self._run.is_own_flow())
+
+    def deprecate_patch_sync(self, name: str) -> None:
+        """`deprecate_patch` for a `def` handler."""
+        self._call_sync(lambda: self.deprecate_patch(name), "ctx.deprecate_patch(...)")
+
+    @_awaited
     async def scheduled_at(self) -> datetime | None:
         """Return the time for which a schedule submitted this execution; None without one."""
         executions = self._run.worker.client.executions
@@ -363,6 +609,25 @@ class Context(HandlerContext):
     def submit_sync(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """`submit` for a `def` handler."""
         return self._call_sync(lambda: self.submit(task, *args, **kwargs), "ctx.submit(...)")
+
+    @_awaited
+    async def continue_as(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """End this run, and start the handler again with other arguments and a fresh journal.
+
+        The execution keeps its id, its history, its children and its deadline; `ctx.generation`
+        counts. Use it in a handler that never ends, before its journal grows long. The arguments
+        are those of the task, and are checked here. Nothing after this call runs.
+        """
+        durable = self._run.begin("continue_as")
+        payload = self._run.spec.encode(args, kwargs)
+        check_payload(payload)
+        await durable.continue_as(payload, is_own=self._run.is_own_flow())
+        raise AssertionError("unreachable: the handler was unwound")
+
+    def continue_as_sync(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """`continue_as` for a `def` handler."""
+        self._call_sync(lambda: self.continue_as(*args, **kwargs), "ctx.continue_as(...)")
+        raise AssertionError("unreachable: the handler was unwound")
 
     def flow(self, flow: F, /) -> F:
         """Store a flow once: `async with ctx.flow(app.flow("report")) as f: ...`.
@@ -425,6 +690,9 @@ class _Current:
             raise AttributeError(name)
         return getattr(self(), name)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in vars(Context) if not name.startswith("_")]
+
     def __repr__(self) -> str:
         return "flowfabric.current"
 
@@ -470,17 +738,17 @@ async def _record(durable: DurableRun, entry: Entry, **facts: Any) -> StepRecord
         durable.end_step()
 
 
-def _as_timedelta(duration: timedelta | float) -> timedelta:
+def _as_timedelta(duration: timedelta | float, field: str = "duration") -> timedelta:
     if isinstance(duration, timedelta):
         return duration
     if isinstance(duration, bool) or not isinstance(duration, int | float):
-        raise InvalidInput(field="duration", problem="must be a timedelta or a number of seconds")
+        raise InvalidInput(field=field, problem="must be a timedelta or a number of seconds")
     if not math.isfinite(duration):
-        raise InvalidInput(field="duration", problem=f"must be a finite time, not {duration}")
+        raise InvalidInput(field=field, problem=f"must be a finite time, not {duration}")
     try:
         return timedelta(seconds=duration)
     except OverflowError:
-        raise InvalidInput(field="duration", problem="must be at most a hundred years") from None
+        raise InvalidInput(field=field, problem="must be at most a hundred years") from None
 
 
 def _pop_retry(kwargs: dict[str, Any]) -> Retry | None:
@@ -493,6 +761,30 @@ def _pop_retry(kwargs: dict[str, Any]) -> Retry | None:
             )
         retry.to_json()
     return retry
+
+
+def _pop_timeout(kwargs: dict[str, Any]) -> timedelta | None:
+    """Take the option `timeout` out of the keyword arguments of a step."""
+    given = kwargs.pop("timeout", None)
+    if given is None:
+        return None
+    timeout = _as_timedelta(given, "timeout")
+    if timeout <= timedelta(0):
+        raise InvalidInput(field="timeout", problem="must be more than nothing")
+    return timeout
+
+
+def _transaction_call(
+    first: Any, args: tuple[Any, ...]
+) -> tuple[str, Callable[..., Any], tuple[Any, ...]]:
+    """Return the name, the function and its arguments; the name may be left out."""
+    name = first if isinstance(first, str) else None
+    function, *rest = (first, *args) if name is None else args or (None,)
+    if not callable(function):
+        raise InvalidInput(
+            field="function", problem="must be a function: ctx.transaction(function, ...)"
+        )
+    return function_name(function) if name is None else name, function, tuple(rest)
 
 
 def _step_name(name: str | None, default: str) -> str:

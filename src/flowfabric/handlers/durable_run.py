@@ -18,24 +18,34 @@ from flowfabric.core.errors import (
     FlowFabricError,
     LeaseLost,
     RetryExhausted,
+    TooManySteps,
 )
 from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
 from flowfabric.core.ids import ExecutionId, child_id
 from flowfabric.core.states import StepKind
-from flowfabric.core.step import Step, StepRecord, check_step_name
+from flowfabric.core.step import MANY_STEPS, MAX_STEPS, Step, StepRecord, check_step_name
 from flowfabric.handlers.journal import Entry, Journal, Mismatch
 from flowfabric.handlers.loops import running_loop
 from flowfabric.handlers.run_ends import RunEnds
 from flowfabric.handlers.step_failures import StepFailure
-from flowfabric.handlers.steps import RESERVED_PREFIX, in_step
-from flowfabric.handlers.waits import EndedWait, Pause, PauseOnHold, PauseUntil, SleepWait, Waits
+from flowfabric.handlers.steps import PATCH_PREFIX, RESERVED_PREFIX, in_step
+from flowfabric.handlers.waits import (
+    EndedWait,
+    Pause,
+    PauseOnHold,
+    PauseToContinue,
+    PauseUntil,
+    SleepWait,
+    Waits,
+)
+from flowfabric.telemetry import WORKER_LOGGER
 
 T = TypeVar("T")
 
-_REASON_BYTES = 256
 # The pause between two tries to write a row that others keep locked; one try waits 2 s by itself.
 _LOCKED_SECONDS = 0.05
-_REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
+# A handler that runs through recorded steps lets others run after so many of them.
+_REPLAYED_AT_ONCE = 200
 
 
 class HandlerPaused(BaseException):
@@ -49,6 +59,8 @@ class WorkerServices:
     client: FlowFabric
     loop: asyncio.AbstractEventLoop
     lease_ttl: timedelta
+    # The version of the code, recorded with every step.
+    code_version: str | None
     # Run a plain function in a thread of the worker.
     run_in_thread: Callable[[Claimed, Callable[[], Any]], Awaitable[Any]]
     # The handler is being unwound, because its execution pauses.
@@ -57,6 +69,10 @@ class WorkerServices:
     on_lease_lost: Callable[[Claimed, FlowFabricError], None]
     # The handler keeps its slot while it waits for other executions.
     on_blocking_wait: Callable[[Claimed], None]
+    # Give the connections of transactional steps; None for our own to the app's database.
+    connect: Callable[[], Any] | None = None
+    # Whether one of them was found able to record a step.
+    is_connect_checked: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +92,7 @@ class OnceCall:
         """Return an id that is the same in every run of the handler."""
         claimed = self.claimed
         name = f"{self.name} {self.occurrence} {what}"
-        return child_id(claimed.id, claimed.replay_count, name, 0)
+        return child_id(claimed.id, claimed.replay_count, name, 0, claimed.generation)
 
 
 class DurableRun:
@@ -98,7 +114,7 @@ class DurableRun:
             claimed,
             worker.client,
             self._waits,
-            check_running=self._check_running,
+            check_running=self.check_running,
             on_blocking_wait=worker.on_blocking_wait,
         )
         self._children: dict[str, int] = {}
@@ -112,6 +128,14 @@ class DurableRun:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._worker.loop
+
+    @property
+    def id(self) -> ExecutionId:
+        return self._claimed.id
+
+    @property
+    def client(self) -> FlowFabric:
+        return self._worker.client
 
     @property
     def is_pausing(self) -> bool:
@@ -146,35 +170,64 @@ class DurableRun:
         journal = self._journal
         if journal is None:
             journal = await self._load_journal()
-            self._check_running()
+            self.check_running()
         try:
             entry = journal.begin(name, kind, is_own=is_own, is_alone=not self._waits.in_flight)
         except Mismatch as error:
             raise self.hold(error.step, error.problem) from None
         if entry.record is None:
+            self._check_count(journal)
             self._waits.begin_work()
+        elif journal.count % _REPLAYED_AT_ONCE == 0:
+            await self.query(asyncio.sleep(0))
+            self.check_running()
         return entry
+
+    def _check_count(self, journal: Journal) -> None:
+        """Warn of a long journal once, and refuse a step beyond the limit."""
+        if journal.count > MAX_STEPS:
+            raise TooManySteps(
+                f"This execution has recorded {MAX_STEPS:,} steps, the most it may. Continue with "
+                "a fresh journal before that: ctx.continue_as(*args)",
+                limit=MAX_STEPS,
+            )
+        if journal.count == MANY_STEPS:
+            WORKER_LOGGER.warning(
+                "long journal: %s records its step %d; each run reads all of them. Continue with a "
+                "fresh journal: ctx.continue_as(*args)",
+                self._claimed.id,
+                MANY_STEPS,
+            )
 
     async def record(
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
     ) -> StepRecord:
         """Record a step in the journal."""
-        self._check_running()
-        step = Step(
+        self.check_running()
+        step = self.step_of(entry, kind=kind, **facts)
+        steps = self._worker.client.steps
+        record = await self._write(lambda: steps.record(self._claimed, step))
+        self.recorded(entry, record)
+        return record
+
+    def step_of(self, entry: Entry, *, kind: StepKind | None = None, **facts: Any) -> Step:
+        """Return what is recorded of a step."""
+        return Step(
             name=entry.name,
             occurrence=entry.occurrence,
             position=entry.position,
             is_sequential=entry.is_sequential,
             kind=kind or entry.kind,
             follows=entry.follows,
+            code_version=self._worker.code_version,
             **facts,
         )
-        steps = self._worker.client.steps
-        record = await self._write(lambda: steps.record(self._claimed, step))
+
+    def recorded(self, entry: Entry, record: StepRecord) -> None:
+        """Note that a step was recorded."""
         self._time_seen = (record.recorded_at, monotonic())
         if self._journal is not None:
             self._journal.recorded(entry)
-        return record
 
     def fail_step(
         self,
@@ -199,15 +252,15 @@ class DurableRun:
         """Sleep until the recorded time; the handler may pause meanwhile."""
         until = record.until_at
         if until is not None:
-            self._check_running()
+            self.check_running()
             has_ended = until <= self.now()
             await self._waits.wait(
                 EndedWait(until) if has_ended else SleepWait(record.recorded_at, until)
             )
-            self._check_running()
+            self.check_running()
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
-        self._check_running()
+        self.check_running()
         self._waits.begin_work()
         report = self._worker.client.executions.report_progress
         try:
@@ -227,11 +280,15 @@ class DurableRun:
             name += f" {_fingerprint(submission.payload)}"
         occurrence = self._children.get(name, 0)
         self._children[name] = occurrence + 1
-        submission.id = child_id(parent, self._claimed.replay_count, name, occurrence)
+        claimed = self._claimed
+        submission.id = child_id(parent, claimed.replay_count, name, occurrence, claimed.generation)
         submission.parent_id = parent
-        submitted = await self.query(self._worker.client.executions.submit(submission))
+        submitted = await self.query(self._store_child(submission))
         self.ends.note_existing([submitted.id])
         return submitted
+
+    async def _store_child(self, submission: Submission) -> Submitted:
+        return await self._worker.client.executions.submit(submission)
 
     async def once(
         self, name: str, work: Callable[[OnceCall], Awaitable[Any]], *, is_own: bool
@@ -259,6 +316,36 @@ class DurableRun:
         finally:
             self._waits.end_work()
         return json.loads(record.value or b"{}").get("value")
+
+    async def is_patched(self, name: str, *, is_own: bool) -> bool:
+        """Decide whether a run takes the new path of a patch; later runs decide the same.
+
+        A run that an earlier version of the code has taken past this point keeps the old path.
+        """
+        journal, entry = await self._begin_patch(name, is_own)
+        record = entry.record
+        if record is None:
+            self._waits.begin_work()
+            try:
+                is_new = not journal.is_replaying
+                record = await self.record(entry, value=json.dumps(is_new).encode())
+            finally:
+                self._waits.end_work()
+        return record.value == b"true"
+
+    async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
+        """Hold a run that took the old path of a patch, whose code has gone."""
+        _, entry = await self._begin_patch(name, is_own)
+        if entry.record is not None and entry.record.value != b"true":
+            raise self.hold(entry.name, "took the old path of this patch, which the code has lost")
+
+    async def _begin_patch(self, name: str, is_own: bool) -> tuple[Journal, Entry]:
+        step = f"{PATCH_PREFIX}{name}"
+        check_step_name(step)
+        await self._continue(is_own)
+        journal = self._journal or await self._load_journal()
+        self.check_running()
+        return journal, journal.begin_patch(step, is_own=is_own)
 
     async def query(self, question: Awaitable[T]) -> T:
         """Wait for an answer of the database; the handler does not pause meanwhile."""
@@ -305,11 +392,24 @@ class DurableRun:
             raise self.hold(missing.name, "was recorded, but the handler returned without it")
         await self._record_failures(is_own=True)
 
+    async def continue_as(self, payload: bytes, *, is_own: bool) -> None:
+        """End this run; the execution continues with another payload and a fresh journal."""
+        await self._continue(is_own)
+        if self._waits.in_flight:
+            raise RuntimeError(
+                "ctx.continue_as while steps run beside it: await them first, because their "
+                "records would be lost"
+            )
+        journal = self._journal or await self._load_journal()
+        self.check_running()
+        if (missing := journal.unreached) is not None:
+            raise self.hold(missing.name, "was recorded, but the handler continued without it")
+        self.pause_with(PauseToContinue(payload))
+        raise self.interruption()
+
     def hold(self, step: str, problem: str) -> BaseException:
         """Hold the execution until an operator acts; returns the exception to raise."""
-        text = " ".join(problem.split()).encode("utf-8", "replace")
-        room = _REASON_BYTES - len(_REPAIR)
-        pause = PauseOnHold(step, text[:room].decode(errors="ignore") + _REPAIR)
+        pause = PauseOnHold(step, problem, has_code_version=bool(self._worker.code_version))
         if running_loop() is self.loop:
             self.pause_with(pause)
         else:
@@ -345,13 +445,14 @@ class DurableRun:
         """Return the exception that stops a handler which must not continue."""
         return HandlerPaused() if self.root is None else asyncio.CancelledError()
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Stop a handler that pauses or whose lease is lost."""
         if self.is_pausing or self.is_over:
             raise self.interruption()
 
     async def _continue(self, is_own: bool) -> None:
         """Check that the handler may go on, and record the failures that it has handled."""
-        self._check_running()
+        self.check_running()
         if self._failures:
             await self._record_failures(is_own)
 
@@ -364,11 +465,17 @@ class DurableRun:
             try:
                 return await write()
             except (LeaseLost, ExecutionNotActive) as error:
-                self._worker.on_lease_lost(self._claimed, error)
-                raise self.interruption() from None
+                raise self.refused(error) from None
             except RetryExhausted:
                 await asyncio.sleep(_LOCKED_SECONDS)
-                self._check_running()
+                self.check_running()
+
+    def refused(self, error: Exception) -> BaseException:
+        """Return what to raise for a refused record; stop the handler if its lease is lost."""
+        if isinstance(error, LeaseLost | ExecutionNotActive):
+            self._worker.on_lease_lost(self._claimed, error)
+            return self.interruption()
+        return error
 
     async def _record_failures(self, is_own: bool) -> None:
         """Record the failures that the handler has handled, before it does anything new."""
@@ -379,7 +486,7 @@ class DurableRun:
         if handled:
             # Another branch may wait for the same failures.
             await asyncio.gather(*(asyncio.shield(one.writing) for one in handled if one.writing))
-            self._check_running()
+            self.check_running()
 
     async def _record_failure(self, failure: StepFailure) -> None:
         self._waits.begin_work()

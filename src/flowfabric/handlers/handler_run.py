@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 _creating = threading.Lock()
 
+# An execution of so many generations is held, whatever its task says.
+MAX_RESTARTS = 100
+
 
 class HandlerRun:
     """Made by the worker for every handler it calls. The durable part is made when first used."""
@@ -50,6 +53,7 @@ class HandlerRun:
         "task",
     )
 
+    durable_class = DurableRun
     # The asyncio task in which the worker runs the execution.
     task: asyncio.Task[None]
 
@@ -69,6 +73,14 @@ class HandlerRun:
     def is_pausing(self) -> bool:
         """Whether the handler is being unwound because its execution pauses."""
         return self.durable is not None and self.durable.pause is not None
+
+    @property
+    def is_restarted_on_change(self) -> bool:
+        """Whether the execution begins anew if the code does not fit its journal.
+
+        Not forever: a handler that differs from run to run would never end.
+        """
+        return self.spec.on_change == "restart" and self.claimed.generation < MAX_RESTARTS
 
     @property
     def has_step_failures(self) -> bool:
@@ -93,7 +105,8 @@ class HandlerRun:
             with _creating:  # a plain handler may have threads of its own
                 worker = self.worker
                 root = self.task if self.spec.is_async else None
-                durable = self.durable = self.durable or DurableRun(self.claimed, worker, root)
+                make = self.durable_class
+                durable = self.durable = self.durable or make(self.claimed, worker, root)
         if self.is_cancelled:
             raise durable.interruption()
         return durable

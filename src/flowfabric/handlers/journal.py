@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import StepRecord
+from flowfabric.handlers.steps import PATCH_PREFIX
 
 
 class Mismatch(Exception):
@@ -41,6 +43,30 @@ class Entry:
         self.follows = follows
 
 
+class Unbegun:
+    """Recorded steps that this run has not begun, in their order.
+
+    `first` costs the same however many steps were taken out in front of it; the first item of a
+    dict does not.
+    """
+
+    __slots__ = ("_left", "_order")
+
+    def __init__(self, records: Iterable[StepRecord]) -> None:
+        self._order = deque(records)
+        self._left = {(one.name, one.occurrence) for one in self._order}
+
+    def take(self, key: tuple[str, int]) -> None:
+        self._left.discard(key)
+
+    @property
+    def first(self) -> StepRecord | None:
+        order = self._order
+        while order and (order[0].name, order[0].occurrence) not in self._left:
+            order.popleft()
+        return order[0] if order else None
+
+
 class Journal:
     """The steps that earlier runs recorded, and how far this run is.
 
@@ -52,14 +78,18 @@ class Journal:
     def __init__(self, records: Iterable[StepRecord] = ()) -> None:
         in_order = sorted(records, key=lambda one: one.position)
         self._records = {(one.name, one.occurrence): one for one in in_order}
-        # A run may omit a sleep or a reading of the clock, as the loser of a race does.
-        self._unreached = {
-            key: one
-            for key, one in self._records.items()
+        # A run may omit a sleep or a reading of the clock, as the loser of a race does, and a patch
+        # whose code has gone.
+        self._unreached = Unbegun(
+            one
+            for one in in_order
             if one.kind in (StepKind.STEP, StepKind.FAILURE)
-        }
-        self._sequential = {key: one for key, one in self._records.items() if one.is_sequential}
+            and not one.name.startswith(PATCH_PREFIX)
+        )
+        self._sequential = Unbegun(one for one in in_order if one.is_sequential)
         self._occurrences: dict[str, int] = {}
+        # How many steps this run has begun.
+        self.count = 0
         self._next = 0
         # Whether steps side by side have taken the next position.
         self._is_beside = False
@@ -80,15 +110,32 @@ class Journal:
         else:
             self._check_record(record, kind, is_own)
             position = max(position, record.position)
-            self._unreached.pop((name, occurrence), None)
-            self._sequential.pop((name, occurrence), None)
+            self._unreached.take((name, occurrence))
+            self._sequential.take((name, occurrence))
         self._occurrences[name] = occurrence + 1
+        self.count += 1
         self._next = position + 1 if is_own else position
         self._is_beside = not is_own
         follows = self._last
         if record is not None:
             self._last = max(follows, record.position)
         return Entry(name, occurrence, position, is_own and is_alone, kind, record, follows)
+
+    def begin_patch(self, name: str, *, is_own: bool) -> Entry:
+        """Begin the decision about a patch.
+
+        It takes no position, because an old run may make it between two recorded steps.
+        """
+        occurrence = self._occurrences.get(name, 0)
+        self._occurrences[name] = occurrence + 1
+        record = self._records.get((name, occurrence))
+        position = self._next + (is_own and self._is_beside)
+        return Entry(name, occurrence, position, False, StepKind.STEP, record, self._last)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether an earlier run has recorded steps that this run has not begun."""
+        return self._unreached.first is not None or self._sequential.first is not None
 
     def recorded(self, entry: Entry) -> None:
         """Note that a step of this run was recorded."""
@@ -97,11 +144,11 @@ class Journal:
     @property
     def unreached(self) -> StepRecord | None:
         """The first recorded step that this run has not begun."""
-        return next(iter(self._unreached.values()), None)
+        return self._unreached.first
 
     def _check_order(self, name: str, position: int) -> None:
         """Refuse a new step where another step was recorded, or behind it."""
-        first = next(iter(self._sequential.values()), None)
+        first = self._sequential.first
         if first is not None and first.position <= position:
             raise Mismatch(first.name, f"the code runs {_short(name)} where this was recorded")
 
@@ -113,8 +160,8 @@ class Journal:
             )
         if not (is_own and record.is_sequential):
             return
-        first = next(iter(self._sequential.values()))
-        if first is not record:
+        first = self._sequential.first
+        if first is not None and first is not record:
             raise Mismatch(
                 first.name, f"the code runs {_short(record.name)} where this was recorded"
             )

@@ -1,4 +1,4 @@
-"""Calls the function of a step, on the event loop or in a thread, and retries it."""
+"""Calls the function of a step, on the event loop or in a thread: limits its time, retries it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from flowfabric import tracing
 from flowfabric.core.policy import Retry
 from flowfabric.handlers.durable_run import HandlerPaused
 from flowfabric.handlers.loops import call_for_future
-from flowfabric.handlers.steps import in_step, is_coroutine_function, may_retry, retry_delay
+from flowfabric.handlers.steps import in_step, is_coroutine_function, retry_delay
 from flowfabric.telemetry import WORKER_LOGGER
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ _CHECK_SECONDS = 0.1
 
 
 class StepCall:
-    """One step's function with its arguments and its retry policy."""
+    """One step's function with its arguments, its retry policy and the time limit of each call."""
 
-    __slots__ = ("_args", "_function", "_kwargs", "_name", "_retry", "_run")
+    __slots__ = ("_args", "_function", "_kwargs", "_name", "_retry", "_run", "_seconds")
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class StepCall:
         args: Any,
         kwargs: Any,
         retry: Retry | None,
+        timeout: timedelta | None = None,
     ) -> None:
         self._run = run
         self._name = name
@@ -44,6 +46,7 @@ class StepCall:
         self._args = args
         self._kwargs = kwargs
         self._retry = retry
+        self._seconds = None if timeout is None else timeout.total_seconds()
 
     async def call(self) -> Any:
         """Call the function until it returns or may not be retried; a plain one in a thread."""
@@ -77,16 +80,30 @@ class StepCall:
 
     def _delay_before_retry(self, failures: int, error: Exception) -> float | None:
         """Return the seconds until the next try, or None if there is none."""
-        retry = self._retry
-        if self._run.is_cancelled or retry is None or not may_retry(retry, failures, error):
+        if self._run.is_cancelled or self._retry is None:
             return None
-        delay = retry_delay(retry, failures)
+        if (delay := retry_delay(self._retry, failures, error)) is None:
+            return None
         WORKER_LOGGER.info(
             "step failed, retrying in %.3g s: %s, %s", delay, self._name, type(error).__name__
         )
         return delay
 
     async def _call_once(self) -> Any:
+        if self._seconds is None:
+            return await self._call_unlimited()
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                return await self._call_unlimited()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            # A plain function goes on in its thread; its value is dropped.
+            raise TimeoutError(
+                f"step {self._name!r} took longer than {self._seconds:g} s"
+            ) from error
+
+    async def _call_unlimited(self) -> Any:
         token = in_step.set(self._name)
         try:
             if is_coroutine_function(self._function):
@@ -101,6 +118,9 @@ class StepCall:
             in_step.reset(token)
 
     def _call_once_sync(self) -> Any:
+        if self._seconds is not None:
+            # In another thread, because this one could not stop waiting for the function.
+            return self._run.call_sync(self._call_once)
         token = in_step.set(self._name)
         try:
             value = self._function(*self._args, **self._kwargs)

@@ -9,7 +9,8 @@ from typing import Any
 
 from flowfabric.core.errors import FlowFabricError, StepFailed
 from flowfabric.core.step import StepRecord
-from flowfabric.tasks.failures import facts_of, message_of, type_of
+from flowfabric.core.trace import facts_of
+from flowfabric.tasks.failures import message_of, type_of
 
 # The limits of one argument or attribute, and of all attributes together.
 _VALUE_BYTES = 16_384

@@ -16,23 +16,31 @@ from pydantic import PydanticSchemaGenerationError, ValidationError
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.policy import Exponential, Retry
-from flowfabric.core.step import check_step_name
+from flowfabric.core.step import SECRET, check_step_name
 from flowfabric.handlers.loops import COROUTINE_MARK
-from flowfabric.tasks.codec import Codec, codec_for
+from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
+from flowfabric.tasks.retry_rules import decide
 
 # The name of the step whose function runs here.
 in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
 
 # Names of steps that the context makes begin with this.
 RESERVED_PREFIX = "ff."
+PATCH_PREFIX = f"{RESERVED_PREFIX}patch "
 
 
 class StepCodec:
     """Writes the values of a step as JSON, and reads them back."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, *, has_hint: bool = True) -> None:
         self._codec = codec
+        self._hint = "the hint is the return type of" if has_hint else "there is no return type on"
+
+    @property
+    def encoding(self) -> str | None:
+        """How values are marked: a secret is never shown to people."""
+        return SECRET if self._codec.has_secrets else None
 
     def write(self, value: Any, step: str) -> bytes:
         """Encode a value; `InvalidInput` names the step if the value would not read back equal."""
@@ -41,8 +49,8 @@ class StepCodec:
         except EncodingError as unfit:
             raise InvalidInput(
                 field=f"step {step!r}",
-                problem="what its function returned cannot be stored: "
-                f"{unfit.describe()} (the hint is the return type of the function)",
+                problem=f"what its function returned cannot be stored: {unfit.describe()}"
+                f" ({self._hint} the function)",
             ) from None
 
     def read(self, stored: bytes | None) -> Any:
@@ -50,11 +58,11 @@ class StepCodec:
         try:
             return self._codec.read(stored or b"null")
         except ValidationError as error:
-            raise ValueError(_describe(error)) from None
+            raise ValueError(describe(error)) from None
 
 
 _codecs: WeakKeyDictionary[Any, StepCodec] = WeakKeyDictionary()
-_untyped = StepCodec(Codec(Any))
+_untyped = StepCodec(Codec(Any), has_hint=False)
 
 
 def codec_of(function: Callable[..., Any], step: str) -> StepCodec:
@@ -81,6 +89,12 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or hasattr(inner, COROUTINE_MARK)
 
 
+def function_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function, for a step that has no other."""
+    inner = _unwrap(function)
+    return str(getattr(inner, "__name__", None) or type(inner).__name__)
+
+
 def check_name(name: str) -> None:
     """Refuse a name that a step of a handler must not have."""
     check_step_name(name)
@@ -90,13 +104,20 @@ def check_name(name: str) -> None:
         )
 
 
-def may_retry(retry: Retry, failures: int, error: Exception) -> bool:
-    """Tell whether a step may be called again after this error."""
-    return failures < retry.max_retries and retry.allows(error)
+def retry_delay(retry: Retry, failures: int, error: Exception) -> float | None:
+    """Return the seconds until a step is called again, or None if it is not.
+
+    The first failure is number 0.
+    """
+    if failures >= retry.max_retries:
+        return None
+    decision = decide(error, retry, failures + 1)
+    if not decision.is_allowed:
+        return None
+    return _backoff_delay(retry, failures) if decision.seconds is None else decision.seconds
 
 
-def retry_delay(retry: Retry, failures: int) -> float:
-    """Return the seconds to wait after a failure; the first failure is number 0."""
+def _backoff_delay(retry: Retry, failures: int) -> float:
     backoff = retry.backoff
     if not isinstance(backoff, Exponential):
         return max(backoff.delay.total_seconds(), 0.0)
@@ -138,11 +159,3 @@ def _build_codec(function: Any, hint: Any, step: str) -> StepCodec:
             f"{error.message.splitlines()[0]}"
         )
     raise InvalidInput(field=f"step {step!r}", problem=problem)
-
-
-def _describe(error: ValidationError) -> str:
-    """Describe what is wrong with a value without showing it: the text is stored and logged."""
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"]
-        for one in error.errors(include_url=False, include_input=False, include_context=False)[:3]
-    )

@@ -17,6 +17,9 @@ from flowfabric.core.ids import ExecutionId
 
 # A branch that continues gets this many turns of the event loop to start its next step.
 QUIET_TURNS = 8
+_REASON_BYTES = 256
+_REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
+_PREVENTION = " (a code version leaves an execution to the code that began it)"
 MAX_TARGETS = 1000
 # A handler that sleeps and waits for a run at the same time checks the run after an eighth of the
 # time that has passed, within these limits.
@@ -60,10 +63,41 @@ class PauseOnHold:
     """Pause until an operator retries or replays the execution."""
 
     step: str
-    reason: str
+    problem: str
+    has_code_version: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The problem and what to do about it, as short as the engine wants it."""
+        repair = _REPAIR if self.has_code_version else f"{_REPAIR}{_PREVENTION}"
+        text = " ".join(self.problem.split()).encode("utf-8", "replace")
+        return text[: _REASON_BYTES - len(repair)].decode(errors="ignore") + repair
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
         await client.executions.hold(claimed, self.reason, step=self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class PauseToContinue:
+    """End this generation: the next run starts with another payload and a fresh journal."""
+
+    payload: bytes
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        await client.executions.continue_as(claimed, self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class PauseToRestart:
+    """Begin the execution anew with its arguments: the code no longer fits its journal."""
+
+    step: str
+    problem: str
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        await client.executions.continue_as(
+            claimed, claimed.payload, encoding=claimed.payload_encoding
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
+from flowfabric.db.outage import level_of
 from flowfabric.reconcilers.table import RECONCILERS, Reconciler
 from flowfabric.telemetry import ENGINE_LOGGER
 
@@ -34,7 +35,8 @@ async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
             handled, due_in = await reconciler.run_once(client, reconciler.batch)
         except Exception as error:
             # Catch everything: without this loop the work of dead workers would stay.
-            ENGINE_LOGGER.warning(
+            ENGINE_LOGGER.log(
+                level_of(error),
                 "reconciler failed and will retry: %s: %s",
                 reconciler.name,
                 error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowfabric.tasks.assignability import accepts_none, type_text
 from flowfabric.tasks.extensions import Extensions, Hook
-from flowfabric.tasks.failures import facts_of, failure_of
+from flowfabric.tasks.failures import failure_of
 from flowfabric.tasks.handler_context import HandlerContext
 from flowfabric.tasks.hook_spec import ENDED_ENCODING, HookSpec
 from flowfabric.tasks.inputs import (
@@ -20,7 +20,7 @@ from flowfabric.tasks.inputs import (
 )
 from flowfabric.tasks.middleware import CallNext, check_middleware
 from flowfabric.tasks.providers import provided
-from flowfabric.tasks.spec import TaskSpec, task_name
+from flowfabric.tasks.spec import OnChange, TaskSpec, task_name
 
 __all__ = [
     "ENDED_ENCODING",
@@ -32,13 +32,13 @@ __all__ = [
     "Hook",
     "HookSpec",
     "Inputs",
+    "OnChange",
     "Placeholder",
     "TaskSpec",
     "accepts_none",
     "check_middleware",
     "describe_arguments",
     "encode_argument",
-    "facts_of",
     "failure_of",
     "fill_inputs",
     "leaf_values",

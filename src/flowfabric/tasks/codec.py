@@ -6,7 +6,7 @@ A value that would not read back equal and of the same type is refused when it i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -22,6 +22,7 @@ _AS_JSON = CoreConfig(ser_json_inf_nan="strings")
 # JSON readers refuse numbers of more than 4300 digits.
 _DIGITS = 4300
 _TOO_LONG = re.compile(rb"[0-9]{%d}" % (_DIGITS + 1))
+_PROBLEMS_SHOWN = 20
 
 
 class Codec:
@@ -50,6 +51,12 @@ class Codec:
         validator = self._type.validator
         self.validated = partial(validator.validate_python, by_alias=True, by_name=True)
         self._read = partial(validator.validate_json, by_alias=True, by_name=True)
+
+    @cached_property
+    def has_secrets(self) -> bool:
+        """Whether values may contain a secret of pydantic, which is written in clear."""
+        hidden = (node.get("serialization") for node in nodes(self._type.core_schema, {}))
+        return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
 
     def write(self, value: Any) -> bytes:
         """Encode a value; `EncodingError` if it would not read back equal."""
@@ -109,7 +116,7 @@ class Codec:
         try:
             again = self.read(stored)
         except ValidationError as error:
-            at, problem = first_problem(error)
+            at, problem = problems(error)[0]
             if problem.startswith("Invalid JSON"):
                 raise EncodingError(_unreadable(problem)) from None
             raise EncodingError(f"could not be read again: {problem}", at) from None
@@ -134,10 +141,21 @@ def _cached(hint: Any, shown: str) -> Codec:
     return Codec(hint)
 
 
-def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
-    """Return where and why a value does not match its hint, without the value."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return first["loc"], first["msg"]
+def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Return all places where a value does not match its hint and why, without the value."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    return [(one["loc"], one["msg"]) for one in found]
+
+
+def describe(error: ValidationError) -> str:
+    """Return all problems of a value as one text without the value: the text is logged."""
+    texts = [f"{path_text(at)}: {problem}" if at else problem for at, problem in problems(error)]
+    more = len(texts) - _PROBLEMS_SHOWN
+    return "; ".join(texts[:_PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def path_text(at: Sequence[Any]) -> str:
+    return ".".join(map(str, at))
 
 
 def _unreadable(problem: str) -> str:

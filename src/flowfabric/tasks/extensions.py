@@ -25,6 +25,8 @@ class Extensions:
         self.providers = Providers()
         self.on_startup: list[Hook] = []
         self.on_shutdown: list[Hook] = []
+        # Gives the connections of transactional steps; None for our own to the app's database.
+        self.connect: Callable[[], Any] | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -1,14 +1,15 @@
-"""Converts exceptions of user code to stored failures, and back."""
+"""Converts exceptions of user code to stored failures."""
 
 from __future__ import annotations
 
 import json
 import traceback
-from typing import Any
 
 from flowfabric.core.execution import Failure
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import FailureClass
+from flowfabric.core.trace import LIBRARY, clean
+from flowfabric.tasks.retry_rules import YES, decide
 
 _NAME_BYTES = 256
 _REASON_BYTES = 256
@@ -21,29 +22,37 @@ def failure_of(
     error: BaseException,
     kind: FailureClass = FailureClass.TRANSIENT,
     retry: Retry | None = None,
+    attempt: int = 1,
 ) -> Failure:
     """Convert an exception to a failure: one line for lists, and type, message and trace.
 
-    An error that `retry` does not retry makes the failure permanent.
+    An error that `retry` does not retry makes the failure permanent. The first attempt is 1.
 
     It never raises and always fits the limits of the engine: a failure that could not be stored
     would leave its execution neither ended nor released.
     """
-    if kind is FailureClass.TRANSIENT and retry is not None and not retry.allows(error):
-        kind = FailureClass.PERMANENT
+    decision = YES
+    if kind is FailureClass.TRANSIENT:
+        decision = decide(error, retry, attempt)
+        if not decision.is_allowed:
+            kind = FailureClass.PERMANENT
     name = type_of(error)
-    message = _printable(_message(error)[:_MESSAGE_BYTES])
+    message = clean(_message(error)[:_MESSAGE_BYTES])
     trace = "".join(traceback.format_exception(error))[-_TRACE_BYTES:]
     detail = {
         "type": name,
         "message": _head(message, _MESSAGE_BYTES),
-        "trace": _tail(_printable(trace, lines=True), _TRACE_BYTES),
+        "trace": _tail(clean(trace, lines=True), _TRACE_BYTES),
+        # Whoever reads the trace, in another process, can tell our frames from the user's.
+        "library": LIBRARY,
     }
     return Failure(
         kind=kind,
         reason=_one_line(f"{type(error).__name__}: {message}" if message else name, _REASON_BYTES),
         category=name,
         detail=json.dumps(detail, ensure_ascii=False).encode(),
+        retry_delay=decision.delay,
+        retry_at=decision.at,
     )
 
 
@@ -57,18 +66,7 @@ def type_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the message of an error, cut to the limit."""
-    return _head(_printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
-
-
-def facts_of(detail: bytes | None) -> dict[str, Any]:
-    """Read type, message and trace of a stored failure."""
-    if detail is None:
-        return {}
-    try:
-        facts = json.loads(detail)
-    except (ValueError, RecursionError):
-        return {"message": repr(detail[:200])}
-    return facts if isinstance(facts, dict) else {"message": str(facts)}
+    return _head(clean(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
 
 
 def _message(error: BaseException) -> str:
@@ -89,10 +87,3 @@ def _head(text: str, most: int) -> str:
 
 def _tail(text: str, most: int) -> str:
     return text.encode("utf-8", "replace")[-most:].decode(errors="ignore")
-
-
-def _printable(text: str, *, lines: bool = False) -> str:
-    """Return text that every JSON reader and every terminal accepts."""
-    keep = "\n\t" if lines else ""
-    clean = "".join(ch if ch >= " " or ch in keep else " " for ch in text)
-    return clean.encode("utf-8", "replace").decode()

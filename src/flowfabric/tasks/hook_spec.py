@@ -17,7 +17,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import Outcome
-from flowfabric.tasks.failures import facts_of
+from flowfabric.core.trace import facts_of
 from flowfabric.tasks.handler_context import HandlerContext
 from flowfabric.tasks.inputs import fill_inputs
 from flowfabric.tasks.spec import TaskSpec

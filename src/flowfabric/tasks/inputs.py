@@ -32,7 +32,7 @@ from flowfabric.tasks.assignability import (
     union_members,
     value_of,
 )
-from flowfabric.tasks.codec import codec_for, first_problem
+from flowfabric.tasks.codec import codec_for, path_text, problems
 from flowfabric.tasks.encoding_error import EncodingError
 from flowfabric.tasks.spec import TaskSpec
 
@@ -211,8 +211,9 @@ class _TemplateBuilder:
             codec = codec_for(hint)
             return from_json(codec.write(codec.validated(value)))
         except ValidationError as error:
-            where, problem = first_problem(error)
-            where_text = _path_text((*at, *where))
+            texts = [(_path_text((*at, *where)), problem) for where, problem in problems(error)]
+            where_text, problem = texts[0]
+            problem = "; ".join([problem, *(f"{where}: {one}" for where, one in texts[1:])])
         except EncodingError as unfit:
             where_text, problem = unfit.field(*at), unfit.problem
         except PydanticSchemaGenerationError as error:
@@ -308,4 +309,4 @@ class Inputs:
 
 
 def _path_text(at: Sequence[Any]) -> str:
-    return ".".join(map(str, at)) or "arguments"
+    return path_text(at) or "arguments"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NotRequired, get_args, get_type_hints
+from typing import Any, Literal, NotRequired, TypeAlias, get_args, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, ValidationError
 from typing_extensions import TypedDict
@@ -33,7 +33,7 @@ from flowfabric.core.policy import (
     milliseconds,
     policy_json,
 )
-from flowfabric.tasks.codec import Codec, first_problem
+from flowfabric.tasks.codec import Codec, describe, path_text, problems
 from flowfabric.tasks.encoding_error import EncodingError
 from flowfabric.tasks.handler_context import HandlerContext, is_context
 from flowfabric.tasks.providers import Providers, provided, wanted_type
@@ -44,6 +44,9 @@ _BY_POSITION = (
 )
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
+
+# What becomes of an execution whose journal the code no longer fits.
+OnChange: TypeAlias = Literal["hold", "restart"]
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,15 @@ class TaskSpec:
     retention: timedelta | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     version: str | None = None
+    on_change: OnChange = "hold"
     providers: Providers = field(default_factory=Providers, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
         if self.version is not None:
             check_text("version", self.version, MAX_NAME_BYTES)
+        if self.on_change not in ("hold", "restart"):
+            raise InvalidInput(field="on_change", problem="must be 'hold' or 'restart'")
         check_lane(self.lane)
         check_priority(self.priority)
         check_max_reclaims(self.max_reclaims)
@@ -228,8 +234,9 @@ class TaskSpec:
             valid = codec.validated(arguments)
             return valid, codec.write(valid)
         except ValidationError as error:
-            at, problem = first_problem(error)
-            field = ".".join(map(str, at)) or "arguments"
+            at, problem = problems(error)[0]
+            field = path_text(at) or "arguments"
+            problem = describe(error).removeprefix(f"{field}: ")
         except EncodingError as unfit:
             field = unfit.field() or codec.unfit_part(valid) or "arguments"
             problem = unfit.problem
@@ -274,7 +281,7 @@ class TaskSpec:
         except ValidationError as error:
             raise InvalidInput(
                 field="payload",
-                problem=f"it does not fit the parameters of {self.name}: {_describe(error)}",
+                problem=f"it does not fit the parameters of {self.name}: {describe(error)}",
             ) from None
         return arguments
 
@@ -300,9 +307,9 @@ class TaskSpec:
             return self._result.write(value)
         except EncodingError as unfit:
             field, problem = unfit.field("result"), unfit.problem
+        by = " as its type hint says" if "return" in self._hints else ""
         raise InvalidInput(
-            field=field,
-            problem=f"what {self.name} returned cannot be stored as its type hint says: {problem}",
+            field=field, problem=f"what {self.name} returned cannot be stored{by}: {problem}"
         )
 
     def decode_result(self, stored: bytes | None) -> Any:
@@ -314,8 +321,7 @@ class TaskSpec:
         except ValidationError as error:
             raise InvalidInput(
                 field="result",
-                problem=f"what {self.name} stored does not fit its present type: "
-                f"{first_problem(error)[1]}",
+                problem=f"what {self.name} stored does not fit its present type: {describe(error)}",
             ) from None
 
     def _codec(self, hint: Any, what: str, *, is_call: bool = False) -> Codec:
@@ -348,14 +354,6 @@ def _ordered(value: Any, written: Any) -> Any:
 
 def _sorted_json(written: Any) -> str:
     return json.dumps(written, sort_keys=True)
-
-
-def _describe(error: ValidationError) -> str:
-    """Describe what is wrong with a value without showing it: the text is logged."""
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"]
-        for one in error.errors(include_url=False, include_input=False, include_context=False)[:5]
-    )
 
 
 def task_name(function: Callable[..., Any]) -> str:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
+from flowfabric.worker.journal_check import Fit, JournalCheck, JournalVerdict
 from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.loop_watch import LoopWatch
 from flowfabric.worker.registration import Registrations
 from flowfabric.worker.worker import Worker
 
-__all__ = ["Heartbeat", "Hints", "Lifespan", "LoopWatch", "Registrations", "Worker"]
+__all__ = [
+    "Fit",
+    "Heartbeat",
+    "Hints",
+    "JournalCheck",
+    "JournalVerdict",
+    "Lifespan",
+    "LoopWatch",
+    "Registrations",
+    "Worker",
+]

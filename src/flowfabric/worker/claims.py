@@ -14,6 +14,7 @@ from flowfabric.client.executions import Floor
 from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import uuid7
+from flowfabric.db.outage import level_of
 from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.heartbeat import Heartbeat, OnLost
@@ -126,6 +127,9 @@ class Claimer:
             lease_ttl=self._ttl,
             caller=self._session,
             reports_starts=True,
+            code_versions=here.code.served,
+            unserved=here.takeover.routes,
+            finish_only=here.finish_only,
         )
         self._accept(claimed, asked_at)
         return claimed
@@ -193,13 +197,16 @@ class Claimer:
                 patience=1.0,
                 claim_id=claim_id,
                 reports_starts=True,
+                code_versions=here.code.served,
+                unserved=here.takeover.routes,
+                finish_only=here.finish_only,
             )
         except Unavailable as error:
             # The claim may have been made: it is repeated under the same id.
             self._pending = (claim_id, asked_at)
             delay = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
             self._failures += 1
-            WORKER_LOGGER.warning("claim failed, retrying: %s", error)
+            WORKER_LOGGER.log(level_of(error), "claim failed, retrying: %s", error)
             await self._wait(delay)
             return None
         except BaseException:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import Protocol
 
 from flowfabric.client.events import LOST_CHANNEL
 from flowfabric.client.leases import Caller
-from flowfabric.core.errors import FlowFabricError
+from flowfabric.core.errors import FlowFabricError, LeaseExpired
 from flowfabric.core.execution import Claimed
+from flowfabric.db.outage import level_of
 from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.loop_watch import LoopWatch
 from flowfabric.worker.registration import Registration, Registrations
 
-OnLost = Callable[[list[Claimed]], None]
+# Called with the lost leases and how each was lost.
+OnLost = Callable[[dict[Claimed, FlowFabricError]], None]
 
 # The share of a lease between two beats after a row was busy, so that its lease does not expire.
 _BUSY_SHARE = 15
@@ -37,7 +39,7 @@ class Renewer(Protocol):
 
     async def renew(
         self, held: list[Claimed], ttl: timedelta, *, caller: Caller | None
-    ) -> tuple[list[Claimed], list[Claimed]]: ...
+    ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]: ...
 
 
 class BeatSession(Caller, Protocol):
@@ -174,7 +176,7 @@ class Heartbeat:
             await session.listen(LOST_CHANNEL, self._on_hint, trial=False)
         except Exception as error:
             # The session listens when it connects again, and every beat finds lost leases anyway.
-            WORKER_LOGGER.warning("listening for revoked leases failed: %s", error)
+            WORKER_LOGGER.log(level_of(error), "listening for revoked leases failed: %s", error)
 
     def _on_hint(self, payload: str | None) -> None:
         """Beat at once: a worker has lost a lease, or (None) hints may have been missed.
@@ -197,37 +199,39 @@ class Heartbeat:
             )
         except Exception as error:
             # Any error: a heartbeat that ends loses every lease of the process.
-            WORKER_LOGGER.warning(
+            WORKER_LOGGER.log(
+                level_of(error),
                 "leases not renewed: %s",
                 error,
                 exc_info=None if isinstance(error, FlowFabricError) else error,
             )
             self._give_up_expired(kept)
             return True
-        gone = {id(claimed) for claimed in lost}
+        gone = {id(claimed): error for claimed, error in lost.items()}
         missed = {id(claimed) for claimed in busy}
         for key, one in by_claim.items():
             if key not in gone and key not in missed:
                 one.until = started + self._ttl.total_seconds()
-        self._lose([one for key, one in by_claim.items() if key in gone])
+        self._lose({by_claim[key]: error for key, error in gone.items()})
         self._give_up_expired(kept)
         return bool(missed)
 
     def _give_up_expired(self, kept: list[_KeptLease]) -> None:
         """Give up leases that have expired by our own clock: another worker may have them."""
         now = monotonic()
-        self._lose([one for one in kept if one.until <= now])
+        expired = LeaseExpired(not_renewed_for=self._ttl)
+        self._lose({one: expired for one in kept if one.until <= now})
 
-    def _lose(self, several: list[_KeptLease]) -> None:
+    def _lose(self, several: Mapping[_KeptLease, FlowFabricError]) -> None:
         """Report all lost leases of a worker in one call, so that it starts none meanwhile."""
-        lost: dict[OnLost, list[Claimed]] = {}
-        for one in several:
+        lost: dict[OnLost, dict[Claimed, FlowFabricError]] = {}
+        for one, error in several.items():
             if self._kept.get(id(one.claimed)) is one and not one.is_lost:
                 one.is_lost = True
-                lost.setdefault(one.on_lost, []).append(one.claimed)
+                lost.setdefault(one.on_lost, {})[one.claimed] = error
         for on_lost, claimed in lost.items():
             try:
                 on_lost(claimed)
-            except Exception as error:
+            except Exception as problem:
                 # The loop of the worker may have ended.
-                WORKER_LOGGER.warning("lost leases not reported to their worker: %s", error)
+                WORKER_LOGGER.warning("lost leases not reported to their worker: %s", problem)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 from flowfabric.client.events import READY_CHANNEL
+from flowfabric.db.outage import level_of
 from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER
 
@@ -70,7 +71,9 @@ class Hints:
         try:
             await self._session.listen(READY_CHANNEL, self._on_hint)
         except Exception as error:
-            WORKER_LOGGER.warning("listening for hints failed, polling instead: %s", error)
+            WORKER_LOGGER.log(
+                level_of(error), "listening for hints failed, polling instead: %s", error
+            )
             self.is_listening = False
             await asyncio.sleep(1)
 

@@ -6,22 +6,42 @@ No work depends on it: a failure is logged, and a later beat retries.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 from typing import Protocol
 
 from flowfabric.client.leases import Caller
+from flowfabric.core.code_version import NO_VERSION, CodeVersion
 from flowfabric.core.errors import InvalidInput
+from flowfabric.db.outage import level_of
 from flowfabric.telemetry import WORKER_LOGGER
 
 # A worker counts as dead after this many lease times without a beat.
 _LIVENESS_SHARE = 2
-# A beat is due a little before a third of that, so that it falls on a beat of the leases.
-_BEAT_SHARE = 3.5
+# A beat is due a little before a sixth of that, so that it falls on every beat of the leases. After
+# two missed ones `worker ls` says that the worker is silent.
+_BEAT_SHARE = 7
 # Leases must not wait for the registry longer than this share of their time.
 _LEASE_SHARE = 10
+
+
+class Takeover:
+    """The routes of other code versions that a worker takes over because nobody serves them."""
+
+    __slots__ = ("on_change", "routes")
+
+    def __init__(self, on_change: Callable[[], None] | None = None) -> None:
+        self.routes: Sequence[int] = ()
+        self.on_change = on_change
+
+    def replace(self, routes: Sequence[int]) -> None:
+        """Called on the heartbeat's thread."""
+        is_more = not set(routes) <= set(self.routes)
+        self.routes = routes
+        if is_more and self.on_change is not None:
+            self.on_change()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +53,10 @@ class Registration:
     lanes: Sequence[str] | None
     tasks: Sequence[str]
     capabilities: Sequence[str]
+    code: CodeVersion = NO_VERSION
+    # Whether the worker takes only executions that have a code version.
+    finish_only: bool = False
+    takeover: Takeover = field(default_factory=Takeover)
 
 
 class Registry(Protocol):
@@ -47,6 +71,8 @@ class Registry(Protocol):
         tasks: Sequence[str] | None,
         capabilities: Sequence[str],
         liveness_ttl: timedelta,
+        code: CodeVersion,
+        finish_only: bool,
         caller: Caller | None,
         patience: float,
     ) -> str: ...
@@ -54,6 +80,10 @@ class Registry(Protocol):
     async def heartbeat(
         self, worker_instance_ids: Sequence[str], *, caller: Caller | None, patience: float
     ) -> list[str]: ...
+
+    async def unserved(
+        self, worker_instance_ids: Sequence[str], *, caller: Caller | None, patience: float
+    ) -> Mapping[str, Sequence[int]]: ...
 
     async def mark_dead(
         self, worker_instance_id: str, reason: str, *, caller: Caller | None, patience: float
@@ -95,7 +125,7 @@ class Registrations:
                         return True
                     await self._register(registration, caller)
         except Exception as error:
-            WORKER_LOGGER.warning("workers not registered, retrying: %s", error)
+            WORKER_LOGGER.log(level_of(error), "workers not registered, retrying: %s", error)
         return False
 
     async def end(self, caller: Caller) -> None:
@@ -114,6 +144,18 @@ class Registrations:
         missing = await self._registry.heartbeat(names, caller=caller, patience=0.0)
         self._registered.difference_update(missing)
         self._due_at = monotonic() + self._ttl.total_seconds() / _BEAT_SHARE
+        await self._look_for_unserved(names, caller)
+
+    async def _look_for_unserved(self, names: Sequence[str], caller: Caller) -> None:
+        asking = {
+            name: registration
+            for name in names
+            if (registration := self._workers.get(name)) and not registration.finish_only
+        }
+        if asking:
+            found = await self._registry.unserved([*asking], caller=caller, patience=0.0)
+            for name, registration in asking.items():
+                registration.takeover.replace(found.get(name, ()))
 
     async def _register(self, registration: Registration, caller: Caller) -> None:
         try:
@@ -124,6 +166,8 @@ class Registrations:
                 tasks=registration.tasks,
                 capabilities=registration.capabilities,
                 liveness_ttl=self._ttl,
+                code=registration.code,
+                finish_only=registration.finish_only,
                 caller=caller,
                 patience=0.0,
             )

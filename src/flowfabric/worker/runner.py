@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import Any
 
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import ExecutionNotActive, FlowFabricError, LeaseLost, Unavailable
-from flowfabric.core.execution import Claimed
+from flowfabric.core.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    LeaseLost,
+    TooManySteps,
+    Unavailable,
+)
+from flowfabric.core.execution import Claimed, Failure
 from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
     HandlerPaused,
     HandlerRun,
+    PauseOnHold,
+    PauseToRestart,
     WorkerServices,
     call_for_future,
     context_of,
@@ -36,7 +44,7 @@ from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.log_text import attempt_text
-from flowfabric.worker.settlement import Settlement, log_late
+from flowfabric.worker.settlement import Settlement, log_loss
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
@@ -61,6 +69,7 @@ class Runner:
         suspects: Suspects,
         *,
         instance_id: str,
+        code_version: str | None,
         concurrency: int,
         lease_ttl: timedelta,
         mean_seconds: float,
@@ -102,10 +111,12 @@ class Runner:
             client=client,
             loop=self._loop,
             lease_ttl=lease_ttl,
+            code_version=code_version,
             run_in_thread=self._run_in_thread,
             on_pausing=self._watch_pausing,
             on_lease_lost=self._on_write_refused,
             on_blocking_wait=suspects.end_turn_of,
+            connect=lifespan.extensions.connect,
         )
 
     def start(self, claimed: Claimed) -> asyncio.Task[None]:
@@ -197,7 +208,7 @@ class Runner:
 
     def _settle_error(self, run: HandlerRun, error: BaseException) -> None:
         """Settle an execution whose handler did not return a result."""
-        claimed, retry = run.claimed, run.spec.retry
+        claimed = run.claimed
         if isinstance(error, HandlerPaused):
             # Not an end: the execution pauses, or was cancelled by somebody else.
             return
@@ -206,17 +217,22 @@ class Runner:
                 return
             if run.task.cancelling():
                 run.cancel()
-                self._settlement.fail_interrupted(claimed, failure_of(error, retry=retry))
+                self._settlement.fail_interrupted(claimed, self._failure_of(run, error), error)
             else:
                 # Something that the handler awaited was cancelled: an ordinary failure.
-                self._settlement.fail(claimed, failure_of(error, retry=retry))
+                self._settlement.fail(claimed, self._failure_of(run, error), error)
         elif isinstance(error, KeyboardInterrupt):
             self._end_by_keyboard(run)
         elif isinstance(error, GeneratorExit):
             # The loop has ended: nobody can release the lease any more, so it expires.
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
-            self._settlement.fail(claimed, failure_of(error, run.failure_class, retry))
+            if isinstance(error, TooManySteps):
+                run.failure_class = FailureClass.PERMANENT  # the journal stays as long as it is
+            self._settlement.fail(claimed, self._failure_of(run, error), error)
+
+    def _failure_of(self, run: HandlerRun, error: BaseException) -> Failure:
+        return failure_of(error, run.failure_class, run.spec.retry, run.claimed.attempt)
 
     def _end_by_keyboard(self, run: HandlerRun) -> None:
         """End the worker: Ctrl-C hit this handler, or the handler raised KeyboardInterrupt.
@@ -239,7 +255,7 @@ class Runner:
         try:
             await self._client.executions.start(claimed, alone=is_alone)
         except (LeaseLost, ExecutionNotActive) as error:
-            WORKER_LOGGER.warning("lease lost before the start: %s: %s", claimed.id, error)
+            log_loss("lease lost before the start", claimed, error)
         except Unavailable as error:
             WORKER_LOGGER.warning(
                 "execution not started, its lease will expire: %s: %s", claimed.id, error
@@ -287,7 +303,10 @@ class Runner:
         if durable is None or durable.pause is None or durable.has_paused or run.is_cancelled:
             return
         durable.has_paused = True
-        self._settlement.pause(run.claimed, durable.pause)
+        pause = durable.pause
+        if isinstance(pause, PauseOnHold) and run.is_restarted_on_change:
+            pause = PauseToRestart(pause.step, pause.problem)
+        self._settlement.pause(run.claimed, pause)
 
     def is_running(self, claimed: Claimed) -> bool:
         """Tell whether the handler runs and its lease counts."""
@@ -299,14 +318,14 @@ class Runner:
         run.cancel()
         run.task.cancel()
 
-    def on_leases_lost(self, several: Sequence[Claimed]) -> None:
-        """Cancel the handlers of executions whose leases are lost."""
-        for claimed in several:
+    def on_leases_lost(self, several: Mapping[Claimed, FlowFabricError]) -> None:
+        """Cancel the handlers of executions whose leases are lost, and log how each was lost."""
+        for claimed, error in several.items():
             self._heartbeat.drop(claimed)
             run = self.running.get(claimed)
             if run is None or (run.durable is not None and run.durable.has_paused):
                 continue
-            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+            log_loss("lost the lease, handler cancelled", claimed, error)
             self.cancel(claimed)
             self.slots.request_stop(claimed)
 
@@ -315,10 +334,8 @@ class Runner:
         self._heartbeat.drop(claimed)
         if (run := self.running.get(claimed)) is None:
             return
-        if not run.is_cancelled and isinstance(error, ExecutionNotActive) and error.is_late:
-            log_late(claimed, error)
-        elif not run.is_cancelled:
-            WORKER_LOGGER.warning("lost the lease, handler cancelled: %s", attempt_text(claimed))
+        if not run.is_cancelled:
+            log_loss("lost the lease, handler cancelled", claimed, error)
         run.cancel()
         self.slots.request_stop(claimed)
         if run.task is not asyncio.current_task():

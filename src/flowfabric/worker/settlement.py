@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
@@ -17,11 +18,12 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import Claimed, Failure
 from flowfabric.core.states import FailureClass
-from flowfabric.handlers import Pause, PauseForRuns, PauseOnHold
+from flowfabric.core.trace import skip_library
+from flowfabric.handlers import Pause, PauseForRuns, PauseOnHold, PauseToRestart
 from flowfabric.tasks import failure_of
-from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.telemetry import WORKER_LOGGER, about
 from flowfabric.worker.heartbeat import Heartbeat
-from flowfabric.worker.log_text import attempt_text
+from flowfabric.worker.log_text import attempt_text, clock_text, loss_text
 
 # How long to wait before a handler that somebody cancelled fails: the program may be ending.
 INTERRUPT_SECONDS = 1.0
@@ -43,7 +45,7 @@ class Settlement:
         self._completing = 0
         self._all_completed = asyncio.Event()
         self._settling: set[asyncio.Future[None]] = set()
-        self._interrupted: dict[Claimed, Failure] = {}
+        self._interrupted: dict[Claimed, tuple[Failure, BaseException]] = {}
         # Released when the worker ends.
         self._to_release: dict[Claimed, None] = {}
 
@@ -66,18 +68,20 @@ class Settlement:
         else:
             self._completing += 1
 
-    def fail(self, claimed: Claimed, failure: Failure) -> None:
-        """Fail an attempt; the stored policy decides whether it is retried."""
-        WORKER_LOGGER.warning("attempt failed: %s: %s", attempt_text(claimed), failure.reason)
-        self._settle(self._fail(claimed, failure), functools.partial(self._on_failed, claimed))
+    def fail(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
+        """Fail an attempt with its error; the stored policy decides whether it is retried."""
+        self._settle(
+            self._fail(claimed, failure, error),
+            functools.partial(self._on_failed, claimed, failure, error),
+        )
 
-    def fail_interrupted(self, claimed: Claimed, failure: Failure) -> None:
+    def fail_interrupted(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
         """Fail an attempt whose task was cancelled by somebody else, unless the worker ends soon.
 
         Most likely the event loop is ending, and the worker with it. Then the execution is
         released: work must not fail because a program stops.
         """
-        self._interrupted[claimed] = failure
+        self._interrupted[claimed] = (failure, error)
         self._loop.call_later(INTERRUPT_SECONDS, self._end_interruption, claimed)
 
     def pause(self, claimed: Claimed, pause: Pause) -> None:
@@ -88,6 +92,13 @@ class Settlement:
                 pause.step,
                 attempt_text(claimed),
                 pause.reason,
+            )
+        elif isinstance(pause, PauseToRestart):
+            WORKER_LOGGER.warning(
+                "execution begins anew, the code does not fit step %s: %s: %s",
+                pause.step,
+                attempt_text(claimed),
+                pause.problem,
             )
         self._settle(
             self._apply(pause, claimed), functools.partial(self._on_paused, claimed, pause)
@@ -132,12 +143,14 @@ class Settlement:
         self._settling.add(future)
         future.add_done_callback(on_done)
 
-    async def _fail(self, claimed: Claimed, failure: Failure) -> None:
+    async def _fail(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
         answer = await self._client.executions.fail(claimed, failure)
-        if answer.will_retry:
-            WORKER_LOGGER.info(
-                "attempt will be retried at %s: %s", answer.delayed_until, attempt_text(claimed)
-            )
+        if answer.delayed_until is None:
+            level, event = logging.ERROR, "execution failed"
+        else:
+            again = clock_text(answer.delayed_until)
+            level, event = logging.WARNING, f"attempt failed, retry at {again}"
+        _log_error(level, event, claimed, failure.reason, error)
 
     async def _apply(self, pause: Pause, claimed: Claimed) -> None:
         for seconds in RETRY_SECONDS:
@@ -165,29 +178,31 @@ class Settlement:
         if not self._completing:
             self._all_completed.set()
 
-    def _on_failed(self, claimed: Claimed, future: asyncio.Future[None]) -> None:
+    def _on_failed(
+        self,
+        claimed: Claimed,
+        failure: Failure,
+        error: BaseException,
+        future: asyncio.Future[None],
+    ) -> None:
         self._settling.discard(future)
         if future.cancelled():
             # The loop is ending. If the failure was not stored, the attempt runs again.
             self.release_later([claimed])
-        else:
-            self._on_answer(claimed, future.exception(), has_result=False)
+            return
+        if (refused := future.exception()) is not None:
+            _log_error(logging.WARNING, "handler failed", claimed, failure.reason, error)
+        self._on_answer(claimed, refused, has_result=False)
 
     def _on_answer(
         self, claimed: Claimed, error: BaseException | None, *, has_result: bool
     ) -> None:
         self._heartbeat.drop(claimed)
-        if isinstance(error, ExecutionNotActive) and error.is_late:
-            log_late(claimed, error)
-        elif isinstance(error, LeaseLost | ExecutionNotActive):
-            WORKER_LOGGER.warning(
-                "handler ended too late, its result does not count: %s: %s",
-                attempt_text(claimed),
-                error,
-            )
+        if isinstance(error, LeaseLost | ExecutionNotActive):
+            log_loss("handler ended too late, its result does not count", claimed, error)
         elif isinstance(error, InvalidInput) and has_result:
             # The database cannot store the result, but it can store the failure.
-            self.fail(claimed, failure_of(error, FailureClass.PERMANENT))
+            self.fail(claimed, failure_of(error, FailureClass.PERMANENT), error)
         elif error is not None:
             WORKER_LOGGER.error(
                 "attempt not settled, it will run again: %s: %s", attempt_text(claimed), error
@@ -206,9 +221,11 @@ class Settlement:
         if (error := future.exception()) is None:
             return
         if isinstance(error, ExecutionNotActive) and error.is_late:
-            log_late(claimed, error)
+            log_loss("pause came too late", claimed, error)
         elif isinstance(error, LeaseLost | ExecutionNotActive):
-            WORKER_LOGGER.info("pause came too late: %s: %s", attempt_text(claimed), error)
+            WORKER_LOGGER.info(
+                "pause came too late: %s: %s", attempt_text(claimed), loss_text(error)
+            )
         else:
             WORKER_LOGGER.error(
                 "pause not stored, the attempt will run again: %s: %s",
@@ -217,9 +234,9 @@ class Settlement:
             )
 
     def _end_interruption(self, claimed: Claimed) -> None:
-        failure = self._interrupted.pop(claimed, None)
-        if failure is not None:
-            self.fail(claimed, failure)
+        interrupted = self._interrupted.pop(claimed, None)
+        if interrupted is not None:
+            self.fail(claimed, *interrupted)
 
     async def _release(self, several: Sequence[Claimed], cause: str) -> None:
         try:
@@ -233,17 +250,27 @@ class Settlement:
             WORKER_LOGGER.warning("lease not released: %s: %s", attempt_text(claimed), reason)
 
 
-def log_late(claimed: Claimed, error: ExecutionNotActive) -> None:
-    """Log which time limit an attempt passed, and what becomes of its execution."""
-    if error.facts["reason"] == "deadline_passed":
-        event, then = "deadline passed", "the execution expired"
-    elif error.delayed_until is None:
-        event, then = "attempt timed out", "no retry is left, the execution expired"
-    else:
-        event, then = "attempt timed out", f"it will be retried at {error.delayed_until}"
-    WORKER_LOGGER.warning(
-        "%s before the handler ended: %s; its result does not count, %s",
+def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: BaseException) -> None:
+    """Log an error of a handler with its traceback, from the handler's own frames on."""
+    WORKER_LOGGER.log(
+        level,
+        "%s: %s: %s",
         event,
         attempt_text(claimed),
-        then,
+        reason,
+        exc_info=(type(error), error, skip_library(error)),
+        extra=about(claimed),
+    )
+
+
+def log_loss(event: str, claimed: Claimed, error: FlowFabricError) -> None:
+    """Log that a lease was lost and how; as an error if the execution has expired by that."""
+    is_end = isinstance(error, ExecutionNotActive) and error.is_late and error.delayed_until is None
+    WORKER_LOGGER.log(
+        logging.ERROR if is_end else logging.WARNING,
+        "%s: %s: %s",
+        event,
+        attempt_text(claimed),
+        loss_text(error),
+        extra=about(claimed),
     )

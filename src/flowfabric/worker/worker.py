@@ -13,7 +13,8 @@ from datetime import timedelta
 
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import InvalidInput, SlotsLost
+from flowfabric.core.code_version import NO_VERSION, CodeVersion
+from flowfabric.core.errors import FlowFabricError, InvalidInput, SlotsLost
 from flowfabric.core.execution import Claimed, check_lane
 from flowfabric.core.policy import capability_set
 from flowfabric.db.session import Session
@@ -24,7 +25,7 @@ from flowfabric.worker.drain import Drain, finish
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
 from flowfabric.worker.lifespan import Lifespan
-from flowfabric.worker.registration import Registration
+from flowfabric.worker.registration import Registration, Takeover
 from flowfabric.worker.runner import Runner
 from flowfabric.worker.settlement import Settlement
 from flowfabric.worker.suspects import SuspectRunner, Suspects
@@ -56,8 +57,11 @@ class Worker:
         worker_id: str | None = None,
         lease_ttl: timedelta = timedelta(seconds=30),
         drain_timeout: timedelta = timedelta(seconds=25),
+        database: str,
+        code: CodeVersion = NO_VERSION,
+        finish_only: bool = False,
     ) -> None:
-        _check_options(tasks, lanes, concurrency)
+        _check_options(tasks, lanes, concurrency, code, finish_only)
         self.worker_id = worker_id or socket.gethostname()
         self.instance_id = new_instance_id(self.worker_id)
         self.lanes = None if lanes is None else sorted(set(lanes))
@@ -67,8 +71,12 @@ class Worker:
             self.lanes,
             sorted(tasks),
             sorted(capability_set(needs)),
+            code,
+            finish_only,
+            Takeover(self._on_takeover),
         )
         self._client = client
+        self._database = database
         self._heartbeat = heartbeat
         self._tasks = dict(tasks)
         self._concurrency = concurrency
@@ -105,6 +113,7 @@ class Worker:
             self._settlement,
             self._suspects,
             instance_id=self.instance_id,
+            code_version=self._registration.code.name,
             concurrency=self._concurrency,
             lease_ttl=lease_ttl,
             mean_seconds=AHEAD_SECONDS,
@@ -291,11 +300,12 @@ class Worker:
 
     async def _work(self) -> None:
         WORKER_LOGGER.info(
-            "worker started: %s, %s tasks, concurrency %s, lanes %s",
+            "worker started: %s, %s, concurrency %s, lanes %s, database %s",
             self.instance_id,
-            len(self._tasks),
+            "1 task" if len(self._tasks) == 1 else f"{len(self._tasks)} tasks",
             self._concurrency,
             ", ".join(self.lanes) if self.lanes else "all",
+            self._database,
         )
         self._hints.add(self)
         self._heartbeat.add_worker(self._registration)
@@ -343,11 +353,15 @@ class Worker:
         self._claimer.notify_room()
         self.wake()
 
-    def _on_leases_lost_elsewhere(self, several: list[Claimed]) -> None:
+    def _on_takeover(self) -> None:
+        """Called on the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self.wake)
+
+    def _on_leases_lost_elsewhere(self, several: dict[Claimed, FlowFabricError]) -> None:
         """Called on the heartbeat's thread."""
         self._loop.call_soon_threadsafe(self._on_leases_lost, several)
 
-    def _on_leases_lost(self, several: list[Claimed]) -> None:
+    def _on_leases_lost(self, several: dict[Claimed, FlowFabricError]) -> None:
         gone = set(several)
         self._claimer.discard(gone)
         if self._suspects.current in gone and self._suspects.current not in self._runner.running:
@@ -357,7 +371,11 @@ class Worker:
 
 
 def _check_options(
-    tasks: Mapping[str, TaskSpec], lanes: Sequence[str] | None, concurrency: int
+    tasks: Mapping[str, TaskSpec],
+    lanes: Sequence[str] | None,
+    concurrency: int,
+    code: CodeVersion,
+    finish_only: bool,
 ) -> None:
     if not tasks:
         raise InvalidInput(field="tasks", problem="this app has no task; decorate one first")
@@ -367,3 +385,8 @@ def _check_options(
         raise InvalidInput(field="lanes", problem="must be a list of lanes, or None for all")
     for lane in lanes or ():
         check_lane(lane)
+    if finish_only and code.name is None:
+        raise InvalidInput(
+            field="finish_only",
+            problem="needs a code version: App(code_version=...) or FLOWFABRIC_CODE_VERSION",
+        )

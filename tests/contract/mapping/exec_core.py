@@ -101,21 +101,21 @@ async def _(world: World, see: See) -> None:
 @operation(
     "read_current_attempt_index",
     sql=["read_execution_info"],
-    python=["executions.attempt_index"],
+    python=["executions.attempt_count"],
     reasons=["0002", "D-16", "D-38"],
 )
 async def _(world: World, see: See) -> None:
-    """It names the current attempt, whichever way that attempt was claimed. For a missing execution
-    it returns None.
+    """It names the current attempt, whichever way that attempt was claimed, counted from 1: the
+    number of attempts is the number of the latest. For a missing execution it returns None.
     """
-    read = world.executions.attempt_index
+    read = world.executions.attempt_count
     id = await world.submit(lane="a")
     see("before_the_first", await read(id), 0)
     held = await world.next("a")
-    see("during_the_first", await read(id), 0)
+    see("during_the_first", await read(id), 1)
     await world.lose(held)
     await world.next("a")
-    see("during_the_second", await read(id), 1)
+    see("during_the_second", await read(id), 2)
     see("missing", str(await read(mint())), "None")
 
 

@@ -73,7 +73,7 @@ async def _(world: World, see: See) -> None:
     again = await grants.claim_execution(grant, **once)
     _, resume = await resume_grant(world, "b")
     see("claim_kind", held.claim_kind, "fresh")
-    see("attempt_index", held.attempt_index, 0)
+    see("attempt", held.attempt, 1)
     see("epoch", held.epoch, 1)
     see("state", await world.state(id), "active")
     see("events", await world.kinds(id), ["submitted", "claimed"])
@@ -200,7 +200,7 @@ async def _(world: World, see: See) -> None:
     await world.executions.cancel(leases["b"].id)
     attempts = await world.executions.attempts(held.id)
     see("claim_kind", held.claim_kind, "reclaimed")
-    see("attempt_index", held.attempt_index, 1)
+    see("attempt", held.attempt, 2)
     see("epoch", held.epoch, 2)
     see(
         "events", await world.kinds(held.id), ["submitted", "claimed", "lease_expired", "reclaimed"]

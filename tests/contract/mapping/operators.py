@@ -158,7 +158,7 @@ async def _(world: World, see: See) -> None:
     see("attempts_kept", len(await world.executions.attempts(held.id)), 1)
     see("for_a_version_gone_by", (await replay(held.id, if_version=3)).outcome, "already_applied")
     again = await world.next("a")
-    see("next_attempt", [again.attempt_type, again.attempt_index], ["replay", 1])
+    see("next_attempt", [again.attempt_type, again.attempt], ["replay", 2])
     see("running", await said(replay(again.id)), "ExecutionNotTerminal")
     limited = await world.submit(lane="b")
     said_last = "success"

@@ -191,7 +191,7 @@ async def test_the_holder_is_told_by_a_hint(db, engine, make):
     await listener.add_listener("ff_lost", lambda *told: heard.put_nowait(told[3]))
     worker = (await engine.row(execution.id))["worker_instance_id"]
     await engine.cancel(execution.id)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         told = await heard.get()
     assert told == worker
 

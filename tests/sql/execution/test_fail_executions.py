@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -74,6 +74,72 @@ async def test_a_failure_with_retries_left_waits_for_the_next_attempt(clock, eng
     detail = json.loads(event["detail"])
     assert (detail["class"], detail["category"]) == ("transient", "io")
     assert detail["delayed_until"]
+
+
+NO_SUCH_CATEGORY = {"retry_policy": {"max_retries": 3, "retryable_categories": ["io"]}}
+NEVER = {"retry_policy": {"max_retries": 0}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "class_", "asked", "seconds"),
+    [
+        (RETRY, "transient", {"retry_delay": timedelta(seconds=90)}, 90),
+        (RETRY, "transient", {"retry_delay": timedelta(0)}, 0),
+        (RETRY, "transient", {"retry_at": timedelta(hours=2)}, 7200),
+        # a time in the past means now
+        (RETRY, "transient", {"retry_at": timedelta(hours=-2)}, 0),
+        # without a policy, and whatever the category
+        (None, "transient", {"retry_delay": timedelta(seconds=90)}, 90),
+        (NO_SUCH_CATEGORY, "transient", {"retry_delay": timedelta(seconds=90)}, 90),
+        # no retry is left, or none helps
+        (NEVER, "transient", {"retry_delay": timedelta(seconds=90)}, None),
+        (RETRY, "permanent", {"retry_delay": timedelta(seconds=90)}, None),
+    ],
+)
+async def test_a_retry_waits_as_long_as_the_handler_asked(
+    clock, engine, make, policy, class_, asked, seconds
+):
+    execution = await make.execution("leased", policy=policy)
+    now = await clock.freeze()
+    if "retry_at" in asked:
+        asked = {"retry_at": now + asked["retry_at"]}
+
+    answer = await engine.fail(execution.last_lease, class_, **asked)
+
+    if seconds is None:
+        assert (answer.word, answer.delayed_until) == ("failed", None)
+    else:
+        assert answer.word == "retry_scheduled"
+        assert answer.delayed_until == now + timedelta(seconds=seconds)
+
+
+async def test_a_task_without_a_policy_that_asks_again_has_three_retries(clock, engine, make):
+    execution = await make.execution("leased")
+    lease, words = execution.last_lease, []
+    for _ in range(4):
+        answer = await engine.fail(lease, retry_delay=timedelta(seconds=1))
+        words.append(answer.word)
+        if answer.word == "retry_scheduled":
+            await clock.advance(seconds=2)
+            await engine.promote()
+            (lease,) = await engine.claim()
+    assert words == ["retry_scheduled"] * 3 + ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("retry_delay", timedelta(seconds=-1)),
+        ("retry_delay", timedelta(days=36_526)),
+        ("retry_at", datetime.max.replace(tzinfo=UTC)),
+    ],
+)
+async def test_a_wait_that_leaves_the_calendar_is_refused(engine, make, field, value):
+    execution = await make.execution("leased", policy=RETRY)
+    answer = await engine.fail(execution.last_lease, **{field: value})
+    assert answer.word == "invalid"
+    assert answer.detail["field"] == field
+    assert (await engine.row(execution.id))["public_state"] == "active"
 
 
 async def test_a_failure_without_retries_left_is_the_end(clock, engine, make):

@@ -166,6 +166,7 @@ async def test_a_limit_of_no_reclaims_is_kept_even_in_company(clock, engine):
         ("delay", 4),
         ("wait_children", 4),
         ("hold", 4),
+        ("continue_as", 0),
         ("release", 4),
         ("revoke", 4),
     ],

@@ -722,7 +722,7 @@ async def test_the_same_key_for_other_arguments_is_refused(engine):
     before = await engine.snapshot()
     other = await engine.submit(KEYED, fingerprint=b"g")
     assert (other.word, other.id) == ("key_reused", first.id)
-    assert other.detail == {"field": "key", "key": "k"}
+    assert other.detail == {"field": "key", "key": "k", "task": "tests.work"}
     assert await engine.snapshot() == before
 
 
@@ -799,6 +799,7 @@ async def test_of_two_items_with_one_key_the_first_is_created(engine, scope):
         "created",
     ]
     assert second.id == third.id == first.id
+    assert third.detail["task"] == "tests.work"
     assert len(await engine.rows()) == 2
 
 

@@ -161,6 +161,17 @@ async def test_a_bad_value_is_answered_and_the_others_are_stored(engine, item, f
     assert [str(row["execution_id"]) for row in await engine.rows()] == [good["execution_id"]]
 
 
+@pytest.mark.parametrize("value", [-1, "1e400", {"a.b": "c"}])
+async def test_a_bad_with_parent_is_answered_beside_a_good_parent(engine, item, value):
+    parent = item()
+    await submit(engine, parent)
+    answer = await submit(engine, item(parent_id=parent["execution_id"], with_parent=value))
+    assert answer["items"][0]["detail"] == {
+        "field": "with_parent",
+        "problem": "must be true or false",
+    }
+
+
 async def test_null_is_nothing_asked_for(engine, item):
     others = {
         field: None for field in BAD if field not in ("execution_id", "route_id", "prioritiy")

@@ -91,7 +91,7 @@ async def test_a_key_that_is_being_taken_is_passed_over(db, clock, engine):
     other = await db.connect()
     async with other.transaction():
         await other.execute("select from ff.idempotency_key where key = 'busy' for update")
-        assert (await asyncio.wait_for(trim(engine), 30))[0] == 1
+        assert (await asyncio.wait_for(trim(engine), 60))[0] == 1
     assert await keys(engine) == ["busy"]
 
 

@@ -243,7 +243,7 @@ async def test_only_one_walks_and_the_others_go_on_without_it(db, clock, engine,
     other = await db.connect()
     async with other.transaction():
         await other.execute("select from ff.meta where name like 'trim_position%' for update")
-        assert await asyncio.wait_for(trim_once(engine), 30) == (1, None)
+        assert await asyncio.wait_for(trim_once(engine), 60) == (1, None)
     assert await ids(engine) == {found_by_walking.id}
     assert await trim(engine) == 1
 
@@ -258,7 +258,7 @@ async def test_an_execution_that_is_locked_is_passed_over(db, clock, engine, mak
             "select from ff.execution where execution_id = any($1) for no key update",
             [busy.id, own.id],
         )
-        assert await asyncio.wait_for(trim(engine), 30) == 1
+        assert await asyncio.wait_for(trim(engine), 60) == 1
     assert await ids(engine) == {busy.id, own.id}
     assert await trim_all(engine) == 2
     assert free.id not in await ids(engine)

@@ -99,10 +99,10 @@ async def test_no_requirement_may_be_written_as_null(engine):
 
 
 async def test_the_id_is_the_documented_hash(engine):
-    """Every client computes it: namespace, lane, task and sorted capabilities, joined by \\x01."""
+    """Namespace, lane, task, sorted capabilities and code version, joined by \\x01."""
     (row,) = await engine.register_many([("t", "l", "w", "gpu,cuda")])
     digest = sha256(b"\x01".join([b"t", b"l", b"w", b"cuda,gpu"])).digest()
-    assert row["route_id"] == int.from_bytes(digest[:8], "big") & (2**63 - 1)
+    assert row["route_id"] == int.from_bytes(digest[:8], "big") & (2**62 - 1)
 
 
 async def test_a_lane_that_is_paused_stays_paused(db, engine):

@@ -21,6 +21,7 @@ OPERATIONS = {
     "wait_for": (),
     "record": (),
     "hold": (),
+    "continue_as": (),
     "cancel_held": (),
 }
 SECONDS = timedelta(seconds=10)

@@ -128,7 +128,46 @@ async def test_not_active_tells_how_the_execution_ended(engine, make):
         "outcome": "success",
         "epoch": 1,
         "attempt_id": str(execution.last_lease.attempt_id),
+        "ended_by": "completed",
     }
+
+
+LOST = {
+    "cancelled": ("not_active", {"actor": "ada", "source": "operator_override", "because": "no"}),
+    "lease_revoked": ("lease_revoked", {"actor": "ada", "because": "no"}),
+    "reclaimed": ("stale_lease", {"actor": "ada", "because": "no"}),
+    "timed_out": ("not_active", {"timeout_ms": 2000}),
+    "with_its_parent": ("not_active", {"source": "parent"}),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+async def test_a_late_holder_is_told_how_it_lost_its_lease(clock, engine, make, how):
+    word, facts = LOST[how]
+    parent = await make.execution("leased")
+    timeout = {"timeout_policy": {"attempt_timeout_ms": 2000}}
+    execution = await make.execution(
+        "leased", policy=timeout, parent=parent.id, with_parent=how == "with_its_parent"
+    )
+    match how:
+        case "cancelled":
+            await engine.cancel(execution.id, actor="ada", reason="no")
+        case "with_its_parent":
+            await engine.cancel(parent.id)
+        case "timed_out":
+            await clock.advance(timedelta(seconds=3))
+        case _:
+            await engine.revoke(execution.id, actor="ada", reason="no")
+    if how == "reclaimed":
+        await engine.take(execution.id)
+    answer = await engine.renew(execution.last_lease)
+    assert answer.word == word
+    asked = {name: answer.detail.get(name) for name in facts}
+    assert asked == facts
+    ended_by = {"reclaimed": "lease_revoked", "timed_out": "expired"}
+    assert answer.detail["ended_by"] == ended_by.get(
+        how, how.replace("with_its_parent", "cancelled")
+    )
 
 
 async def test_an_execution_of_another_namespace_is_not_found(engine, make):

@@ -27,7 +27,9 @@ async def test_a_lease_is_revoked_and_the_next_claim_reclaims(engine, make):
     assert lease.epoch == execution.lease.epoch + 2
 
 
-@pytest.mark.parametrize("operation", ["complete", "fail", "renew", "release", "delay", "hold"])
+@pytest.mark.parametrize(
+    "operation", ["complete", "fail", "renew", "release", "delay", "hold", "continue_as"]
+)
 async def test_the_old_holder_is_told_and_changes_nothing(engine, make, operation):
     execution = await make.execution("revoked")
     before = await engine.snapshot()

@@ -21,6 +21,7 @@ OPERATIONS = (
     "delay",
     "wait_children",
     "hold",
+    "continue_as",
     "cancel_held",
 )
 
@@ -51,6 +52,8 @@ MATRIX = {
     "waited_and_claimed": ("stale_lease", {"wait_children": "waiting"}),
     "held": ("not_active", {"hold": "held"}),
     "held_and_retried": ("not_active", {"hold": "held"}),
+    "continued": ("not_active", {"continue_as": "continued"}),
+    "continued_and_claimed": ("stale_lease", {"continue_as": "continued"}),
     "cancelled": ("not_active", {"cancel_held": "cancelled"}),
     "cancelled_by_its_holder": ("not_active", {"cancel_held": "cancelled"}),
     "timed_out": ("not_active", {}),
@@ -150,6 +153,11 @@ async def tell(story, what):
         case "held_and_retried":
             await story.engine.hold(story.lease)
             await story.engine.retry(story.execution.id)
+        case "continued":
+            await story.engine.continue_as(story.lease)
+        case "continued_and_claimed":
+            await story.engine.continue_as(story.lease)
+            await story.claim()
         case "cancelled":
             await story.engine.cancel(story.execution.id)
         case "cancelled_by_its_holder":

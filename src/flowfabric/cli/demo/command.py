@@ -182,7 +182,7 @@ async def _watch(
 
 def _event_line(event: Event) -> str:
     worker = (event.worker_instance_id or "").partition("-")[0]
-    where = f"attempt {event.attempt_index}, epoch {event.epoch}"
+    where = f"attempt {event.attempt}, epoch {event.epoch}"
     match event.kind:
         case EventKind.SUBMITTED:
             return "the sleeper is submitted"
@@ -213,7 +213,7 @@ def _picture(scene: Scene) -> Group:
             str(info.ownership),
             info.worker_id or "-",
             _lease_left(info),
-            str(info.attempt_index),
+            str(info.attempt),
             str(info.epoch),
         )
     story = Text.from_markup("\n".join(scene.lines[-10:]))
@@ -231,7 +231,7 @@ async def _conclude(console: Console, scene: Scene, client: FlowFabric) -> dict[
     attempts = Table("attempt", "type", "worker", "epoch", "state", title="Its attempts")
     for attempt in await client.executions.attempts(sleeper.id):
         attempts.add_row(
-            str(attempt.attempt_index),
+            str(attempt.attempt),
             str(attempt.attempt_type),
             attempt.worker_instance_id or "",
             str(attempt.epoch),
@@ -242,7 +242,7 @@ async def _conclude(console: Console, scene: Scene, client: FlowFabric) -> dict[
         events.add_row(
             str(event.version),
             str(event.kind),
-            "" if event.attempt_index is None else str(event.attempt_index),
+            "" if event.attempt is None else str(event.attempt),
             "" if event.epoch is None else str(event.epoch),
             event.worker_instance_id or "",
             event.occurred_at.astimezone().strftime("%H:%M:%S.%f")[:-3],

@@ -25,13 +25,13 @@ def resize(picture: str, width: int) -> str:
 @app.task(retry=Retry(max_retries=4, backoff=Fixed(timedelta(milliseconds=300))))
 async def charge_card(ctx: Context, order: int) -> str:
     """Fail twice, then succeed."""
-    if ctx.attempt < 2:
+    if ctx.attempt < 3:
         raise ConnectionError("the bank does not answer")
-    return f"order {order} paid in attempt {ctx.attempt + 1}"
+    return f"order {order} paid in attempt {ctx.attempt}"
 
 
 @app.task
 async def sleeper(ctx: Context, seconds: float) -> str:
     """Work for a while; the demo kills the first worker meanwhile."""
     await asyncio.sleep(seconds)
-    return f"finished in attempt {ctx.attempt + 1} with epoch {ctx.epoch}"
+    return f"finished in attempt {ctx.attempt} with epoch {ctx.epoch}"

@@ -61,15 +61,13 @@ def main() -> None:
         app = load_app(request["app"])
         facts = _app_facts(app, request["app"])
     except typer.BadParameter as error:
-        complain(error.message)
+        send(usage=error.message)
         sys.exit(EXIT_BROKEN)
     except FlowFabricError as error:
         complain(error)
         sys.exit(EXIT_BROKEN)
     except typer.Exit:
         sys.exit(EXIT_BROKEN)
-    except KeyboardInterrupt:
-        sys.exit(0)
     send(files=project_files(), **facts)
     answer = lines.readline()
     if not answer:
@@ -91,8 +89,6 @@ def main() -> None:
         print_traceback(error.__cause__ or error, _is_machinery)
         complain("the worker could not start")
         sys.exit(EXIT_BROKEN)
-    except KeyboardInterrupt:
-        pass
 
 
 class StartupFailed(Exception):
@@ -103,8 +99,6 @@ async def _work(
     app: App, parent: socket.socket, send: Callable[..., None], request: dict[str, Any]
 ) -> None:
     loop = asyncio.get_running_loop()
-    # Ctrl-C reaches all processes of the terminal; the command decides what it means.
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
 
     def on_created(worker: Worker) -> None:
         def stop() -> None:

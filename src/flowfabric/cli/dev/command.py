@@ -19,7 +19,7 @@ import typer
 
 from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN, STOP_AT_ONCE
 from flowfabric.cli.dev.watch import Watch
-from flowfabric.cli.imports import APP_ARGUMENT, check_app_reference
+from flowfabric.cli.imports import APP_ARGUMENT, APP_HINT, check_app_reference
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, EXIT_INTERRUPTED, Database
 from flowfabric.cli.output import complain, has_colour
 from flowfabric.cli.worker import split
@@ -40,7 +40,14 @@ AT_ONCE_SECONDS = 8.0
 RESEND_SECONDS = 0.2
 RESTART_SECONDS = 1.0
 _LABEL = 10
-_CHILD = "from flowfabric.cli.dev.child import main; main()"
+# Ctrl-C reaches all processes of the terminal; the command decides what it means.
+_CHILD = """
+import signal
+signal.signal(signal.SIGINT, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+from flowfabric.cli.dev.child import main
+main()
+"""
 
 
 def dev(
@@ -212,13 +219,18 @@ class Session:
     async def _start(self) -> Child:
         started = time()
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", _CHILD, str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                # A file that is saved twice within a second can look as old as its bytecode.
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-            )
+        # The worker inherits the mask: Ctrl-C waits until the worker has its own handler.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-c", _CHILD, str(theirs.fileno())),
+                    pass_fds=[theirs.fileno()],
+                    # A file that is saved twice within a second can look as old as its bytecode.
+                    env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         lines, answers = await asyncio.open_connection(sock=ours)
         answers.write(json.dumps(self.request).encode() + b"\n")
         return Child(process, lines, answers, started)
@@ -226,6 +238,10 @@ class Session:
     async def _listen(self, child: Child) -> None:
         """Handle the messages of the worker until it has ended."""
         while (message := await child.receive()) is not None:
+            if "usage" in message:
+                if self._database is None:
+                    raise typer.BadParameter(message["usage"], param_hint=APP_HINT)
+                complain(message["usage"])
             self._watch.follow(message.get("files", ()), child.started)
             if "tasks" in message:
                 await self._choose_database(message)

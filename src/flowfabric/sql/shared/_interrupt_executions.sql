@@ -1,4 +1,4 @@
--- End the leases of executions whose attempts resume later (T15, T16, T30). The caller holds the
+-- End the leases of executions whose attempts resume later (T15, T16, T30, T31). The caller holds the
 -- row locks and has checked the fences. p_until_at is null unless they wait until a given time.
 --
 -- The attempt is interrupted, not ended: the next claim resumes it with its remaining time. Crashes

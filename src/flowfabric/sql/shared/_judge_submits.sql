@@ -65,7 +65,7 @@ begin
           end as words) w
       cross join lateral (select w.words[1] as field, w.words[2] as problem) p
       left join ff.route r on r.route_id = i.route_id and r.namespace = p_namespace
-        and p_closed_routes is not null
+        and r.code_version is null and p_closed_routes is not null
       left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
       where p.field is not null or i.route_id = any (p_closed_routes) or i.route_id is null
     ) j), '{}');

@@ -30,7 +30,13 @@ select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilit
        (select count(*) from ff.execution c
         where c.partition_key = e.partition_key and c.parent_id = e.execution_id) as child_count,
        (select count(*) from ff.step s
-        where s.partition_key = e.partition_key and s.execution_id = e.execution_id) as step_count
+        where s.partition_key = e.partition_key and s.execution_id = e.execution_id) as step_count,
+       (select k.key from ff.idempotency_key k
+        where k.partition_key = e.partition_key and k.execution_id = e.execution_id
+          and k.execution_id > '00000000-0000-0000-0000-000000000000'
+        limit 1) as key,
+       r.code_version,
+       coalesce(b.generation, 0) as generation
 from ff.execution e
 join ff.route r on r.route_id = e.route_id
 left join ff.execution_body b

@@ -11,8 +11,8 @@
 select 'J01' as name, s.partition_key, s.execution_id,
        case when e.execution_id is null then format('step %s without an execution', s.name)
             else format('step %s#%s at %s: epoch %s of %s, attempt %s of %s, recorded at %s',
-                        s.name, s.occurrence, s.position, s.epoch, e.epoch, s.attempt_index,
-                        e.attempt_index, s.recorded_at) end as problem
+                        s.name, s.occurrence, s.position, s.epoch, e.epoch, s.attempt_index + 1,
+                        e.attempt_index + 1, s.recorded_at) end as problem
 from ff.step s
 left join ff.execution e on e.partition_key = s.partition_key and e.execution_id = s.execution_id
 where e.execution_id is null

@@ -7,7 +7,7 @@
 -- Remedy:  The engine continues without it; the events still tell what the lost attempt did.
 select 'L01' as name, e.partition_key, e.execution_id,
        format('%s attempts in the history, numbered %s to %s, of an execution with %s',
-              coalesce(h.number, 0), h.lowest, h.highest, e.total_attempt_count) as problem
+              coalesce(h.number, 0), h.lowest + 1, h.highest + 1, e.total_attempt_count) as problem
 from ff.execution e
 left join (
   select a.partition_key, a.execution_id, count(*) as number,

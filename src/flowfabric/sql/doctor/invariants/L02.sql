@@ -20,7 +20,8 @@ from ff.execution e
 where e.lease_id = e.last_lease_id
 union all
 select 'L02', a.partition_key, a.execution_id,
-       format('lease %s of attempt %s is on the execution again', a.last_lease_id, a.attempt_index)
+       format('lease %s of attempt %s is on the execution again', a.last_lease_id,
+              a.attempt_index + 1)
 from ff.attempt a
 join ff.execution e on e.partition_key = a.partition_key and e.execution_id = a.execution_id
 where a.last_lease_id in (e.lease_id, e.last_lease_id)

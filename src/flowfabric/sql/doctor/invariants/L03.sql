@@ -7,7 +7,7 @@
 -- Remedy:  Cancel the execution and replay it if it is open: the next claim starts a new attempt.
 select 'L03' as name, a.partition_key, a.execution_id,
        format('attempt id %s of attempt %s is on the execution, too', a.attempt_id,
-              a.attempt_index) as problem
+              a.attempt_index + 1) as problem
 from ff.attempt a
 join ff.execution e on e.partition_key = a.partition_key and e.execution_id = a.execution_id
 where a.attempt_id = e.attempt_id

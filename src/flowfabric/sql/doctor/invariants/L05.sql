@@ -8,7 +8,7 @@
 -- Reads:   executions
 -- Remedy:  A system guarded by ctx.epoch may have accepted an old holder: check its effects.
 select 'L05' as name, a.partition_key, a.execution_id,
-       format('epoch %s of attempt %s is followed by %s', a.epoch, a.attempt_index,
+       format('epoch %s of attempt %s is followed by %s', a.epoch, a.attempt_index + 1,
               a.next_epoch) as problem
 from (
   select x.partition_key, x.execution_id, x.attempt_index, x.epoch,

@@ -1,8 +1,8 @@
 -- Retries, reclaims and replays stay within their limits.
 --
--- The stored policy sets the limits: no retry without a retry policy, 3 retries if the policy names
--- no number, 10 replays, max_reclaims reclaims besides the ones in company. After three crashes
--- alone nothing is leased or runnable, and a completed execution has no crashes left.
+-- The stored policy sets the limits: 3 retries if it names no number, 10 replays, max_reclaims
+-- reclaims besides the ones in company. After three crashes alone nothing is leased or runnable, and
+-- a completed execution has no crashes left.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -18,7 +18,6 @@ where e.reclaim_count - e.company_count > e.max_reclaims
    or (e.lone_crash_count >= 3 and (e.ownership = 'leased' or e.phase = 'runnable'))
    or (e.outcome = 'success' and e.crash_count > 0)
    or e.retry_count > case
-        when b.policy -> 'retry_policy' is null then 0
         when jsonb_typeof(b.policy #> '{retry_policy,max_retries}') = 'number'
           then (b.policy #>> '{retry_policy,max_retries}')::numeric
         else 3 end

@@ -17,8 +17,8 @@ where (e.attempt_ended_at is null) <> (e.attempt_ended_as is null)
           'attempt_terminal', 'pending_retry_attempt', 'pending_replay_attempt'))
 union all
 select 'L08', a.partition_key, a.execution_id,
-       format('attempt %s, started %s, ended %s as %s', a.attempt_index, a.started_at, a.ended_at,
-              a.ended_as)
+       format('attempt %s, started %s, ended %s as %s', a.attempt_index + 1, a.started_at,
+              a.ended_at, a.ended_as)
 from ff.attempt a
 where a.ended_at < a.started_at
    or a.ended_as not in (

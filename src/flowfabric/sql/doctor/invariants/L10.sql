@@ -22,6 +22,7 @@ cross join lateral (
     and (x.lanes is null or r.lane = any (x.lanes))
     and (x.tasks is null or r.task = any (x.tasks))
     and r.capabilities <@ x.capabilities
+    and (r.code_version is null or r.code_version = any (x.code_version || x.reads))
   limit 1
 ) w
 where e.ownership in ('lease_expired_reclaimable', 'lease_revoked') and e.reclaim_at is null

@@ -10,8 +10,9 @@
 select 'S10' as name, e.partition_key, e.execution_id,
        format('out of bounds: rank %s, epoch %s, version %s, attempt %s of %s, max_reclaims %s, '
               'blocking reason %s, payload %s, result %s bytes',
-              e.rank, e.epoch, e.version, e.attempt_index, e.total_attempt_count, e.max_reclaims,
-              e.blocking_reason, octet_length(e.payload), octet_length(e.result)) as problem
+              e.rank, e.epoch, e.version, e.attempt_index + 1, e.total_attempt_count,
+              e.max_reclaims, e.blocking_reason, octet_length(e.payload),
+              octet_length(e.result)) as problem
 from ff.execution e
 where e.rank not between 0 and 9000 or e.epoch < 0 or e.version < 1 or e.max_reclaims < 0
    or least(e.retry_count, e.replay_count, e.reclaim_count, e.total_attempt_count) < 0
@@ -35,8 +36,9 @@ from ff.execution_body b
 join ff.execution e on e.partition_key = b.partition_key and e.execution_id = b.execution_id
 where octet_length(b.payload) > case when starts_with(b.creator, 'hook:') then 4194304
                                      else 1048576 end
-   -- a small payload is in the body only if it has a trace context
-   or (octet_length(b.payload) < 257 and b.trace_context is null)
+   -- a small payload is in the body only with a trace context or a generation
+   or (octet_length(b.payload) < 257 and b.trace_context is null and b.generation = 0)
+   or (b.generation > 0 and e.payload is not null) or b.generation < 0
    or (b.payload is not null and e.payload is not null)
    or jsonb_typeof(b.tags) <> 'object'
    or exists (

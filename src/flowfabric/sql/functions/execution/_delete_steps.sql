@@ -1,5 +1,6 @@
 -- Delete the steps of an execution: all of them, or one step and every step started after it. The
--- caller holds the row lock. Returns the detail for the event.
+-- caller holds the row lock. An execution without steps has no code version any more. Returns the
+-- detail for the event.
 drop function if exists ff._delete_steps;
 create function ff._delete_steps(
   p_partition_key   smallint,
@@ -47,6 +48,7 @@ begin
     returning s.name
   )
   select count(*) into v_dropped from dropped;
+  perform ff._move_to_versions(p_partition_key, array[p_execution_id], array[null::text]);
   return jsonb_strip_nulls(jsonb_build_object(
     'from_step', p_from_step,
     'from_occurrence', case when p_from_step is not null then p_from_occurrence end,

@@ -29,7 +29,7 @@ begin
   from (
     select distinct (u.o ->> 'parent_id')::uuid as parent_id
     from unnest(p_options) with ordinality u(o, n)
-    where u.n <> all (p_skip) and (u.o ->> 'with_parent')::boolean
+    where u.n <> all (p_skip) and u.o -> 'with_parent' = 'true'
     order by 1
   ) a
   cross join lateral (
@@ -55,7 +55,7 @@ begin
                  'parent_id', format('{fp:%s}:%s', p_partition_key, u.parent_id)) end)::ff.verdict)
     from (select i.id, (i.o ->> 'parent_id')::uuid as parent_id, i.n
           from unnest(p_execution_ids, p_options) with ordinality i(id, o, n)
-          where i.n <> all (p_skip) and (i.o ->> 'with_parent')::boolean
+          where i.n <> all (p_skip) and i.o -> 'with_parent' = 'true'
           offset 0) u
     left join lateral (
       select e.execution_id from ff.execution e

@@ -1,8 +1,9 @@
 -- Find the newest executions that match a filter, reading a bounded number of rows.
 --
 -- States that need attention (delayed, failed, cancelled …) are found through their index, one
--- state after the other; active executions through their timers, while these are few; all others by
--- the primary key, descending. next_id is where the next call starts (strictly below), and null at
+-- state after the other; active executions through their timers, while these are few; an execution
+-- with a key and the children of a parent through their indexes; all others by the primary key,
+-- descending. next_id is where the next call starts (strictly below), and null at
 -- the end. It names no execution of another namespace.
 drop function if exists ff._scan_executions;
 create function ff._scan_executions(
@@ -15,7 +16,13 @@ create function ff._scan_executions(
   p_created_after      timestamptz,
   p_created_before     timestamptz,
   p_ended_after        timestamptz,
+  p_ended_before       timestamptz,
   p_worker_instance_id text,
+  p_key                text,
+  p_parent_id          uuid,
+  p_error              text,
+  p_is_held            boolean,
+  p_is_crash_loop      boolean,
   p_cursor             text,
   p_take               integer,
   p_look_at            integer
@@ -41,6 +48,11 @@ declare
   v_states    ff.public_state[];
   v_attention ff.public_state[] := '{}';
   v_active    uuid[] := '{}';
+  v_keyed     uuid[] := '{}';
+  v_children  integer := 0;
+  -- These are read from the rows that match all else.
+  v_is_picky  constant boolean := num_nonnulls(p_error, p_is_held, p_is_crash_loop) > 0;
+  v_patterns  text[];
   v_routes    bigint[];
   v_before    uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
   v_look_at   integer := p_look_at;
@@ -68,13 +80,20 @@ begin
   if p_worker_instance_id is not null then
     p_states := array(select s from unnest(coalesce(p_states, v_known)) s where s = 'active');
   end if;
+  if p_is_held then
+    p_states := array(select s from unnest(coalesce(p_states, v_known)) s where s = 'waiting');
+  end if;
   v_states := p_states::ff.public_state[];
 
   if p_lanes is not null or p_tasks is not null then
+    -- In a pattern * stands for any text and ? for any character.
+    v_patterns := array(
+      select translate(regexp_replace(t, E'([\\\\%_])', E'\\\\\\1', 'g'), '*?', '%_')
+      from unnest(p_tasks) t);
     v_routes := array(
       select r.route_id from ff.route r
       where (p_lanes is null or r.lane = any (p_lanes))
-        and (p_tasks is null or r.task = any (p_tasks))
+        and (p_tasks is null or r.task like any (v_patterns))
         and (p_namespace is null or r.namespace = p_namespace));
   end if;
   if v_states = '{}' or v_routes = '{}' then
@@ -82,7 +101,21 @@ begin
     return;
   end if;
 
-  if p_states <@ (v_indexed || 'active'::text) then
+  if p_key is not null then
+    v_keyed := array(
+      select k.execution_id
+      from (select p_namespace as name where p_namespace is not null
+            union
+            select r.namespace from ff.route r where p_namespace is null) n
+      cross join lateral (
+        select x.execution_id from ff.idempotency_key x
+        where x.partition_key = p_partition_key and x.namespace = n.name and x.key = p_key
+        offset 0) k);
+    v_look_at := 0;
+  elsif p_parent_id is not null then
+    v_children := v_scattered;
+    v_look_at := 0;
+  elsif p_states <@ (v_indexed || 'active'::text) then
     v_attention := array_remove(v_states, 'active');
     v_look_at := 0;
     if 'active' = any (p_states) then
@@ -139,14 +172,27 @@ begin
     union all
     select k.execution_id, k.route_id, k.namespace, k.public_state, k.created_at, k.terminal_at,
            k.worker_instance_id, null
-    from (select distinct x.id from unnest(v_active) x(id)) u
+    from (select distinct x.id from unnest(v_active || v_keyed) x(id)) u
     cross join lateral (
       select e.execution_id, e.route_id, e.namespace, e.public_state, e.created_at, e.terminal_at,
              e.worker_instance_id
       from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.id
-        and case when e.phase = 'active' and e.execution_id < v_before then true else false end
+        and case when (p_key is not null or e.phase = 'active') and e.execution_id < v_before
+              then p_parent_id is null or coalesce(e.parent_id = p_parent_id, false)
+              else false end
       offset 0) k
+    union all
+    select k.execution_id, k.route_id, k.namespace, k.public_state, k.created_at, k.terminal_at,
+           k.worker_instance_id, 'children'
+    from (
+      select e.execution_id, e.route_id, e.namespace, e.public_state, e.created_at, e.terminal_at,
+             e.worker_instance_id
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.parent_id = p_parent_id
+        and e.execution_id < v_before
+      order by e.execution_id desc
+      limit v_children) k
   ),
   -- Below this id the scan may have missed rows.
   lowest as materialized (
@@ -156,7 +202,8 @@ begin
       from seen s
       where s.part is not null
       group by s.part
-      having count(*) >= case when s.part = 'all' then v_look_at else v_quota end) c
+      having count(*) >= case s.part when 'all' then v_look_at when 'children' then v_children
+                                     else v_quota end) c
     order by c.execution_id desc
     limit 1
   ),
@@ -182,15 +229,36 @@ begin
       and (p_created_after is null or s.created_at >= p_created_after)
       and (p_created_before is null or s.created_at < p_created_before)
       and (p_ended_after is null or s.terminal_at >= p_ended_after)
+      and (p_ended_before is null or s.terminal_at < p_ended_before)
       and (p_worker_instance_id is null or s.worker_instance_id = p_worker_instance_id)
       and s.execution_id >= coalesce((select c.execution_id from cut c),
                                      '00000000-0000-0000-0000-000000000000')
     order by s.execution_id desc
     offset 0
   ),
-  tagged as (
+  picked as (
     select f.execution_id
     from matching f
+    left join lateral (
+      select (p_error is null
+              or e.attempt_state <> 'pending_replay_attempt' and (
+                e.failure_category = p_error
+                or right(e.failure_category, length(p_error) + 1) = '.' || p_error
+                or starts_with(e.failure_reason, p_error || ':')))
+         and (p_is_held is null
+              or p_is_held = (e.eligibility = 'blocked_by_operator'
+                              and coalesce(e.attempt_pause_cause = 'held', false)))
+         and (p_is_crash_loop is null
+              or p_is_crash_loop = (e.crash_count >= 2 and e.phase <> 'terminal')) as is_picked
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = f.execution_id and v_is_picky
+      offset 0) t on true
+    where not v_is_picky or t.is_picked
+    offset 0
+  ),
+  tagged as (
+    select f.execution_id
+    from picked f
     left join lateral (
       select b.tags @> v_tags as is_tagged
       from ff.execution_body b

@@ -2,6 +2,10 @@
 --
 -- A worker covers a route if the route is of its namespace and has one of its lanes and tasks (null
 -- means any), the worker offers all of the route's capabilities, and the lane is open to claims.
+-- Of the routes with a code version it covers those of p_code_versions, and of p_unserved (from
+-- ff.list_unserved_routes) those whose version still has no live worker. With p_finish_only it
+-- covers no route without a code version: it begins nothing new.
+--
 -- The claim order is exactly priority, order_at, id. Among equal priorities the lane p_first_lane
 -- goes first, so a worker of several lanes can rotate them. The floor lets a worker that drains a
 -- backlog start where its last full batch ended, instead of scanning dead index entries.
@@ -37,7 +41,10 @@ create function ff.claim_executions(
   p_floor_rank         smallint default null,
   p_floor_at           timestamptz default null,
   p_floor_id           uuid default null,
-  p_reports_starts     boolean default false
+  p_reports_starts     boolean default false,
+  p_code_versions      text[] default null,
+  p_unserved           bigint[] default null,
+  p_finish_only        boolean default false
 )
 returns table (
   execution_id        uuid,
@@ -59,7 +66,8 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         integer
+  crash_count         integer,
+  generation          integer
 )
 language plpgsql
 security definer
@@ -81,6 +89,7 @@ declare
   v_slot_ids   uuid[];
   v_routes     bigint[];
   v_turns      smallint[];
+  v_unserved   bigint[];
   v_reclaiming boolean;
   v_granted    boolean;
   v_left       uuid[];
@@ -112,6 +121,9 @@ begin
   end if;
 
   v_now := ff.now();
+  if cardinality(p_unserved) > 0 then
+    v_unserved := ff._read_unserved(p_unserved, v_now);
+  end if;
   select array_agg(r.route_id order by r.route_id),
          array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
                    order by r.route_id)
@@ -122,10 +134,29 @@ begin
     from (select distinct u.task from unnest(p_tasks) u(task)) t
     cross join lateral (
       select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x where x.task = t.task offset 0) k
+      from ff.route x where x.task = t.task and x.code_version is null offset 0) k
+    where not coalesce(p_finish_only, false)
+    union all
+    select k.route_id, k.lane, k.namespace, k.capabilities
+    from (select distinct v.version, u.task from unnest(p_code_versions) v(version)
+          cross join unnest(p_tasks) u(task)) t
+    cross join lateral (
+      select x.route_id, x.lane, x.namespace, x.capabilities
+      from ff.route x where x.task = t.task and x.code_version = t.version offset 0) k
+    union all
+    select k.route_id, k.lane, k.namespace, k.capabilities
+    from unnest(v_unserved) u(id)
+    cross join lateral (
+      select x.route_id, x.lane, x.namespace, x.capabilities, x.task, x.code_version
+      from ff.route x where x.route_id = u.id offset 0) k
+    where (p_tasks is null or k.task = any (p_tasks))
+      and (p_code_versions is null or k.code_version <> all (p_code_versions))
     union all
     select x.route_id, x.lane, x.namespace, x.capabilities
-    from ff.route x where p_tasks is null
+    from ff.route x
+    where p_tasks is null
+      and case when x.code_version is null then not coalesce(p_finish_only, false)
+               else coalesce(x.code_version = any (p_code_versions), false) end
   ) r
   join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
   where (p_lanes is null or r.lane = any (p_lanes))

@@ -20,7 +20,13 @@ create function ff.count_executions(
   p_created_after      timestamptz default null,
   p_created_before     timestamptz default null,
   p_ended_after        timestamptz default null,
+  p_ended_before       timestamptz default null,
   p_worker_instance_id text default null,
+  p_key                text default null,
+  p_parent_id          uuid default null,
+  p_error              text default null,
+  p_is_held            boolean default null,
+  p_is_crash_loop      boolean default null,
   p_cursor             text default null
 )
 returns table (counted integer, next_cursor text)
@@ -36,7 +42,9 @@ begin
   select cardinality(f.execution_ids), replace(f.next_id::text, '-', '')
   from ff._scan_executions(
     p_partition_key, p_namespace, p_states, p_lanes, p_tasks, p_tags, p_created_after,
-    p_created_before, p_ended_after, p_worker_instance_id, p_cursor, 10000,
-    case when p_tags is null then 2500 else 1500 end) f;
+    p_created_before, p_ended_after, p_ended_before, p_worker_instance_id, p_key, p_parent_id,
+    p_error, p_is_held, p_is_crash_loop, p_cursor, 10000,
+    case when num_nonnulls(p_tags, p_error, p_is_held, p_is_crash_loop) = 0 then 2500
+         else 1500 end) f;
 end;
 $$;

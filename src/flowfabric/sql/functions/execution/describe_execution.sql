@@ -81,7 +81,10 @@ returns table (
   ends_with_parent    boolean,
   wait_left           integer,
   child_count         bigint,
-  step_count          bigint
+  step_count          bigint,
+  key                 text,
+  code_version        text,
+  generation          integer
 )
 language plpgsql
 security definer
@@ -103,7 +106,8 @@ begin
          v.attempt_pause_cause, v.due_at, v.blocked_at, v.cancellation_reason, v.cancelled_by,
          v.progress_percent, v.progress_message, v.progressed_at, v.retention, v.trim_at,
          v.instance_tag, v.policy, v.task_version, v.parent_id, v.ends_with_parent, v.wait_left,
-         v.child_count, v.step_count
+         v.child_count, v.step_count, v.key, v.code_version,
+         v.generation
   from ff.execution_view v
   where v.partition_key = p_partition_key and v.execution_id = p_execution_id
     and (p_namespace is null or v.namespace = p_namespace);

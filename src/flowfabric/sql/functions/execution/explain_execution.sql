@@ -209,6 +209,10 @@ begin
     return query select * from ff._explain_missing_worker(p_namespace, v_row, v_route, v_now);
   end if;
 
+  if v_able > 0 and v_route.code_version is not null then
+    return query select * from ff._explain_version(v_route, v_now);
+  end if;
+
   if v_able is not null then
     if v_row.phase = 'active' and v_row.reclaim_at is null then
       return query select 'lease',

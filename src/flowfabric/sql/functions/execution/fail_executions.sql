@@ -1,7 +1,8 @@
 -- Fail the running attempts of executions: schedule a retry, or end the execution as failed.
 --
--- The policy stored with the execution decides (_retry_delay). A member of a cancelled flow is
--- cancelled instead of retried, and its holder is answered `failed`. An end is propagated as in
+-- The policy stored with the execution decides (_retry_delay). p_retry_delays and p_retry_ats say how
+-- long, or until when, the handler asked to wait; a time in the past means now. A member of a
+-- cancelled flow is cancelled instead of retried, and its holder is answered `failed`. An end is propagated as in
 -- ff.complete_executions. Returns a row for every item.
 --
 -- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23);
@@ -25,6 +26,8 @@ create function ff.fail_executions(
   p_reasons       text[],
   p_categories    text[] default null,
   p_details       bytea[] default null,
+  p_retry_delays  interval[] default null,
+  p_retry_ats     timestamptz[] default null,
   p_wait          boolean default false,
   p_hint          boolean default true
 )
@@ -61,7 +64,7 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_classes), cardinality(p_reasons), cardinality(p_categories),
-    cardinality(p_details)], p_wait);
+    cardinality(p_details), cardinality(p_retry_delays), cardinality(p_retry_ats)], p_wait);
   v_judged := ff._judge_leases(p_partition_key, p_namespace, 'fail', p_execution_ids, p_lease_ids,
                                p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
@@ -79,7 +82,15 @@ begin
                   or p_reasons[j.item] ~ E'[\x01-\x1f\x7f]'
                   then 'reason'
                 when octet_length(p_categories[j.item]) > 256 then 'category'
-                when octet_length(p_details[j.item]) > 65536 then 'detail' end as bad_field
+                when octet_length(p_details[j.item]) > 65536 then 'detail'
+                when p_retry_delays[j.item] not between interval '0' and interval '36525 days'
+                  then 'retry_delay'
+                when p_retry_ats[j.item] >= timestamptz '9999-01-01 00:00:00+00'
+                  or p_retry_ats[j.item] < timestamptz '0001-01-02 00:00:00+00'
+                  then 'retry_at' end as bad_field,
+           coalesce(p_retry_delays[j.item],
+                    case when isfinite(p_retry_ats[j.item])
+                      then greatest(p_retry_ats[j.item] - v_now, interval '0') end) as asked
     from unnest(v_judged) j
     where j.word = 'held'
     offset 0
@@ -92,7 +103,8 @@ begin
     from item i
     cross join lateral (
       select x.transitioned_at,
-             ff._retry_delay(b.policy, x.retry_count, i.class, i.category, random()) as wait,
+             ff._retry_delay(b.policy, x.retry_count, i.class, i.category, random(), i.asked)
+               as wait,
              case when x.flow_id is null then false
                   else ff._is_flow_cancelled(i.pk, x.flow_id) end as is_cancelled
       from ff.execution x
@@ -192,6 +204,8 @@ begin
                when 'class' then 'must be transient, permanent, infra_crash, timeout or cancelled'
                when 'reason' then 'must be at most 256 bytes without control characters'
                when 'category' then 'must be at most 256 bytes'
+               when 'retry_delay' then 'must be from nothing to a hundred years'
+               when 'retry_at' then 'must be between the years 1 and 9999'
                else 'must be at most 64 KiB' end), false
     from item i
     where i.bad_field is not null

@@ -25,7 +25,8 @@ returns table (
   pause_cause        text,
   failure_class      text,
   failure_category   text,
-  failure_reason     text
+  failure_reason     text,
+  failure_detail     bytea
 )
 language plpgsql
 security definer
@@ -37,7 +38,7 @@ begin
   return query
   select v.attempt_index, v.attempt_id, v.attempt_type, v.lifecycle, v.epoch, v.started_at,
          v.ended_at, v.worker_id, v.worker_instance_id, v.attempt_reason, v.pause_cause,
-         v.failure_class, v.failure_category, v.failure_reason
+         v.failure_class, v.failure_category, v.failure_reason, v.failure_detail
   from ff.attempt_view v
   where v.partition_key = p_partition_key and v.execution_id = p_execution_id
     and (p_namespace is null or v.namespace = p_namespace)

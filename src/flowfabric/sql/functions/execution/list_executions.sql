@@ -2,7 +2,10 @@
 --
 -- A call reads a bounded number of executions, so a page may be short or empty without being the
 -- last. The last row has no id; its next_cursor is where the next page starts, and null at the end.
--- A null filter matches everything; all given tags must match.
+-- A null filter matches everything; all given tags must match. In p_tasks * stands for any text and ?
+-- for any character. p_key finds the execution that holds an idempotency key. p_error is the type of
+-- the latest failure, with or without its module. An execution is held if its worker stopped it at a
+-- step for an operator; held_step is that step.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -20,7 +23,13 @@ create function ff.list_executions(
   p_created_after      timestamptz default null,
   p_created_before     timestamptz default null,
   p_ended_after        timestamptz default null,
+  p_ended_before       timestamptz default null,
   p_worker_instance_id text default null,
+  p_key                text default null,
+  p_parent_id          uuid default null,
+  p_error              text default null,
+  p_is_held            boolean default null,
+  p_is_crash_loop      boolean default null,
   p_cursor             text default null,
   p_limit              integer default 100
 )
@@ -38,6 +47,8 @@ returns table (
   replay_count        integer,
   reclaim_count       integer,
   is_crash_loop       boolean,
+  is_held             boolean,
+  held_step           text,
   worker_instance_id  text,
   created_at          timestamptz,
   started_at          timestamptz,
@@ -71,13 +82,16 @@ begin
       'field', 'limit', 'problem', 'must be 1 to 1000'));
   end if;
   -- A short scan is usually enough; scan further only if it finds too few.
-  foreach v_look_at in array case when p_tags is null then array[least(2 * p_limit, 500), 2000]
-                                  else array[200, 1300] end
+  foreach v_look_at in array case
+    when num_nonnulls(p_tags, p_error, p_is_held, p_is_crash_loop) = 0
+      then array[least(2 * p_limit, 500), 2000]
+    else array[200, 1300] end
   loop
     select v_ids || f.execution_ids, f.next_id into v_ids, v_next
     from ff._scan_executions(
       p_partition_key, p_namespace, p_states, p_lanes, p_tasks, p_tags, p_created_after,
-      p_created_before, p_ended_after, p_worker_instance_id,
+      p_created_before, p_ended_after, p_ended_before, p_worker_instance_id, p_key, p_parent_id,
+      p_error, p_is_held, p_is_crash_loop,
       coalesce(replace(v_next::text, '-', ''), p_cursor), p_limit - cardinality(v_ids),
       v_look_at) f;
     exit when v_next is null or cardinality(v_ids) = p_limit;
@@ -86,8 +100,8 @@ begin
   select e.execution_id, e.namespace, r.lane, r.task, 9000 - e.rank, e.public_state::text,
          e.blocking_reason::text, e.attempt_index, e.total_attempt_count, e.retry_count,
          e.replay_count, e.reclaim_count, e.crash_count >= 2 and e.phase <> 'terminal',
-         e.worker_instance_id, e.created_at, e.started_at, e.terminal_at, e.delayed_until,
-         e.deadline_at,
+         h.is_held, s.step, e.worker_instance_id, e.created_at, e.started_at, e.terminal_at,
+         e.delayed_until, e.deadline_at,
          case when e.attempt_state <> 'pending_replay_attempt' then e.failure_reason end, e.version,
          null::text
   from unnest(v_ids) with ordinality u(id, n)
@@ -97,11 +111,20 @@ begin
     offset 0) e
   cross join lateral (
     select y.lane, y.task from ff.route y where y.route_id = e.route_id offset 0) r
+  cross join lateral (
+    select e.eligibility = 'blocked_by_operator'
+           and coalesce(e.attempt_pause_cause = 'held', false) as is_held) h
+  left join lateral (
+    select v.detail ->> 'step' as step from ff.event v
+    where v.partition_key = p_partition_key and v.execution_id = u.id and v.kind = 'held'
+      and h.is_held
+    order by v.event_id desc limit 1) s on true
   order by u.n;
   execution_id := null; namespace := null; lane := null; task := null; priority := null;
   public_state := null; blocking_reason := null; attempt_index := null;
   total_attempt_count := null; retry_count := null; replay_count := null; reclaim_count := null;
-  is_crash_loop := null; worker_instance_id := null; created_at := null; started_at := null;
+  is_crash_loop := null; is_held := null; held_step := null; worker_instance_id := null;
+  created_at := null; started_at := null;
   terminal_at := null; delayed_until := null; deadline_at := null; failure_reason := null;
   version := null;
   next_cursor := replace(v_next::text, '-', '');

@@ -9,8 +9,8 @@
 --   key, key_fingerprint (hexadecimal), key_scope (window, unfinished), key_window_ms
 --   parent_id, with_parent (whether it ends when its parent ends)
 -- If a key was used within its window (or its execution is unfinished), the answer is the first
--- execution with that key; the same key with another fingerprint is refused. A child is stored only
--- if its parent exists; a bound child only if its parent has not ended. The id of a trimmed execution
+-- execution with that key; the same key with another fingerprint is refused, and the answer names that
+-- execution and its task. A child is stored only if its parent exists; a bound child only if its parent has not ended. The id of a trimmed execution
 -- stays taken while its events are kept. Returns one row for each item that was not created; no row
 -- means that all were.
 --
@@ -82,7 +82,8 @@ begin
          array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
     into v_lanes, v_closed
   from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
-  left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+  left join ff.route r
+    on r.route_id = u.route_id and r.namespace = p_namespace and r.code_version is null
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
 
   -- Judge every item only if the call has something to judge.
@@ -148,13 +149,17 @@ begin
   end if;
   return query
   -- An item that exists is a duplicate, even if its lane was closed or its parent ended since.
-  select r.item, case when x.is_there then 'duplicate' else r.word end, r.execution_id,
-         case when x.is_there then null else r.detail end
+  select r.item,
+         case when r.word <> 'key_reused' and x.task is not null then 'duplicate' else r.word end,
+         r.execution_id,
+         case when r.word = 'key_reused' then r.detail || jsonb_build_object('task', x.task)
+              when x.task is null then r.detail end
   from unnest(v_refused) r
   left join lateral (
-    select true as is_there from ff.execution e
-    where r.word in ('lane_closed', 'parent_ended') and e.partition_key = p_partition_key
-      and e.execution_id = r.execution_id and e.namespace = p_namespace
+    select o.task from ff.execution e join ff.route o on o.route_id = e.route_id
+    where r.word in ('lane_closed', 'parent_ended', 'key_reused')
+      and e.partition_key = p_partition_key and e.execution_id = r.execution_id
+      and e.namespace = p_namespace
     offset 0) x on true
   union all
   select u.n::integer, case when x.is_ours then 'duplicate' else 'invalid' end, u.id,

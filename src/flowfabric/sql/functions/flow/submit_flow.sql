@@ -159,7 +159,8 @@ begin
     into v_lanes, v_closed
   from (select x.route_id, bool_or(not x.waits) as is_ready
         from unnest(v_given.route_ids, v_waits) x(route_id, waits) group by x.route_id) u
-  left join ff.route r on r.route_id = u.route_id and r.namespace = p_namespace
+  left join ff.route r
+    on r.route_id = u.route_id and r.namespace = p_namespace and r.code_version is null
   left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
   select j.item, j.word, j.detail into v_verdict
   from unnest(ff._judge_submits(

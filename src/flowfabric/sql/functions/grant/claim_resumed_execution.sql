@@ -40,7 +40,8 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         integer
+  crash_count         integer,
+  generation          integer
 )
 language plpgsql
 security definer

@@ -46,6 +46,7 @@ returns table (
   replay_count        integer,
   trace_context       text,
   crash_count         integer,
+  generation          integer,
   outcome             text,
   detail              jsonb
 )

@@ -52,6 +52,7 @@ as $$
 declare
   v_now   timestamptz := ff.now();
   v_share integer;
+  v_routes bigint[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
@@ -59,12 +60,17 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'window', 'problem', 'must be longer than nothing and at most one hour'));
   end if;
-  v_share := greatest(100, 10 * p_limit / greatest(1, (
-    select count(*) from ff.route r where p_namespace is null or r.namespace = p_namespace)));
+  -- Routes of past code versions are not read.
+  v_routes := ff._read_versioned_routes(p_partition_key) || array(
+    select r.route_id from ff.route r
+    where r.code_version is null and (p_namespace is null or r.namespace = p_namespace));
+  v_share := greatest(100, 10 * p_limit / greatest(1, cardinality(v_routes)));
   return query
   with recursive route as materialized (
     select r.route_id, r.namespace, r.lane
-    from ff.route r
+    from unnest(v_routes) u(id)
+    cross join lateral (
+      select x.route_id, x.namespace, x.lane from ff.route x where x.route_id = u.id offset 0) r
     where p_namespace is null or r.namespace = p_namespace
   ),
   line as materialized (
@@ -167,7 +173,9 @@ begin
            (count(*) filter (where t.kind = 'retry_scheduled'))::integer as retried,
            (count(*) filter (where t.kind in ('failed', 'expired')))::integer as failed
     from tail t
-    join route r on r.route_id = t.route_id
+    -- Its version may have nothing in flight any more.
+    join ff.route r on r.route_id = t.route_id
+      and (p_namespace is null or r.namespace = p_namespace)
     where t.occurred_at > v_now - p_window
     group by r.namespace, r.lane
   )

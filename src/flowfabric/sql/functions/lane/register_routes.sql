@@ -1,8 +1,9 @@
 -- Register routes and their lanes, so that submits can name them.
 --
--- A route is a distinct (namespace, lane, task, capabilities). Its id is a 63-bit hash of them, so
--- every caller computes the same id and a repeat changes nothing. Capabilities are text joined by
--- commas; a malformed list is refused, because an empty one means "any worker".
+-- A route is a distinct (namespace, lane, task, capabilities, code version). Its id is a 63-bit hash
+-- of them, so a repeat changes nothing. Capabilities are text joined by commas; a malformed list is
+-- refused, because an empty one means "any worker". Submits name a route without a code version;
+-- ff.record_steps moves an execution to that of a version.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
@@ -15,7 +16,8 @@ create function ff.register_routes(
   p_lanes         text[],
   p_tasks         text[],
   p_capabilities  text[],
-  p_registered_by text default 'submit_executions'
+  p_registered_by text default 'submit_executions',
+  p_code_versions text[] default null
 )
 returns table (item integer, route_id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -42,10 +44,10 @@ begin
       'field', 'registered_by', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;
   for v_asked in
-    select u.namespace, u.lane, u.task, u.capabilities, u.n::integer as n
-    from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities)
-      with ordinality u(namespace, lane, task, capabilities, n)
-    order by u.namespace, u.lane, u.task, u.capabilities
+    select u.namespace, u.lane, u.task, u.capabilities, u.code_version, u.n::integer as n
+    from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities, p_code_versions)
+      with ordinality u(namespace, lane, task, capabilities, code_version, n)
+    order by u.namespace, u.lane, u.task, u.capabilities, u.code_version
   loop
     v_tokens := case when coalesce(v_asked.capabilities, '') = '' then '{}'::text[]
                      else string_to_array(v_asked.capabilities, ',') end;
@@ -74,6 +76,9 @@ begin
       v_field := 'capabilities'; v_problem := 'required:empty_token';
     elsif exists (select from unnest(v_tokens) t where t ~ E'[\x01-\x20\x7f]') then
       v_field := 'capabilities'; v_problem := 'required:control_or_whitespace';
+    elsif not ff._is_code_version(v_asked.code_version) then
+      v_field := 'code_version';
+      v_problem := 'must be 1 to 64 bytes without whitespace or control characters';
     end if;
 
     item := v_asked.n;
@@ -85,21 +90,22 @@ begin
       continue;
     end if;
 
-    v_id := ('x' || substr(encode(sha256(convert_to(
-              concat_ws(E'\x01', v_asked.namespace, v_asked.lane, v_asked.task,
-                        array_to_string(v_tokens, ',')), 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint
-            & 9223372036854775807;
+    v_id := ff._hash_route(v_asked.namespace, v_asked.lane, v_asked.task, v_tokens,
+                           v_asked.code_version);
     insert into ff.lane (namespace, lane, registered_at, registered_by)
     values (v_asked.namespace, v_asked.lane, v_now, p_registered_by)
     on conflict do nothing;
-    insert into ff.route (route_id, namespace, lane, task, capabilities, registered_at)
-    values (v_id, v_asked.namespace, v_asked.lane, v_asked.task, v_tokens, v_now)
+    insert into ff.route (
+      route_id, namespace, lane, task, capabilities, code_version, registered_at)
+    values (v_id, v_asked.namespace, v_asked.lane, v_asked.task, v_tokens, v_asked.code_version,
+            v_now)
     on conflict do nothing;
 
-    select r.namespace, r.lane, r.task, r.capabilities into v_known
+    select r.namespace, r.lane, r.task, r.capabilities, r.code_version into v_known
     from ff.route r where r.route_id = v_id;
-    if (v_known.namespace, v_known.lane, v_known.task, v_known.capabilities)
-       is distinct from (v_asked.namespace, v_asked.lane, v_asked.task, v_tokens) then
+    if (v_known.namespace, v_known.lane, v_known.task, v_known.capabilities, v_known.code_version)
+       is distinct from (v_asked.namespace, v_asked.lane, v_asked.task, v_tokens,
+                         v_asked.code_version) then
       perform ff._refuse('WF402', 'route_collision', jsonb_build_object(
         'route_id', v_id, 'task', v_asked.task, 'taken_by', v_known.task,
         'hint', 'rename the task: two routes hash to the same id'));

@@ -8,7 +8,8 @@
 --
 -- A fence is worthless past the deadline or the attempt timeout. The execution is then settled here
 -- as ff.expire_executions would do (T24, T23), and the holder gets the answer it would get
--- afterwards: not_active, with the reason and, if a retry follows, its time.
+-- afterwards: not_active, with the reason and, if a retry follows, its time. A holder that lost its
+-- lease is told by which event, by whom and why (ended_by, actor, source, because, timeout_ms).
 --
 -- Words: held (good, and the row is locked) · repeat (until_at is what the first call was told)
 --        · duplicate (a second item for the same execution) · busy · not_found · invalid
@@ -77,7 +78,7 @@ begin
     ) e on true
   ),
   judged as (
-    select s.n, s.id, s.phase, s.ownership, s.outcome, s.row_epoch, s.row_attempt_id,
+    select s.n, s.id, s.lease_id, s.phase, s.ownership, s.outcome, s.row_epoch, s.row_attempt_id,
            s.row_attempt_index, s.last_lease_retry_at, h.last_lease_retry_at as history_until,
            h.attempt_index as history_index,
            case when s.lease_id = s.last_lease_id and s.row_lease_id is null
@@ -137,6 +138,9 @@ begin
                     when 'time_out' then jsonb_strip_nulls(jsonb_build_object(
                       'reason', 'attempt_timed_out', 'delayed_until', j.last_lease_retry_at))
                     else '{}' end
+               || coalesce(ff._explain_lost_lease(p_partition_key, j.id, j.lease_id), '{}')
+             when 'lease_revoked' then ff._explain_lost_lease(p_partition_key, j.id, j.lease_id)
+             when 'stale_lease' then ff._explain_lost_lease(p_partition_key, j.id, j.lease_id)
              when 'invalid' then jsonb_build_object(
                'field', 'fence', 'problem', 'fence_required',
                'hint', 'give execution_id, lease_id, epoch and attempt_id as the claim did')

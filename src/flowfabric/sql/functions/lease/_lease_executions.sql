@@ -36,7 +36,8 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         integer
+  crash_count         integer,
+  generation          integer
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan
@@ -104,7 +105,7 @@ begin
     select l.execution_id, l.namespace, r.lane, r.task, 'fresh', l.rank, l.order_at, l.epoch, 0,
            p_claim_id, l.attempt_type::text, l.lease_expires_at, l.attempt_deadline_at,
            l.deadline_at, l.retry_count, l.payload_encoding, coalesce(l.payload, b.payload),
-           l.replay_count, b.trace_context, 0
+           l.replay_count, b.trace_context, 0, 0
     from leased l
     cross join lateral (
       select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r
@@ -249,12 +250,12 @@ begin
          l.rank, l.order_at, l.epoch, l.attempt_index, l.attempt_id, l.attempt_type::text,
          l.lease_expires_at, l.attempt_deadline_at, l.deadline_at, l.retry_count,
          l.payload_encoding, coalesce(l.payload, b.payload), l.replay_count, b.trace_context,
-         l.crash_count
+         l.crash_count, coalesce(b.generation, 0)
   from leased l
   cross join lateral (
     select x.lane, x.task from ff.route x where x.route_id = l.route_id offset 0) r
   left join lateral (
-    select x.payload, x.trace_context from ff.execution_body x
+    select x.payload, x.trace_context, x.generation from ff.execution_body x
     where l.payload is null
       and x.partition_key = p_partition_key and x.execution_id = l.execution_id
     offset 0) b on true

@@ -26,7 +26,8 @@ returns table (
   payload             bytea,
   replay_count        integer,
   trace_context       text,
-  crash_count         integer
+  crash_count         integer,
+  generation          integer
 )
 language plpgsql
 set plan_cache_mode = force_generic_plan
@@ -44,7 +45,7 @@ begin
          e.rank, e.order_at, e.epoch, e.attempt_index, e.attempt_id, e.attempt_type::text,
          e.lease_expires_at, e.attempt_deadline_at, e.deadline_at, e.retry_count,
          e.payload_encoding, coalesce(e.payload, b.payload), e.replay_count, b.trace_context,
-         e.crash_count
+         e.crash_count, coalesce(b.generation, 0)
   from unnest(p_execution_ids) with ordinality i(execution_id, n)
   cross join lateral (
     select x.* from ff.execution x
@@ -55,7 +56,7 @@ begin
   cross join lateral (
     select x.lane, x.task from ff.route x where x.route_id = e.route_id offset 0) r
   left join lateral (
-    select x.payload, x.trace_context from ff.execution_body x
+    select x.payload, x.trace_context, x.generation from ff.execution_body x
     where e.payload is null
       and x.partition_key = p_partition_key and x.execution_id = e.execution_id
     offset 0) b on true

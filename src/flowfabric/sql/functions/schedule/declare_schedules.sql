@@ -91,6 +91,7 @@ begin
           when ff._is_nil_id(u.id) then array['schedule_id', 'must be a uuid other than the nil uuid']
           when not exists (select from ff.route r
                            where r.route_id = u.route_id and r.namespace = p_namespace
+                             and r.code_version is null
                            offset 0)
             then array['route_id', 'must be a route registered in this namespace']
           when num_nonnulls(u.cron, u.every) <> 1
@@ -156,10 +157,14 @@ begin
 
   insert into ff.schedule_app as a (namespace, app, version)
   values (p_namespace, p_app, p_version)
-  on conflict (namespace, app) do update set version = greatest(a.version, excluded.version)
+  -- A number that is left out counts as 0. Of 1 and 1.0 the later declaration is kept.
+  on conflict (namespace, app) do update set version = case
+    when excluded.version || array_fill(0, array[8 - cardinality(excluded.version)])
+         >= a.version || array_fill(0, array[8 - cardinality(a.version)])
+    then excluded.version else a.version end
   returning a.namespace, a.app, a.version, a.generation into v_known;
   v_now := ff.now();
-  if v_known.version > p_version then
+  if v_known.version <> p_version then
     return query select 'older', v_known.generation, v_known.version, '{}'::text[];
     return;
   end if;

@@ -6,10 +6,14 @@
 -- failure. The value of kind `now` is the database's time of recording; that of kind `sleep` is the
 -- end of the sleep. Returns a row for every item.
 --
+-- With a code version, the execution moves to the route of that version: from then on only workers
+-- that serve the version claim it. `unknown_route` asks the caller to register that route first.
+--
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
---           · lease_expired · stale_lease · invalid (field, problem)
+--           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
+--           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
 -- Replay:   `exists`, with what the first call stored
 -- Rights:   app
@@ -31,7 +35,8 @@ create function ff.record_steps(
   p_delays        interval[] default null,
   p_untils        timestamptz[] default null,
   p_wait          boolean default false,
-  p_follows       integer[] default null
+  p_follows       integer[] default null,
+  p_code_versions text[] default null
 )
 returns table (
   item          integer,
@@ -58,6 +63,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz;
+  v_at     timestamptz;
+  v_until  timestamptz;
   v_fences integer[];
   v_judged ff.verdict[];
 begin
@@ -67,20 +74,60 @@ begin
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
     cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
-    cardinality(p_follows)], p_wait);
+    cardinality(p_follows), cardinality(p_code_versions)], p_wait);
 
-  -- One verdict per execution, from its first item. Items with another fence are `busy`.
-  v_fences := array(
-    select min(u.n)::integer from unnest(p_execution_ids) with ordinality u(id, n)
-    group by u.id order by 1);
-  v_judged := ff._judge_leases(
-    p_partition_key, p_namespace, null,
-    array(select p_execution_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
-    array(select p_lease_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
-    array(select p_epochs[n] from unnest(v_fences) with ordinality f(n, o) order by o),
-    array(select p_attempt_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
-    p_wait);
+  if cardinality(p_execution_ids) = 1 then
+    v_fences := array[1];
+    v_judged := ff._judge_leases(
+      p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
+      p_wait);
+    if p_code_versions is not null then
+      v_judged := ff._judge_versions(p_partition_key, v_judged, p_code_versions);
+    end if;
+  else
+    -- One verdict per execution, from its first item. Items with another fence are `busy`.
+    v_fences := array(
+      select min(u.n)::integer from unnest(p_execution_ids) with ordinality u(id, n)
+      group by u.id order by 1);
+    v_judged := ff._judge_leases(
+      p_partition_key, p_namespace, null,
+      array(select p_execution_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+      array(select p_lease_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+      array(select p_epochs[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+      array(select p_attempt_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
+      p_wait);
+    if p_code_versions is not null then
+      v_judged := ff._judge_versions(p_partition_key, v_judged, array(
+        select p_code_versions[n] from unnest(v_fences) with ordinality f(n, o) order by o));
+    end if;
+  end if;
   v_now := ff.now();
+
+  -- The usual call is one new step. The long way below does the same in twice the time.
+  if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
+       p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
+       p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null then
+    insert into ff.step (
+      partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
+      epoch, recorded_at, until_at, encoding, value, follows)
+    select p_partition_key, e.execution_id, p_names[1], p_occurrences[1], p_positions[1],
+           p_sequentials[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
+           greatest(v_now, e.transitioned_at),
+           coalesce(p_untils[1], greatest(v_now, e.transitioned_at) + p_delays[1]),
+           p_encodings[1], p_values[1], p_follows[1]
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_ids[1]
+    on conflict do nothing
+    returning recorded_at, until_at into v_at, v_until;
+    if found then
+      if p_code_versions[1] is not null then
+        perform ff._move_to_versions(p_partition_key, p_execution_ids, p_code_versions);
+      end if;
+      return query select 1, 'recorded', v_at, v_until, null::bytea, null::text,
+                          v_judged[1].attempt_index, null::jsonb;
+      return;
+    end if;
+  end if;
 
   return query
   with asked as materialized (
@@ -113,35 +160,9 @@ begin
       where a.word = 'held' and x.partition_key = a.pk and x.execution_id = a.id
       offset 0) e on true
     cross join lateral (
-      select case
-          when a.word <> 'held' then null
-          when a.name is null or a.name = '' or octet_length(a.name) > 256
-            or a.name ~ E'[\x01-\x1f\x7f]'
-            then array['name', 'must be 1 to 256 bytes without control characters']
-          when a.occurrence is null or a.occurrence < 0
-            then array['occurrence', 'must be a number from 0 on']
-          when a.position is null or a.position < 0
-            then array['position', 'must be a number from 0 on']
-          when a.follows not between -1 and a.position
-            then array['follows', 'must be a position up to its own, or -1']
-          when a.sequential is null then array['is_sequential', 'must be true or false']
-          when a.kind is null or a.kind not in ('step', 'failure', 'sleep', 'now')
-            then array['kind', 'must be step, failure, sleep or now']
-          when octet_length(a.value) > 1048576
-            then array['value', 'is larger than 1 MiB (1048576 bytes)']
-          when a.kind in ('sleep', 'now') and a.value is not null
-            then array['value', 'belongs to a step or a failure only']
-          when octet_length(a.encoding) > 64
-            then array['encoding', 'must be at most 64 bytes']
-          when a.kind = 'sleep' and num_nonnulls(a.delay, a.until_at) <> 1
-            then array['delay', 'give either a delay or a time to sleep until']
-          when a.kind <> 'sleep' and num_nonnulls(a.delay, a.until_at) > 0
-            then array['delay', 'belongs to a sleep only']
-          when a.delay not between interval '-36525 days' and interval '36525 days'
-            then array['delay', 'must be at most a hundred years']
-          when a.until_at < timestamptz '0001-01-02 00:00:00+00'
-            or a.until_at >= timestamptz '9999-01-01 00:00:00+00'
-            then array['until_at', 'must be between the years 1 and 9999']
+      select case when a.word = 'held' then ff._step_problem(
+          a.name, a.occurrence, a.position, a.sequential, a.kind, a.value, a.encoding, a.delay,
+          a.until_at, a.follows)
         end as words) p
     offset 0
   ),
@@ -186,5 +207,11 @@ begin
       and x.occurrence = j.occurrence
     offset 0) o on true
   order by j.n;
+  if p_code_versions is not null then
+    perform ff._move_to_versions(
+      p_partition_key, array_agg(j.execution_id), array_agg(p_code_versions[v_fences[j.item]]))
+    from unnest(v_judged) j
+    where j.word = 'held' and p_code_versions[v_fences[j.item]] is not null;
+  end if;
 end;
 $$;

@@ -7,7 +7,10 @@ create function ff._check_worker(
   p_lanes              text[],
   p_tasks              text[],
   p_capabilities       text[],
-  p_liveness_ttl       interval
+  p_liveness_ttl       interval,
+  p_code_version       text,
+  p_reads              text[],
+  p_version_grace      interval
 )
 returns void
 language plpgsql
@@ -38,6 +41,18 @@ begin
   elsif p_liveness_ttl is null
      or p_liveness_ttl not between interval '1 second' and interval '7 days' then
     v_field := 'liveness_ttl'; v_problem := 'must be between one second and seven days';
+  elsif not ff._is_code_version(p_code_version) then
+    v_field := 'code_version';
+    v_problem := 'must be 1 to 64 bytes without whitespace or control characters';
+  elsif p_reads is null or cardinality(p_reads) > 100
+     or (p_code_version is null and cardinality(p_reads) > 0)
+     or exists (select from unnest(p_reads) u(x) where u.x is null or not ff._is_code_version(u.x))
+    then
+    v_field := 'reads';
+    v_problem := 'must be at most 100 code versions, and none without a code version of its own';
+  elsif p_version_grace is null
+     or p_version_grace not between interval '0' and interval '7 days' then
+    v_field := 'version_grace'; v_problem := 'must be between nothing and seven days';
   else
     return;
   end if;

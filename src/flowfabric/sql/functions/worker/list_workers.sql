@@ -1,6 +1,7 @@
 -- List live workers after a position, in order of namespace and instance.
 --
--- A null namespace lists all. The position is the last worker seen, excluded.
+-- A null namespace lists all. The position is the last worker seen, excluded. A worker is silent
+-- when it has missed two heartbeats: it sends one every sixth of its liveness_ttl.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -26,7 +27,11 @@ returns table (
   registered_at      timestamptz,
   heartbeat_at       timestamptz,
   expires_at         timestamptz,
-  is_alive           boolean
+  is_alive           boolean,
+  is_silent          boolean,
+  code_version       text,
+  reads              text[],
+  finish_only        boolean
 )
 language plpgsql
 security definer
@@ -46,7 +51,8 @@ begin
   return query
   select w.namespace, w.worker_instance_id, w.worker_id, w.lanes, w.tasks, w.capabilities,
          w.liveness_ttl, w.registered_at, w.heartbeat_at, w.heartbeat_at + w.liveness_ttl,
-         w.heartbeat_at + w.liveness_ttl > v_now
+         w.heartbeat_at + w.liveness_ttl > v_now,
+         w.heartbeat_at + w.liveness_ttl / 3 <= v_now, w.code_version, w.reads, w.finish_only
   from ff.worker w
   where (p_namespace is null or w.namespace = p_namespace)
     and (p_with_dead or w.heartbeat_at + w.liveness_ttl > v_now)

@@ -42,13 +42,15 @@ begin
   with marked as (
     delete from ff.worker w
     where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id
-    returning w.worker_id, w.heartbeat_at
+    returning w.worker_id, w.heartbeat_at, w.code_version, w.reads
   ),
   logged as (
     insert into ff.worker_event (
-      namespace, worker_instance_id, worker_id, kind, occurred_at, actor, reason)
+      namespace, worker_instance_id, worker_id, kind, occurred_at, actor, reason, heartbeat_at,
+      code_versions)
     select p_namespace, p_worker_instance_id, m.worker_id, 'marked_dead',
-           greatest(v_now, m.heartbeat_at), p_actor, p_reason
+           greatest(v_now, m.heartbeat_at), p_actor, p_reason, greatest(v_now, m.heartbeat_at),
+           case when m.code_version is not null then m.code_version || m.reads end
     from marked m
   )
   select case when count(*) > 0 then 'marked' else 'not_registered' end into outcome from marked;

@@ -1,9 +1,11 @@
 -- Register a worker: its lanes, tasks and capabilities, and how long it counts as alive without a
--- heartbeat.
+-- heartbeat. It should send a heartbeat every sixth of that time.
 --
 -- An instance is one worker of one process. Its name belongs to the first worker that registers it
 -- while that worker lives; the row of a dead worker is replaced. An empty namespace means all
--- namespaces; null lanes or tasks mean any. Executions that were blocked because no capable worker
+-- namespaces; null lanes or tasks mean any. p_code_version is the version of the worker's code,
+-- p_reads are other versions whose journals it reads; ff.list_unserved_routes tells it whose
+-- executions to take over when their version has had no worker for p_version_grace. Executions that were blocked because no capable worker
 -- was alive become eligible, 500 in each partition; ff.unblock_executions does the rest.
 --
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
@@ -19,7 +21,11 @@ create function ff.register_worker(
   p_lanes              text[],
   p_tasks              text[],
   p_capabilities       text[],
-  p_liveness_ttl       interval
+  p_liveness_ttl       interval,
+  p_code_version       text default null,
+  p_reads              text[] default '{}',
+  p_version_grace      interval default '60 seconds',
+  p_finish_only        boolean default false
 )
 returns table (outcome text, expires_at timestamptz)
 language plpgsql
@@ -36,21 +42,25 @@ declare
 begin
   perform ff._check_namespace(nullif(p_namespace, ''));
   perform ff._check_worker(p_namespace, p_worker_id, p_worker_instance_id, p_lanes, p_tasks,
-                           p_capabilities, p_liveness_ttl);
+                           p_capabilities, p_liveness_ttl, p_code_version, p_reads,
+                           p_version_grace);
   v_now := ff.now();
   with swept as (
     delete from ff.worker w
     where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id
       and w.heartbeat_at + w.liveness_ttl <= v_now
-    returning w.worker_id
+    returning w.worker_id, w.heartbeat_at, w.code_version, w.reads
   )
-  insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
-  select p_namespace, p_worker_instance_id, s.worker_id, 'ttl_swept', v_now from swept s;
+  insert into ff.worker_event (
+    namespace, worker_instance_id, worker_id, kind, occurred_at, heartbeat_at, code_versions)
+  select p_namespace, p_worker_instance_id, s.worker_id, 'ttl_swept', v_now, s.heartbeat_at,
+         case when s.code_version is not null then s.code_version || s.reads end
+  from swept s;
 
   -- A concurrent registration of the same instance waits here, then sees the owner of the row.
   insert into ff.worker as w (
     namespace, worker_instance_id, worker_id, lanes, tasks, capabilities, liveness_ttl,
-    registered_at, heartbeat_at)
+    code_version, reads, version_grace, finish_only, registered_at, heartbeat_at)
   values (
     p_namespace, p_worker_instance_id, p_worker_id,
     case when p_lanes is not null
@@ -58,12 +68,18 @@ begin
     case when p_tasks is not null
       then array(select distinct u.x collate "C" from unnest(p_tasks) u(x) order by 1) end,
     array(select distinct u.x collate "C" from unnest(p_capabilities) u(x) order by 1),
-    p_liveness_ttl, v_now, v_now)
+    p_liveness_ttl, p_code_version,
+    array(select distinct u.x collate "C" from unnest(p_reads) u(x) order by 1),
+    p_version_grace, coalesce(p_finish_only, false), v_now, v_now)
   on conflict (namespace, worker_instance_id) do update
     set lanes = excluded.lanes,
         tasks = excluded.tasks,
         capabilities = excluded.capabilities,
         liveness_ttl = excluded.liveness_ttl,
+        code_version = excluded.code_version,
+        reads = excluded.reads,
+        version_grace = excluded.version_grace,
+        finish_only = excluded.finish_only,
         heartbeat_at = greatest(w.heartbeat_at, excluded.heartbeat_at)
     where w.worker_id = excluded.worker_id
   -- xmax is 0 only for a new row.

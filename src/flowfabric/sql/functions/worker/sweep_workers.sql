@@ -35,11 +35,15 @@ begin
     delete from ff.worker w
     using silent s
     where w.namespace = s.namespace and w.worker_instance_id = s.worker_instance_id
-    returning w.namespace, w.worker_instance_id, w.worker_id
+    returning w.namespace, w.worker_instance_id, w.worker_id, w.heartbeat_at, w.code_version,
+              w.reads
   ),
   logged as (
-    insert into ff.worker_event (namespace, worker_instance_id, worker_id, kind, occurred_at)
-    select s.namespace, s.worker_instance_id, s.worker_id, 'ttl_swept', v_now from swept s
+    insert into ff.worker_event (
+      namespace, worker_instance_id, worker_id, kind, occurred_at, heartbeat_at, code_versions)
+    select s.namespace, s.worker_instance_id, s.worker_id, 'ttl_swept', v_now, s.heartbeat_at,
+           case when s.code_version is not null then s.code_version || s.reads end
+    from swept s
   )
   select count(*) into v_swept from swept;
 

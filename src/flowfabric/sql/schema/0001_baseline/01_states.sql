@@ -43,12 +43,12 @@ create type ff.cause as enum (
   'claim', 'resume', 'change_priority', 'complete', 'schedule_retry', 'fail', 'delay', 'release',
   'wait_children', 'wait_for_runs', 'suspend', 'wake', 'expire_lease', 'revoke_lease', 'reclaim',
   'exceed_reclaims', 'cancel', 'expire', 'time_out', 'time_out_suspension', 'escalate', 'replay',
-  'hold');
+  'hold', 'continue');
 
 -- How a lease ended, stored beside its id so that a repeated call gets the first answer.
 create type ff.lease_end as enum (
   'complete', 'fail', 'release', 'delay', 'wait_children', 'wait_for_runs', 'suspend', 'hold',
-  'cancel', 'skip', 'expire', 'time_out', 'expire_lease', 'revoke_lease');
+  'continue', 'cancel', 'skip', 'expire', 'time_out', 'expire_lease', 'revoke_lease');
 
 -- Whether the run of a lease has started. `unreported`: the holder does not report starts, so the run
 -- counts as started. `waiting`: the holder reports starts and has not reported this one. `beside`: the
@@ -58,5 +58,5 @@ create type ff.lease_start as enum ('unreported', 'waiting', 'beside', 'alone');
 create type ff.event_kind as enum (
   'submitted', 'claimed', 'resumed', 'reclaimed', 'released', 'lease_expired', 'lease_revoked',
   'completed', 'failed', 'retry_scheduled', 'delayed', 'waiting', 'suspended', 'woken',
-  'escalated', 'held', 'cancelled', 'expired', 'skipped', 'priority_changed', 'replayed',
+  'escalated', 'held', 'continued', 'cancelled', 'expired', 'skipped', 'priority_changed', 'replayed',
   'flow_cancel_requested', 'blocked', 'unblocked', 'promoted');

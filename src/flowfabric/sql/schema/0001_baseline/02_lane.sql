@@ -27,12 +27,16 @@ create table ff.route (
   lane          text        not null,
   task          text        not null,
   capabilities  text[]      not null,
-  -- the version of the code that recorded steps, or null
+  -- the version of the code that recorded the steps of its executions; null before the first step
   code_version  text,
   registered_at timestamptz not null,
-  constraint route_id_is_63_bits check (route_id >= 0)
+  constraint route_id_is_63_bits check (route_id >= 0),
+  -- An index of executions tells by the id alone that a route has a code version.
+  constraint upper_ids_have_a_version check (
+    (code_version is not null) = (route_id >= 4611686018427387904))
 );
 
--- A claim finds routes by the tasks of its worker.
-create index route_task on ff.route (task, lane);
+-- A claim finds routes by the tasks of its worker, and never reads the routes of past versions.
+create index route_task on ff.route (task, lane) where code_version is null;
+create index route_version on ff.route (task, code_version) where code_version is not null;
 create index route_lane on ff.route (namespace, lane);

@@ -8,6 +8,7 @@
 --
 -- submit    A row appears, runnable and eligible, or delayed until its time. It has a route: the
 --           number of its (namespace, lane, task, capabilities), registered once in ff.route.
+--           The first step recorded by code with a version moves it to the route of that version.
 -- claim     A worker asks for the next rows of the routes it covers. Each claimed row becomes active
 --           and leased: it gets a lease id, an expiry, and an epoch higher than any before. A pending
 --           row starts a new attempt; an interrupted row continues its attempt; a row whose lease
@@ -238,6 +239,10 @@ create index execution_attention on ff.execution (partition_key, public_state, e
     'delayed', 'rate_limited', 'waiting_children', 'suspended', 'resumable', 'failed', 'cancelled',
     'expired', 'skipped');
 
+-- Unfinished executions whose route has a code version. Others never enter this index.
+create index execution_version on ff.execution (partition_key, route_id)
+  where route_id >= 4611686018427387904 and phase <> 'terminal';
+
 -- Executions that wait for a capable worker, by route.
 create index execution_unrouted on ff.execution (partition_key, route_id, execution_id)
   where eligibility = 'blocked_by_route';
@@ -270,6 +275,8 @@ create table ff.execution_body (
   task_version  text,
   -- its name in its flow
   node_name     text,
+  -- how often its handler continued it with new input and a fresh journal
+  generation    integer  not null default 0,
   primary key (partition_key, execution_id),
   -- a hook carries the payload and the result of an execution
   constraint body_limits check (octet_length(payload) <= 4194304)

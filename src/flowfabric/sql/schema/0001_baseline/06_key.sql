@@ -17,3 +17,7 @@ create table ff.idempotency_key (
 -- using this index to look up a key while the table is small.
 create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at)
   where expires_at > '-infinity';
+
+-- The key of an execution, for whoever looks at it; its predicate is there for the same reason.
+create index idempotency_key_execution on ff.idempotency_key (partition_key, execution_id)
+  where execution_id > '00000000-0000-0000-0000-000000000000';

@@ -10,10 +10,19 @@ create table ff.worker (
   tasks              text[],
   capabilities       text[]      not null,
   liveness_ttl       interval    not null,
+  -- the version of its code, other versions whose journals it reads, and how long a version must
+  -- have been without a worker before this worker takes its executions over
+  code_version       text,
+  reads              text[]      not null default '{}',
+  version_grace      interval    not null default '60 seconds',
+  -- whether it only finishes what its version has begun
+  finish_only        boolean     not null default false,
   registered_at      timestamptz not null,
   heartbeat_at       timestamptz not null,
   primary key (namespace, worker_instance_id)
 );
+
+create index worker_version on ff.worker (code_version) where code_version is not null;
 
 create type ff.worker_event_kind as enum ('registered', 'marked_dead', 'ttl_swept');
 
@@ -27,8 +36,14 @@ create table ff.worker_event (
   occurred_at        timestamptz          not null,
   actor              text,
   reason             text,
+  -- of a worker that left: when it was last alive, and the code versions it served
+  heartbeat_at       timestamptz,
+  code_versions      text[],
   primary key (worker_event_id)
 );
+
+create index worker_event_version on ff.worker_event (heartbeat_at)
+  where code_versions is not null;
 
 -- The last claim of each worker instance, so that a repeated claim returns the same executions. The
 -- key is the worker's name in its namespace; an empty namespace means a worker for all of them.

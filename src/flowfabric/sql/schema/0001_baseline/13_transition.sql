@@ -118,7 +118,8 @@ from open_state s, (values
   ('T16', 'wait_for_runs', 'runnable', 'blocked_by_dependencies', 'attempt_interrupted', 'waiting'),
   ('T16', 'wait_for_runs', 'runnable', 'eligible_now', 'attempt_interrupted', 'waiting'),
   ('T17', 'suspend', 'suspended', 'not_applicable', 'attempt_interrupted', 'suspended'),
-  ('T30', 'hold', 'runnable', 'blocked_by_operator', 'attempt_interrupted', 'held')
+  ('T30', 'hold', 'runnable', 'blocked_by_operator', 'attempt_interrupted', 'held'),
+  ('T31', 'continue', 'runnable', 'eligible_now', 'attempt_interrupted', 'continued')
 ) t(number, cause, phase, eligibility, attempt_state, kind)
 where s.ownership = 'leased';
 

@@ -1,0 +1,34 @@
+"""Print one flow, for `flowfabric show` and `flowfabric flow show`."""
+
+from __future__ import annotations
+
+from flowfabric.cli.output import Printer, screen
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import FlowNotFound
+from flowfabric.core.flow import FlowInfo, FlowSummary
+from flowfabric.core.ids import FlowId
+from flowfabric.core.states import PublicState
+from flowfabric.drawing.flows import flow_facts, flow_lines
+from flowfabric.drawing.picture import ORDER
+
+_STATES_BUT_COMPLETED = [state for state in ORDER if state is not PublicState.COMPLETED]
+
+
+async def read_flow(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSummary]:
+    """Return a flow and its progress, or raise FlowNotFound."""
+    info, summary = await client.flows.describe(id), await client.flows.summary(id)
+    if info is None or summary is None:
+        raise FlowNotFound(id=str(id))
+    return info, summary
+
+
+async def show_flow(client: FlowFabric, id: FlowId, printer: Printer) -> None:
+    """Print a flow with its members that are not completed."""
+    info, summary = await read_flow(client, id)
+    now = await client.executions.server_time()
+    members = []
+    if not printer.is_json:
+        members = await client.flows.members(id, states=_STATES_BUT_COMPLETED)
+    printer.record(
+        flow_facts(info, summary), lambda: flow_lines(info, summary, members, now, screen())
+    )

@@ -1,0 +1,54 @@
+"""The options that may stand before a command: database, namespace and output format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+GLOBAL_OPTIONS = ("output", "namespace", "all_namespaces", "database_url")
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="Database to use. Default: $FLOWFABRIC_DATABASE_URL, $DATABASE_URL, flowfabric.toml.",
+        show_default=False,
+    ),
+]
+NamespaceName = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace to use. Default: $FLOWFABRIC_NAMESPACE, then 'default'.",
+        show_default=False,
+    ),
+]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Use all namespaces.", show_default=False)
+]
+
+
+def accept_global_options(context: typer.Context) -> None:
+    """Make global options before the command the defaults of the command's own options."""
+    name = context.invoked_subcommand
+    if name is not None and (given := given_options(context.params)):
+        invoked = context.command.get_command(context, name)  # type: ignore[attr-defined]
+        context.default_map = {name: _defaults(invoked, given)}
+
+
+def given_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the global options before the command. Empty text stays: the command refuses it."""
+    values = ((name, parameters.get(name)) for name in GLOBAL_OPTIONS)
+    return {name: value for name, value in values if value is not None and value is not False}
+
+
+def _defaults(command: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults for a command, or for each command of a group."""
+    commands = getattr(command, "commands", None)
+    if commands is None:
+        return dict(given)
+    return {name: _defaults(each, given) for name, each in commands.items()}

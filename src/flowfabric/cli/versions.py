@@ -1,0 +1,67 @@
+"""`flowfabric versions`: the code versions in flight, and whether one may be switched off."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from flowfabric.cli.options import Namespaces
+from flowfabric.cli.output import Printer, say_all
+from flowfabric.core.code_version import VersionInfo, answer_versions
+from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.table import Column
+
+# The engine stops counting here.
+_MAX_COUNTED = 10_000
+
+
+async def versions(
+    database: Namespaces,
+    printer: Printer,
+    task: str | None = typer.Argument(
+        None, metavar="[TASK]", help="Only this task. Default: all tasks.", show_default=False
+    ),
+) -> None:
+    """List code versions: what is in flight, who serves it, and which may be switched off.
+
+    A version may be switched off when no execution would be left to code that cannot continue it.
+    """
+    async with database.client() as client:
+        found = await client.workers.versions(task)
+    answers = answer_versions(found)
+    if printer.is_json:
+        known = {(one.namespace, one.code_version): one for one in answers}
+        for one in found:
+            answer = known[one.namespace, one.code_version]
+            facts = {"may_stop": answer.may_stop, "answer": answer.sentence}
+            say_all([json_line(asdict(one) | facts)])
+        return
+    space = client.namespace
+    where = "" if space is None else f" in the namespace {space} (--all-namespaces?)"
+    what = "" if task is None else f" for the task {task}"
+    printer.records(
+        found,
+        _columns(with_namespace=space is None),
+        empty=f"no code version is in flight or has a worker{what}{where}",
+    )
+    if answers:
+        say_all(["", *(answer.sentence for answer in answers)])
+
+
+def _columns(*, with_namespace: bool) -> list[Column[VersionInfo]]:
+    def in_flight(one: VersionInfo) -> str:
+        return f">{_MAX_COUNTED}" if one.in_flight > _MAX_COUNTED else str(one.in_flight)
+
+    def workers(one: VersionInfo) -> str:
+        finishing = one.workers - one.beginners
+        return f"{one.workers} ({finishing} finish only)" if finishing else str(one.workers)
+
+    return [
+        Column("NAMESPACE", lambda one: one.namespace, least=8, is_shown=with_namespace),
+        Column("TASK", lambda one: one.task, least=12),
+        Column("VERSION", lambda one: one.code_version, least=8),
+        Column("IN FLIGHT", in_flight, is_number=True),
+        Column("WORKERS", workers),
+        Column("READ BY", lambda one: ",".join(one.readers) or "-", least=6),
+    ]

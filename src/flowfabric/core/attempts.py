@@ -1,0 +1,26 @@
+"""Numbers of attempts: people and handlers count from 1, the columns of the engine from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def attempt_number(index: int) -> int:
+    """Return the number of an attempt by its index."""
+    return index + 1
+
+
+def attempt_index(number: int | None) -> int | None:
+    """Return the index of an attempt by its number."""
+    return None if number is None else number - 1
+
+
+def with_attempt_numbers(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts of the engine with numbers of attempts in place of indexes."""
+    return dict(
+        (name.removesuffix("_index"), value if value is None else attempt_number(value))
+        if name.endswith("attempt_index")
+        else (name, value)
+        for name, value in facts.items()
+    )

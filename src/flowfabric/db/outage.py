@@ -1,0 +1,65 @@
+"""Tell once that the database is lost, and once that it is back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from flowfabric.core.errors import ConnectionLost
+from flowfabric.db.call import lost
+from flowfabric.telemetry import ENGINE_LOGGER
+
+
+class Outage:
+    """Whether one database can be reached, for all its connections in this process."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._since: float | None = None
+        # The heartbeat calls from a thread of its own.
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def watched(self, patience: float) -> Iterator[None]:
+        """Learn from a call whether the database answers.
+
+        A call without patience tries once: it may only have met a dead connection.
+        """
+        began = monotonic()
+        try:
+            yield
+        except ConnectionLost as error:
+            if patience > 0:
+                self._begin(error, began)
+            raise
+        self._end()
+
+    def _begin(self, error: ConnectionLost, since: float) -> None:
+        with self._lock:
+            if self._since is not None:
+                return
+            self._since = since
+        ENGINE_LOGGER.warning(
+            "database lost, trying again until it is back: %s: %s", self._place, error
+        )
+
+    def _end(self) -> None:
+        if self._since is None:
+            return
+        with self._lock:
+            since, self._since = self._since, None
+        if since is not None:
+            away = monotonic() - since
+            ENGINE_LOGGER.warning("database is back after %.1f s: %s", away, self._place)
+
+
+def level_of(error: BaseException) -> int:
+    """Return the level at which a caller logs an error that it repeats.
+
+    Of a lost database the outage tells once; everybody who meets it need not.
+    """
+    is_told = isinstance(error, ConnectionLost) or lost(error)
+    return logging.DEBUG if is_told else logging.WARNING

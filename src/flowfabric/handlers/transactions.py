@@ -1,0 +1,330 @@
+"""Transactional steps: a step's own writes and its record commit in one transaction.
+
+The transaction calls the function first and records the step last. The record locks the execution,
+so nobody waits for user code. What the record answers decides: `recorded` commits; everything else
+rolls back, the function's writes included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flowfabric.client.batching import busy_pauses
+from flowfabric.client.callers import (
+    AsyncConnection,
+    Operation,
+    SyncConnection,
+    cause_of,
+    converting_errors,
+    recognise,
+    sqlstate_of,
+)
+from flowfabric.client.steps import Answer, read_json_answer
+from flowfabric.client.submissions import Ask
+from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
+from flowfabric.core.step import Step, StepRecord
+from flowfabric.db import functions
+from flowfabric.handlers.loops import call_for_future
+from flowfabric.handlers.steps import StepCodec, is_coroutine_function
+
+if TYPE_CHECKING:
+    from flowfabric.handlers.durable_run import DurableRun
+    from flowfabric.handlers.handler_run import HandlerRun
+    from flowfabric.handlers.journal import Entry
+
+_RECORD = Operation.of(functions.RECORD_STEP_JSON)
+_FIELD = "connect"
+# Serialisation failure and deadlock: the transaction changed nothing and may run again.
+_CONFLICTS = {"40001", "40P01"}
+# The server or the connection went away: whether the commit took effect is unknown.
+_GONE = ("08", "57")
+_MAX_TRIES = 5
+_PAUSE_SECONDS = 0.05
+
+
+class _RolledBack(Exception):
+    """Rolls back the transaction of a step that must not commit."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One transaction of a step, and how far it came."""
+
+    value: Any = None
+    # What is to be recorded; None until the function has returned.
+    step: Step | None = None
+    # The answer of the record; None until it is there.
+    answer: Answer | Exception | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transacted:
+    """What a transactional step returns: its value, unless another run had recorded it first."""
+
+    record: StepRecord
+    value: Any
+    is_own: bool
+
+
+class TransactionalStep:
+    """One step whose function writes to the database of its execution."""
+
+    def __init__(
+        self,
+        run: HandlerRun,
+        durable: DurableRun,
+        entry: Entry,
+        codec: StepCodec,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._run = run
+        self._durable = durable
+        self._entry = entry
+        self._codec = codec
+        self._function = function
+        self._args = args
+        self._kwargs = kwargs
+        self._is_async = is_coroutine_function(function)
+        self._tries = 0
+
+    async def call(self) -> Transacted:
+        """Run transactions until one commits, or another run has recorded the step."""
+        database = await self._durable.client.transactional.identity()
+        while True:
+            if self._is_async:
+                attempt = await self._transact(database)
+            else:
+                inherited = contextvars.copy_context()
+                work = functools.partial(self._transact_sync, database)
+                attempt = await self._durable.run_in_thread(
+                    functools.partial(inherited.run, call_for_future, work, "the function")
+                )
+            if (found := await self._conclude(attempt)) is not None:
+                return found
+
+    def call_sync(self) -> Transacted:
+        """Do as `call` does, in the thread of a plain handler."""
+        if self._is_async:
+            return self._run.call_sync(self.call)
+        database = self._run.call_sync(self._durable.client.transactional.identity)
+        while True:
+            attempt = self._transact_sync(database)
+            conclude = functools.partial(self._conclude, attempt)
+            if (found := self._run.call_sync(conclude)) is not None:
+                return found
+
+    async def _transact(self, database: str) -> _Attempt:
+        attempt = _Attempt()
+        async with await self._open() as given:
+            connection = self._recognise(given)
+            assert isinstance(connection, AsyncConnection)
+            try:
+                async with connection.transaction():
+                    await self._check(connection, database)
+                    attempt.value = await self._function(given, *self._args, **self._kwargs)
+                    attempt.step = self._step_of(attempt.value)
+                    await connection.flush()
+                    for pause in (*busy_pauses(), None):
+                        answer = await self._record(connection, attempt.step, database)
+                        if pause is None or not isinstance(answer, RetryExhausted):
+                            break
+                        await asyncio.sleep(pause)
+                    attempt.answer = answer
+                    if isinstance(answer, Exception) or not answer.is_new:
+                        raise _RolledBack
+            except _RolledBack:
+                pass
+            except Exception as error:
+                if attempt.step is None and sqlstate_of(cause_of(error)) not in _CONFLICTS:
+                    raise
+                attempt.error = error
+        return attempt
+
+    def _transact_sync(self, database: str) -> _Attempt:
+        attempt = _Attempt()
+        with self._open_sync() as given:
+            connection = self._recognise(given)
+            assert isinstance(connection, SyncConnection)
+            try:
+                with connection.transaction():
+                    self._check_sync(connection, database)
+                    attempt.value = self._function(given, *self._args, **self._kwargs)
+                    attempt.step = self._step_of(attempt.value)
+                    connection.flush()
+                    for pause in (*busy_pauses(), None):
+                        answer = self._record_sync(connection, attempt.step, database)
+                        if pause is None or not isinstance(answer, RetryExhausted):
+                            break
+                        time.sleep(pause)
+                    attempt.answer = answer
+                    if isinstance(answer, Exception) or not answer.is_new:
+                        raise _RolledBack
+            except _RolledBack:
+                pass
+            except Exception as error:
+                if attempt.step is None and sqlstate_of(cause_of(error)) not in _CONFLICTS:
+                    raise
+                attempt.error = error
+        return attempt
+
+    async def _conclude(self, attempt: _Attempt) -> Transacted | None:
+        """Return what the step returns; None if it has to run again."""
+        durable, answer = self._durable, attempt.answer
+        self._tries += 1
+        if answer is None or (isinstance(answer, Answer) and answer.is_new and attempt.error):
+            assert attempt.error is not None
+            return await self._conclude_error(attempt.error, is_ours=attempt.step is not None)
+        if isinstance(answer, RetryExhausted):
+            await self._prepare_again(answer)
+            return None
+        if isinstance(answer, UnknownRoute) and self._tries < _MAX_TRIES:
+            await durable.client.steps.register_version(answer)
+            return None
+        if isinstance(answer, Exception):
+            raise durable.refused(answer)
+        durable.recorded(self._entry, answer.record)
+        return Transacted(answer.record, attempt.value, is_own=answer.is_new)
+
+    async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Transacted | None:
+        """Decide after an error of the record or of the commit, whose outcome may be unknown."""
+        state = sqlstate_of(cause_of(error))
+        if state not in _CONFLICTS:
+            is_unknown = state.startswith(_GONE) if state else not _is_our_own(error)
+            if not (is_ours and is_unknown):
+                raise error
+            if (record := await self._find_record()) is not None:
+                self._durable.recorded(self._entry, record)
+                return Transacted(record, None, is_own=False)
+        # If the first commit takes effect only now, the next transaction finds its record.
+        await self._prepare_again(error)
+        return None
+
+    async def _prepare_again(self, error: Exception) -> None:
+        """Wait before the next transaction; raise the error if it was the last."""
+        if self._tries >= _MAX_TRIES:
+            raise error
+        await asyncio.sleep(_PAUSE_SECONDS)
+        self._durable.check_running()
+
+    async def _find_record(self) -> StepRecord | None:
+        """Look for the record of a transaction whose commit was not answered."""
+        entry, durable = self._entry, self._durable
+        for record in await durable.query(durable.client.steps.list(durable.id)):
+            if (record.name, record.occurrence) == (entry.name, entry.occurrence):
+                return record
+        return None
+
+    def _step_of(self, value: Any) -> Step:
+        stored = self._codec.write(value, self._entry.name)
+        return self._durable.step_of(self._entry, value=stored)
+
+    async def _record(
+        self, connection: AsyncConnection, step: Step, database: str
+    ) -> Answer | Exception:
+        with converting_errors(_RECORD, _FIELD):
+            text = await connection.call(_RECORD, self._bound(step, database))
+        return read_json_answer(self._run.claimed, step, text)
+
+    def _record_sync(
+        self, connection: SyncConnection, step: Step, database: str
+    ) -> Answer | Exception:
+        with converting_errors(_RECORD, _FIELD):
+            text = connection.call(_RECORD, self._bound(step, database))
+        return read_json_answer(self._run.claimed, step, text)
+
+    # Before the first transaction of a worker calls user code: can it record at all?
+
+    async def _check(self, connection: AsyncConnection, database: str) -> None:
+        if not self._run.worker.is_connect_checked:
+            with converting_errors(_RECORD, _FIELD):
+                answer = await connection.call(_RECORD, self._bound(None, None))
+            self._check_database(answer, database)
+
+    def _check_sync(self, connection: SyncConnection, database: str) -> None:
+        if not self._run.worker.is_connect_checked:
+            with converting_errors(_RECORD, _FIELD):
+                answer = connection.call(_RECORD, self._bound(None, None))
+            self._check_database(answer, database)
+
+    def _bound(self, step: Step | None, database: str | None) -> list[Any]:
+        steps = self._durable.client.steps
+        ask = Ask(
+            functions.RECORD_STEP_JSON, steps.step_arguments(self._run.claimed, step, database)
+        )
+        return ask.function.bind(ask.arguments)
+
+    def _check_database(self, answer: str, database: str) -> None:
+        if f'"{database}"' not in answer:
+            raise InvalidInput(
+                field=_FIELD,
+                problem="gives a connection to another database than the one of the execution: a "
+                "transaction cannot write to both. Use ctx.step",
+            )
+        self._run.worker.is_connect_checked = True
+
+    def _recognise(self, given: Any) -> SyncConnection | AsyncConnection:
+        connection = recognise(given, _FIELD)
+        if connection.is_async is not self._is_async:
+            kind = "an async" if connection.is_async else "a synchronous"
+            raise InvalidInput(
+                field=_FIELD,
+                problem=f"gives {kind} connection, but the function of step "
+                f"{self._entry.name!r} is {'async def' if self._is_async else 'def'}",
+            )
+        if connection.is_in_transaction:
+            raise InvalidInput(
+                field=_FIELD,
+                problem="gives a connection that is in a transaction already; the step has to "
+                "begin and commit its own",
+            )
+        return connection
+
+    async def _open(self) -> AbstractAsyncContextManager[Any]:
+        connect = self._run.worker.connect
+        given: Any = self._durable.client.database.lend() if connect is None else connect()
+        if inspect.iscoroutine(given):
+            given = await given
+        if not hasattr(given, "__aenter__"):
+            raise self._not_a_block(given, "async with")
+        block: AbstractAsyncContextManager[Any] = given
+        return block
+
+    def _open_sync(self) -> AbstractContextManager[Any]:
+        connect = self._run.worker.connect
+        if connect is None:
+            raise InvalidInput(
+                field=_FIELD,
+                problem=f"the function of step {self._entry.name!r} is a `def` and needs a "
+                "synchronous connection: App(connect=...), or make it an `async def`",
+            )
+        given = connect()
+        if not hasattr(given, "__enter__"):
+            if inspect.iscoroutine(given):
+                given.close()
+            raise self._not_a_block(given, "with")
+        block: AbstractContextManager[Any] = given
+        return block
+
+    def _not_a_block(self, given: Any, word: str) -> InvalidInput:
+        return InvalidInput(
+            field=_FIELD,
+            problem=f"must return something for `{word}` that gives a connection or a session to "
+            f"the {'async def' if self._is_async else 'def'} function of step "
+            f"{self._entry.name!r}, not {type(given).__name__}",
+        )
+
+
+def _is_our_own(error: Exception) -> bool:
+    """Tell whether we raised an error, and no driver."""
+    return isinstance(error, FlowFabricError)

@@ -1,0 +1,17 @@
+-- An execution that belongs to a code version has steps.
+--
+-- The first step that code with a version records moves the execution to the route of that version;
+-- when its last step is forgotten, it moves back. Otherwise it would wait for workers of a version
+-- that it does not need.
+--
+-- Holds:   always
+-- Reads:   executions
+-- Remedy:  `flowfabric replay <id> --fresh` moves an execution back that has ended or is held.
+select 'J03' as name, e.partition_key, e.execution_id,
+       format('code version %s, but no step', coalesce(r.code_version, 'unknown')) as problem
+from ff.execution e
+left join ff.route r on r.route_id = e.route_id
+where e.route_id >= 4611686018427387904
+  and not exists (
+    select from ff.step s
+    where s.partition_key = e.partition_key and s.execution_id = e.execution_id)

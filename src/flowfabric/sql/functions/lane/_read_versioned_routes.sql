@@ -1,0 +1,29 @@
+-- Read the routes with a code version that have unfinished executions, at most 10 000. Reads one
+-- index entry for each route, not one for each execution.
+drop function if exists ff._read_versioned_routes;
+create function ff._read_versioned_routes(p_partition_key smallint)
+returns bigint[]
+language plpgsql
+stable
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  v_routes bigint[] := '{}';
+  v_route  bigint := 4611686018427387903;
+begin
+  loop
+    select e.route_id into v_route
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.route_id > v_route
+      and e.route_id >= 4611686018427387904 and e.phase <> 'terminal'
+    order by e.route_id
+    limit 1;
+    exit when not found or cardinality(v_routes) >= 10000;
+    v_routes := v_routes || v_route;
+  end loop;
+  return v_routes;
+end;
+$$;

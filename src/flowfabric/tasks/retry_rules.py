@@ -1,0 +1,124 @@
+"""Decides, where the code of the task is known, whether an error is retried and after what time."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from flowfabric.core.policy import Retry, names_groups
+from flowfabric.core.retry_errors import GiveUp, RetryAfter
+from flowfabric.telemetry import WORKER_LOGGER
+
+# A longer wait in a Retry-After header counts as this one.
+LONGEST_HEADER = timedelta(days=1)
+# How many errors behind an error are searched for a Retry-After header.
+_CAUSES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an error may be retried, and for how long or until when to wait.
+
+    Without a wait, the backoff of the policy counts. Whether retries are left is not considered.
+    """
+
+    is_allowed: bool
+    delay: timedelta | None = None
+    at: datetime | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds to wait by this process's clock; None if no time was asked for."""
+        if self.at is not None:
+            return max((self.at - datetime.now(UTC)).total_seconds(), 0.0)
+        return None if self.delay is None else self.delay.total_seconds()
+
+
+NO = Decision(False)
+YES = Decision(True)
+
+
+def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
+    """Decide by the error itself, then by the rules of the policy. The first attempt is 1."""
+    if isinstance(error, GiveUp):
+        return NO
+    if isinstance(error, RetryAfter):
+        return Decision(True, error.delay, error.at)
+    if isinstance(error, BaseExceptionGroup) and not (retry and names_groups(retry.retry_on)):
+        if retry is not None and isinstance(error, retry.never_on):
+            return NO
+        return _decide_together([decide(one, retry, attempt) for one in error.exceptions], retry)
+    if retry is None:
+        return YES
+    if not retry.allows(error) or not _is_allowed_by_rule(error, retry, attempt):
+        return NO
+    return _header_of(error) if retry.respect_retry_after else YES
+
+
+def _decide_together(members: Sequence[Decision], retry: Retry | None) -> Decision:
+    """Retry a group if each member would be retried, after the longest wait."""
+    if not all(member.is_allowed for member in members):
+        return NO
+    waits = [member for member in members if member.seconds is not None]
+    if not waits or (retry is None and len(waits) < len(members)):
+        return YES
+    return max(waits, key=lambda member: member.seconds or 0.0)
+
+
+def _is_allowed_by_rule(error: BaseException, retry: Retry, attempt: int) -> bool:
+    if retry.when is None:
+        return True
+    try:
+        answer: Any = retry.when(error, attempt)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError("it returned a coroutine; it must return True or False")
+    except Exception:
+        # A broken rule must not end executions that the policy would retry.
+        WORKER_LOGGER.exception("retry rule failed, the error counts as allowed: %r", retry.when)
+        return True
+    return bool(answer)
+
+
+def _header_of(error: BaseException) -> Decision:
+    """Read the Retry-After header that an HTTP error, or an error behind it, carries."""
+    seen: BaseException | None = error
+    for _ in range(_CAUSES):
+        if seen is None:
+            break
+        if (text := _header_text(seen)) is not None:
+            return _parse_header(text)
+        seen = seen.__cause__
+    return YES
+
+
+def _header_text(error: BaseException) -> str | None:
+    """Read the header of `error.response` (httpx, requests) or of `error` (aiohttp, urllib)."""
+    try:
+        for holder in (getattr(error, "response", None), error):
+            headers = getattr(holder, "headers", None)
+            if headers is not None and (text := headers.get("Retry-After")) is not None:
+                return str(text)
+    except Exception as broken:
+        # Foreign code: a class that only looks like an HTTP error.
+        WORKER_LOGGER.debug("headers of %s not read: %r", type(error).__name__, broken)
+    return None
+
+
+def _parse_header(text: str) -> Decision:
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        # Longer numbers are beyond the limit and beyond what a timedelta takes.
+        seconds = int(text[:9]) if len(text) <= 9 else 10**9
+        return Decision(True, min(timedelta(seconds=seconds), LONGEST_HEADER))
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return YES
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return Decision(True, at=min(at, datetime.now(UTC) + LONGEST_HEADER))

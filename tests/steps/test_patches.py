@@ -1,0 +1,168 @@
+"""`ctx.patched`: runs in flight keep the old code, new ones take the new code."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from flowfabric import Context, ExecutionFailed, PublicState
+from steps.stage import journal, skip, until, until_held
+from worker.apps import working
+
+HOUR = timedelta(hours=1)
+PATCH = "ff.patch fraud"
+
+
+class Shop:
+    """A handler whose code is patched while its execution sleeps."""
+
+    def __init__(self, app: Any, is_async: bool) -> None:
+        self.calls: list[str] = []
+        # where `fraud` stands: before or after the sleep, or nowhere
+        self.patch_at: str | None = None
+        self.is_deprecated = False
+        self.task = app.task(name="order")(self.order if is_async else self.order_sync)
+
+    async def order(self, ctx: Context) -> list[str]:
+        await ctx.step("charge", self.do, "charge")
+        await self.check_fraud(ctx, "before")
+        await ctx.step("pack", self.do, "pack")
+        await ctx.sleep(HOUR)
+        await self.check_fraud(ctx, "after")
+        await ctx.sleep(HOUR)
+        await ctx.step("ship", self.do, "ship")
+        return self.calls
+
+    async def check_fraud(self, ctx: Context, where: str) -> None:
+        if self.patch_at == where:
+            if self.is_deprecated:
+                await ctx.deprecate_patch("fraud")
+            elif not await ctx.patched("fraud"):
+                return
+            await ctx.step("fraud", self.do, "fraud")
+
+    def order_sync(self, ctx: Context) -> list[str]:
+        ctx.step_sync("charge", self.do, "charge")
+        self.check_fraud_sync(ctx, "before")
+        ctx.step_sync("pack", self.do, "pack")
+        ctx.sleep_sync(HOUR)
+        self.check_fraud_sync(ctx, "after")
+        ctx.sleep_sync(HOUR)
+        ctx.step_sync("ship", self.do, "ship")
+        return self.calls
+
+    def check_fraud_sync(self, ctx: Context, where: str) -> None:
+        if self.patch_at == where:
+            if self.is_deprecated:
+                ctx.deprecate_patch_sync("fraud")
+            elif not ctx.patched_sync("fraud"):
+                return
+            ctx.step_sync("fraud", self.do, "fraud")
+
+    def do(self, name: str) -> None:
+        self.calls.append(name)
+
+
+async def sleep_through(app, clock, run, times: int) -> None:
+    for _ in range(times):
+        await until(run, PublicState.DELAYED)
+        await skip(app, clock, HOUR)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize(
+    ("patch_at", "is_old", "calls"),
+    [
+        ("before", True, ["charge", "pack", "ship"]),
+        ("after", True, ["charge", "pack", "fraud", "ship"]),
+        ("before", False, ["charge", "fraud", "pack", "ship"]),
+        ("after", False, ["charge", "pack", "fraud", "ship"]),
+    ],
+)
+async def test_a_run_keeps_the_old_code_only_if_it_is_past_the_patch(
+    app, db, clock, patch_at, is_old, calls, is_async
+):
+    shop = Shop(app, is_async)
+    async with working(app):
+        if not is_old:
+            shop.patch_at = patch_at
+        run = await shop.task.submit()
+        await until(run, PublicState.DELAYED)
+        shop.patch_at = patch_at
+        await sleep_through(app, clock, run, 2)
+        assert await run.result(timeout=60) == calls
+    recorded = await journal(db, run)
+    assert recorded[PATCH, 0] == (b"true" if "fraud" in calls else b"false")
+
+
+async def test_each_round_of_a_loop_gets_an_answer_of_its_own(app, db, clock):
+    is_patched, found = False, []
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        found.clear()
+        for _ in range(3):
+            await ctx.step("item", len, "text")
+            found.append(await ctx.patched("tax") if is_patched else None)
+            await ctx.sleep(HOUR)
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        is_patched = True
+        await sleep_through(app, clock, run, 3)
+        await run.result(timeout=60)
+    assert found == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("is_old", "patch_at", "is_deprecated", "problem"),
+    [
+        (False, "before", True, None),
+        # a patch that has gone from the code does not hold, its step does
+        (False, None, False, "fraud: the code runs 'pack'"),
+        (True, "before", True, f"{PATCH}: took the old path of this patch"),
+        (True, None, False, None),
+    ],
+)
+async def test_the_code_of_the_old_path_may_go_when_no_run_needs_it(
+    app, db, clock, is_old, patch_at, is_deprecated, problem
+):
+    shop = Shop(app, True)
+    async with working(app):
+        shop.patch_at = None if is_old else "before"
+        run = await shop.task.submit()
+        await until(run, PublicState.DELAYED)
+        shop.patch_at = "before"
+        await sleep_through(app, clock, run, 1)
+        await until(run, PublicState.DELAYED)
+        shop.patch_at, shop.is_deprecated = patch_at, is_deprecated
+        await skip(app, clock, HOUR)
+        if problem is None:
+            await run.result(timeout=60)
+        else:
+            assert (await until_held(db, run)).startswith(problem)
+
+
+async def test_an_answer_that_was_not_awaited_is_an_error(app):
+    @app.task
+    async def work(ctx: Context) -> str:
+        return "new" if ctx.patched("x") else "old"
+
+    run = await work.submit()
+    async with working(app):
+        with pytest.raises(ExecutionFailed, match=r"write `if await ctx.patched"):
+            await run.result(timeout=60)
+
+
+async def test_a_patch_has_the_name_of_a_step(app):
+    @app.task
+    async def work(ctx: Context) -> bool:
+        return await ctx.patched("x" * 256)
+
+    run = await work.submit()
+    async with working(app):
+        with pytest.raises(ExecutionFailed, match="name: must be"):
+            await run.result(timeout=60)

@@ -1,0 +1,74 @@
+"""Commands of `flowfabric` in this process, as a pipe would see them.
+
+All of them run on one thread with one loop, so that a command finds the backends that the ones
+before it have warmed (support/warm.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+from unittest import mock
+
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from flowfabric.cli.main import app
+
+from .warm import keep_of
+
+_thread = ThreadPoolExecutor(1, "commands")
+_runner = asyncio.Runner()
+_is_busy = threading.Lock()
+_asyncio_run = asyncio.run
+_command = cache(get_command)
+
+
+async def invoke(*arguments: str, **options: Any) -> Result:
+    """Run a command to its end."""
+    if not _is_busy.acquire(blocking=False):
+        # Beside another one that has yet to end.
+        return await asyncio.to_thread(_invoke, arguments, options)
+    return await asyncio.get_running_loop().run_in_executor(
+        _thread, _invoke_warm, arguments, options
+    )
+
+
+def _invoke_warm(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
+    ours = threading.current_thread()
+
+    def run(main: Coroutine[Any, Any, Any], **settings: Any) -> Any:
+        if threading.current_thread() is not ours:
+            return _asyncio_run(main, **settings)
+        keep_of(_runner.get_loop())
+        try:
+            return _runner.run(main)
+        finally:
+            _runner.run(_end_all())
+
+    try:
+        with mock.patch.object(asyncio, "run", run):
+            return _invoke(arguments, options)
+    finally:
+        _is_busy.release()
+
+
+def _invoke(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
+    # Typer makes all commands anew for each call: 15 ms.
+    with mock.patch("typer.testing._get_command", _command):
+        result = CliRunner().invoke(app, list(arguments), **options)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+async def _end_all() -> None:
+    """End what a command has left running, as asyncio.run() does."""
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)

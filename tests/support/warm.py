@@ -1,0 +1,165 @@
+"""Backends that the apps of one test leave to those of the next.
+
+A new backend reads the catalogue and plans each function of the engine at first use: 35 ms of CPU,
+for every connection of every app and worker. So a connection that flowfabric closes keeps its
+backend: a later connection of the same database and loop gets it, with nothing of the former left
+but the plans. Between the two it bears the name of the tests' own connections, so that nobody who
+counts connections sees it. A connection that is terminated, broken, or busy ends as always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+from unittest import mock
+from weakref import WeakKeyDictionary, WeakSet
+
+import asyncpg
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[Any]
+
+# The application that connections of the tests name, beside those of what they test.
+OURS = "ff_test"
+# Asked of a connection that somebody else will use. Plans stay: they are what it is good for.
+AS_NEW = "reset session authorization; reset role; discard temp; discard sequences"
+_MOST = 8
+_PATIENCE = 10.0
+# What flowfabric says when it connects, and nobody else: see db/connection.py and db/session.py.
+_OPTIONS = {"statement_cache_size", "timeout"}
+_KNOWN = _OPTIONS | {"server_settings", "connection_class", "record_class", "loop"}
+
+_connect = asyncpg.connect
+_close = asyncpg.Connection.close
+
+
+class Backends:
+    """The backends of one database that wait for their next connection."""
+
+    def __init__(self, url: str) -> None:
+        self._idle: defaultdict[asyncio.AbstractEventLoop, list[Connection]] = defaultdict(list)
+        _backends[url] = self
+        self._forget: Callable[[], object] = lambda: _backends.pop(url, None)
+
+    def pids(self) -> list[int]:
+        return [
+            connection.get_server_pid()
+            for idle in self._idle.values()
+            for connection in idle
+            if not connection.is_closed()
+        ]
+
+    def close(self) -> None:
+        self._forget()
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.terminate()
+
+    async def take(self, options: dict[str, Any]) -> Connection | None:
+        """A connection to a backend that waits, or None."""
+        idle = self._idle[asyncio.get_running_loop()]
+        while idle:
+            former = idle.pop()
+            if former.is_closed():
+                continue
+            connection = _moved(
+                former,
+                options.get("connection_class", asyncpg.Connection),
+                options["statement_cache_size"],
+            )
+            name = options.get("server_settings", {}).get("application_name", "")
+            if await _does(connection, f"set application_name = '{name}'"):
+                return connection
+            connection.terminate()
+        return None
+
+    async def keep(self, connection: Connection) -> bool:
+        """Take the backend of a connection that is about to be closed; False if it cannot be."""
+        loop = asyncio.get_running_loop()
+        idle = self._idle[loop]
+        if (
+            loop not in _lasting
+            or len(idle) >= _MOST
+            or connection.is_closed()
+            or connection.is_in_transaction()
+        ):
+            return False
+        if not await _does(connection, f"{_RESET}; {AS_NEW}; set application_name = '{OURS}'"):
+            return False
+        idle.append(_moved(connection, asyncpg.Connection, 0))
+        connection._cleanup()  # type: ignore[attr-defined]
+        return True
+
+
+_RESET = "select pg_advisory_unlock_all(); close all; unlisten *; reset all; deallocate all"
+_backends: dict[str, Backends] = {}
+# A connection belongs to its loop: only that of one which stays is worth keeping.
+_lasting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+_kept: WeakKeyDictionary[Connection, Backends] = WeakKeyDictionary()
+
+
+def keep_of(loop: asyncio.AbstractEventLoop) -> None:
+    """Keep the backends that connections of this loop leave."""
+    _lasting.add(loop)
+
+
+@contextmanager
+def warm_backends() -> Iterator[None]:
+    """Keep backends during the block, of the databases that have a `Backends`."""
+    with (
+        mock.patch.object(asyncpg, "connect", _connect_warm),
+        mock.patch.object(asyncpg.connection, "connect", _connect_warm),
+        mock.patch.object(asyncpg.Connection, "close", _close_warm),
+    ):
+        yield
+
+
+async def _connect_warm(dsn: str | None = None, **options: Any) -> Connection:
+    backends = _backends.get(dsn or "")
+    is_flowfabric = (
+        _OPTIONS <= options.keys() <= _KNOWN
+        and options.get("server_settings", {}).keys() <= {"application_name"}
+    )  # fmt: skip
+    connection: Connection
+    if backends is None or not is_flowfabric:
+        connection = await _connect(dsn, **options)
+    else:
+        connection = await backends.take(options) or await _connect(dsn, **options)
+        _kept[connection] = backends
+    return connection
+
+
+async def _close_warm(self: Connection, *, timeout: float | None = None) -> None:
+    backends = _kept.pop(self, None)
+    if backends is None or not await backends.keep(self):
+        await _close(self, timeout=timeout)
+
+
+async def _does(connection: Connection, query: str) -> bool:
+    """Whether a connection can still be used, for this query."""
+    try:
+        await connection.execute(query, timeout=_PATIENCE)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        return False
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise
+    return True
+
+
+def _moved(former: Any, connection_class: Any, statement_cache_size: int) -> Connection:
+    """The same backend behind another connection; the former one is closed from now on."""
+    connection: Connection = connection_class(
+        former._protocol,
+        former._transport,
+        former._loop,
+        former._addr,
+        former._config._replace(statement_cache_size=statement_cache_size),
+        former._params,
+    )
+    former._protocol.set_connection(connection)
+    former._aborted = True
+    return connection
