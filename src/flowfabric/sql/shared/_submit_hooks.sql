@@ -20,7 +20,8 @@ declare
   v_null  constant bytea := convert_to('null', 'UTF8');
   v_batch record;
 begin
-  if p_ended_ids is null or not exists (select from ff.hook h where h.removed_at is null) then
+  if coalesce(cardinality(p_ended_ids), 0) = 0
+     or not exists (select from ff.hook h where h.removed_at is null) then
     return;
   end if;
   for v_batch in

@@ -41,14 +41,15 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now     timestamptz;
-  v_xid     xid8;
-  v_done    bigint[];
-  v_awaited uuid[];
-  v_hooked  uuid[];
-  v_wakes   record;
-  v_rest    bigint[];
-  v_judged  ff.verdict[];
+  v_now       timestamptz;
+  v_xid       xid8;
+  v_done      bigint[];
+  v_routes    bigint[];
+  v_awaited   uuid[];
+  v_has_hooks boolean;
+  v_wakes     record;
+  v_rest      bigint[];
+  v_judged    ff.verdict[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
@@ -138,19 +139,25 @@ begin
            d.flow_id, d.namespace, d.instance_tag, d.transitioned_at
     from done d
   )
-  select array_agg(d.n), array_agg(d.execution_id) filter (where d.is_awaited),
-         array_agg(d.execution_id) filter (where d.route_id in (
-           select r.route_id
-           from ff.hook h join ff.route r on r.namespace = h.namespace and r.task = h.task
-           where h.removed_at is null and h.kind in ('success', 'end')))
-    into v_done, v_awaited, v_hooked
+  select array_agg(d.n), array_agg(d.route_id), array_agg(d.execution_id) filter (where d.is_awaited),
+         -- Read here because it costs less than a statement of its own.
+         exists (select from ff.hook h
+                 where h.removed_at is null and h.kind in ('success', 'end'))
+    into v_done, v_routes, v_awaited, v_has_hooks
   from done d;
 
   if p_hint and v_done is not null then
     perform pg_notify('ff_ended', p_partition_key::text);
   end if;
-  if v_hooked is not null then
-    perform ff._submit_hooks(p_partition_key, v_hooked);
+  if v_has_hooks and v_done is not null then
+    perform ff._submit_hooks(p_partition_key, array(
+      select p_execution_ids[u.n]
+      from unnest(v_done, v_routes) u(n, route_id)
+      where case when u.route_id in (
+                   select r.route_id
+                   from ff.hook h join ff.route r on r.namespace = h.namespace and r.task = h.task
+                   where h.removed_at is null and h.kind in ('success', 'end'))
+              then true else false end));
   end if;
   if v_awaited is not null then
     v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);
