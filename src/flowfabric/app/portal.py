@@ -38,7 +38,7 @@ class Portal:
         return self._loop
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run `work` and wait for it; an error on a thread that runs an event loop."""
+        """Run `work` and wait for it. Raise an error if this thread runs an event loop."""
         check_no_loop(instead)
         with self._lock:
             if self._pid != os.getpid():

@@ -1,4 +1,4 @@
-"""Traffic of a lane."""
+"""How busy a lane is."""
 
 from __future__ import annotations
 

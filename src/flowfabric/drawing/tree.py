@@ -77,7 +77,7 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push boxes: a chain and the join of branches keep the indent, others branch off."""
+        """Push boxes. The next box of a chain, and a join, keep the indent; others branch off."""
         tail = None
         if boxes and (len(boxes) == 1 or (len(ups[boxes[-1]]) > 1 and not is_root)):
             tail = boxes[-1]

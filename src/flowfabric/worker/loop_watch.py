@@ -11,7 +11,7 @@ from flowfabric.telemetry import WORKER_LOGGER, execution_in_log, named
 
 # The loop counts as blocked after this long.
 BLOCKED_SECONDS = 5.0
-# The loop is probed this many times in that time.
+# How often the loop is probed in BLOCKED_SECONDS.
 _PROBES = 5
 
 # Returns the handlers on the loop, with their asyncio tasks.
