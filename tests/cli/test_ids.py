@@ -134,6 +134,6 @@ async def test_the_client_names_the_candidates(client, engine):
         await client.executions.find("0" * 8)
     with pytest.raises(FlowNotFound, match="among the newest 10000"):
         await client.flows.find(ENDS[1])
-    with pytest.raises(InvalidInput, match="of type FlowId"):
+    with pytest.raises(InvalidInput, match="must be a FlowId"):
         await client.flows.describe(ExecutionId.of(0, first))
     assert await client.executions.describe(uuid4()) is None

@@ -245,8 +245,8 @@ async def test_the_parts_of_a_cancel_can_be_called_one_by_one(
     assert (step.handled, step.remaining, step.draining, step.held) == (1, 1, 0, [])
     step = await client.flows.cancel_members(id_of(flow))
     assert (step.handled, step.remaining) == (1, 0)
-    with pytest.raises(InvalidInput, match="member"):
-        await client.flows.ack_cancel_member(id_of(flow), "a")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="execution_id"):
+        await client.flows.ack_cancel_member(id_of(flow), "a")
 
 
 @pytest.mark.parametrize(
@@ -274,10 +274,10 @@ async def test_bad_input_names_the_field_and_cancels_nothing(
 
 async def test_an_id_that_is_none_of_a_flow_is_told_so(db: Database, client: FlowFabric) -> None:
     flow = await make_flow(db, nodes=["a"])
-    for wrong in (str(id_of(flow)), mint(), None):
-        with pytest.raises(InvalidInput, match="FlowId"):
+    for wrong in ("nope", mint(), None):
+        with pytest.raises(InvalidInput, match=r"flow_id|FlowId"):
             await client.flows.cancel(wrong)  # type: ignore[arg-type]
-        with pytest.raises(InvalidInput, match="FlowId"):
+        with pytest.raises(InvalidInput, match=r"flow_id|FlowId"):
             await client.flows.retry_failed(wrong)  # type: ignore[arg-type]
     with pytest.raises(FlowNotFound):
         await client.flows.cancel(mint_flow())

@@ -424,8 +424,8 @@ async def test_many_edges_and_members_come_whole(client):
 
 async def test_ids_of_the_wrong_kind_are_refused(client):
     flow, (a,) = await built(client, 1)
-    for wrong in (str(flow), a, None):
-        with pytest.raises(InvalidInput, match="must be a FlowId"):
+    for wrong, told in (("nope", "flow_id"), (a, "must be a FlowId"), (None, "flow_id")):
+        with pytest.raises(InvalidInput, match=told):
             await client.flows.describe(wrong)
     with pytest.raises(InvalidInput, match="must be an ExecutionId"):
         await client.flows.add_execution(flow, flow)

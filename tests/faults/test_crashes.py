@@ -104,7 +104,7 @@ async def survive(durable: Server, tmp_path: Path, scale: Scale) -> None:
         for row in await durable.fetch("select kind::text, count(*) from ff.event group by 1")
     }
     # The faults must have bitten, or this proves nothing.
-    refused = len(re.findall("ended too late|lost the lease", log))
+    refused = len(re.findall("ended too late|lost the lease|lease not renewed: ", log))
     assert events["reclaimed"] >= scale.kills // 2
     assert refused >= scale.stops // 2, log
     assert "could not be settled" not in log, log

@@ -170,8 +170,8 @@ class Cut(Exception):
 
 
 class CuttingTransaction:
-    def __init__(self, inner: Any, when: str, cuts: list[str]) -> None:
-        self._inner, self._when, self._cuts = inner, when, cuts
+    def __init__(self, connection: Any, inner: Any, when: str, cuts: list[str]) -> None:
+        self._connection, self._inner, self._when, self._cuts = connection, inner, when, cuts
 
     async def __aenter__(self) -> None:
         await self._inner.__aenter__()
@@ -180,9 +180,8 @@ class CuttingTransaction:
         if kind is None and not self._cuts:
             self._cuts.append(self._when)
             if self._when == "before":
-                await self._inner.__aexit__(Cut, Cut(), None)
-            else:
-                await self._inner.__aexit__(None, None, None)
+                self._connection.terminate()
+            await self._inner.__aexit__(None, None, None)
             raise Cut
         await self._inner.__aexit__(kind, error, trace)
 
@@ -193,7 +192,9 @@ async def test_a_commit_without_an_answer_is_looked_up_first(app, db, notes, mon
 
     plain, cuts, calls = Asyncpg.transaction, [], []
     monkeypatch.setattr(
-        Asyncpg, "transaction", lambda self: CuttingTransaction(plain(self), when, cuts)
+        Asyncpg,
+        "transaction",
+        lambda self: CuttingTransaction(self._connection, plain(self), when, cuts),
     )
 
     async def note(connection: Any, text: str) -> str:

@@ -145,6 +145,10 @@ def count_letters(text: str) -> int:
     return len(text)
 
 
+async def book(connection: object, account: str) -> int:
+    return len(account)
+
+
 async def durable(ctx: Context) -> None:
     await ctx.step("load", load_number, "7")  # bad: the argument of a step
     await ctx.step("load", load_number)  # bad: a missing argument of a step
@@ -155,6 +159,9 @@ async def durable(ctx: Context) -> None:
     await ctx.step("load", load_number, retry=Retry())  # bad: a missing argument of a retried step
     await ctx.step("count", count_letters, "a", timeout="2 s")  # bad: no duration
     await ctx.step(7, count_letters, "a")  # bad: no name
+    await ctx.transaction(book, 7)  # bad: the argument of a transactional step
+    await ctx.transaction("named", book)  # bad: a missing argument of a transactional step
+    text = await ctx.transaction(book, "a")  # bad: the type of a transactional step
     await ctx.sleep("1h")  # bad: no time
     await ctx.submit(add, "1")  # bad: the argument of a child
     await ctx.submit(add, c=1)  # bad: an unknown argument of a child

@@ -246,6 +246,14 @@ def count_letters(text: str) -> int:
     return len(text)
 
 
+async def book(connection: object, account: str) -> int:
+    return len(account)
+
+
+def book_plainly(connection: object, account: str) -> int:
+    return len(account)
+
+
 @app.task
 async def durable(ctx: Context, n: int) -> int:
     assert_type(await ctx.step("load", load_number, n, deep=True), dict[str, int])
@@ -256,6 +264,11 @@ async def durable(ctx: Context, n: int) -> int:
     assert_type(await ctx.step("partial", partial(count_letters, "text")), int)
     assert_type(await ctx.step("lambda", lambda: 7), int)
     assert_type(await ctx.step("task", add, 1), int)
+    assert_type(await ctx.transaction(book, "text"), int)
+    assert_type(await ctx.transaction("named", book, account="text"), int)
+    assert_type(await ctx.transaction(book_plainly, "text"), int)
+    await ctx.transaction("again", book, "text", retry=Retry(3))
+    assert_type(ctx.generation, int)
     assert_type(await ctx.step("plain task", shout, "a"), list[str])
     await ctx.sleep(60)
     await ctx.sleep(timedelta(hours=1), name="an hour")
@@ -275,6 +288,8 @@ async def durable(ctx: Context, n: int) -> int:
 @app.task
 def plain(n: int, *, ctx: Context) -> str:
     assert_type(ctx.step_sync("count", count_letters, "text"), int)
+    assert_type(ctx.transaction_sync(book_plainly, "text"), int)
+    assert_type(ctx.transaction_sync("named", book, "text"), int)
     assert_type(ctx.step_sync("load", load_number, 1), dict[str, int])
     assert_type(ctx.step_sync("again", count_letters, "text", retry=Retry(3), timeout=1), int)
     assert_type(ctx.submit_sync(shout, "a"), Run[list[str]])

@@ -59,9 +59,8 @@ class Scoped:
     async def _locate(self, kind: type[Id], id: AnyId) -> Id:
         """Return the whole id for a text or a UUID. The partition of a UUID alone is found."""
         if isinstance(id, PartitionedId):
-            raise InvalidInput(
-                field="id", problem=f"must be of type {kind.__name__}, not {type(id).__name__}"
-            )
+            wanted = "a FlowId" if issubclass(kind, FlowId) else "an ExecutionId"
+            raise InvalidInput(field="id", problem=f"must be {wanted}, not {type(id).__name__}")
         if not isinstance(id, UUID) and bare_uuid(id) is None:
             return kind.parse(id)
         uuid = kind.parse(f"{{fp:0}}:{id}").uuid

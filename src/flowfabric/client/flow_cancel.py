@@ -177,7 +177,7 @@ class FlowCancelling(Scoped):
         id = await self._flow(id)
         member = await self._execution(member)
         where = flow_address(id, self._namespace)
-        if not isinstance(member, ExecutionId) or member.partition_key != id.partition_key:
+        if member.partition_key != id.partition_key:
             raise InvalidInput(field="member", problem=f"{member!r} is not a member of {id}")
         row = (
             await self._database.call(

@@ -371,6 +371,15 @@ class Context(HandlerContext):
     @overload
     async def transaction(
         self,
+        function: str | Callable[..., Any],
+        /,
+        *args: Any,
+        retry: Retry | None,
+        **kwargs: Any,
+    ) -> Any: ...
+    @overload
+    async def transaction(
+        self,
         name: str,
         function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
         /,
@@ -432,6 +441,15 @@ class Context(HandlerContext):
             durable.end_step()
         return done.value if done.is_own else _recorded_value(durable, codec, done.record)
 
+    @overload
+    def transaction_sync(
+        self,
+        function: str | Callable[..., Any],
+        /,
+        *args: Any,
+        retry: Retry | None,
+        **kwargs: Any,
+    ) -> Any: ...
     @overload
     def transaction_sync(
         self,
