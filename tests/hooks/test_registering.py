@@ -63,7 +63,7 @@ async def test_a_hook_is_a_task_with_steps_retries_lane_and_providers(ff, app):
     (hook,) = ff.assert_submitted(tell.using(lane="alerts", priority=7))
     assert hook.task == "shop.buy.on_failure"
     assert await ff.run(app.get(hook.id)) == "told"
-    assert (mailer.sent, tries) == (["tea: sold out"], [0, 1])
+    assert (mailer.sent, len(tries)) == (["tea: sold out"], 2)
 
 
 async def test_a_hook_of_a_node_gets_the_results_that_the_node_got(ff, app):
