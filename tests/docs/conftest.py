@@ -15,10 +15,14 @@ from worker.apps import plain_environment
 __all__ = ["plain_environment"]
 
 
+def for_sqlalchemy(url: str) -> str:
+    return url.replace("postgresql:", "postgresql+asyncpg:", 1)
+
+
 @pytest.fixture
 async def program(db: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Program]:
-    """Runs the code of a page; its app uses the database of the test."""
-    monkeypatch.setenv("FLOWFABRIC_DATABASE_URL", db.url)
+    """Runs the code of a page; its app uses the database of the test, by a URL for SQLAlchemy."""
+    monkeypatch.setenv("FLOWFABRIC_DATABASE_URL", for_sqlalchemy(db.url))
     program = Program(db, new_module("guide"))
     yield program
     for value in list(program.names.values()):

@@ -14,13 +14,13 @@ import tomllib
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
-from urllib.parse import quote
 
 import httpx
 import pytest
 import sentry_sdk
 from sqlalchemy.exc import IntegrityError
 
+from docs.conftest import for_sqlalchemy
 from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of, same
 from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState
 from flowfabric.cli.init import TEMPLATE
@@ -362,7 +362,7 @@ async def test_web_applications(program, ff: Harness):
         done = await browser.post("/quick-bills/8?wait=20")
         assert (done.status_code, done.json()) == (200, {"bill": "bill 8 in en"})
         assert await app.get(told["run"]).result(timeout=60) == "welcomed customer 1"
-        answer = await browser.get(f"/runs/{quote(told['run'])}")
+        answer = await browser.get(f"/runs/{app.get(told['run']).id.uuid}")
         assert answer.json() == {"state": "completed"}
     assert app.loops == []
     await engine.dispose()
@@ -405,7 +405,7 @@ async def test_transactional_steps(program, db):
         run = await names["transfer"].submit("ann", "bob", 200)
         assert await run.result(timeout=60) == 200
     assert await db.fetchval("select sum(cents) from account") == 500
-    shop = names["Shop"](db.url).app()
+    shop = names["Shop"](for_sqlalchemy(db.url)).app()
 
     @shop.task(name="order")
     async def order(ctx: Context, article: str) -> int:

@@ -11,9 +11,10 @@ from docs.pages import ROOT
 from flowfabric.cli.actions import MAX_PRIORITY
 from flowfabric.client import batching, reads
 from flowfabric.config import Settings
-from flowfabric.core import execution, flow, schedule, step
-from flowfabric.handlers import waits
-from flowfabric.tasks import failures
+from flowfabric.core import code_version, execution, flow, policy, schedule, step
+from flowfabric.db import session
+from flowfabric.handlers import handler_run, transactions, waits
+from flowfabric.tasks import failures, retry_rules
 from flowfabric.worker import claims, registration, runner
 
 TEXT = (ROOT / "docs" / "guide" / "limits.md").read_text()
@@ -58,6 +59,9 @@ def test_sizes_are_those_of_the_code():
         "failure: message, trace": f"{number(failures._MESSAGE_BYTES)} bytes, "
         f"{number(failures._TRACE_BYTES)} bytes",
         "failure as other workers may store it": engine("detail", "most (.+)"),
+        "what a hook is told: facts, arguments, result and error": mebibytes(
+            int(in_sql("03_execution.sql", r"body_limits check \(.* (\d+)\)"))
+        ),
         "retry policy, as JSON": engine("policy", "than (64 KiB)"),
         "message of `ctx.progress`": engine("message", "most (.+)"),
         "reason of a cancellation or of another action": engine("reason", "most (.+) without"),
@@ -67,6 +71,7 @@ def test_sizes_are_those_of_the_code():
         "name of a lane": f"{execution.MAX_LANE_BYTES} bytes",
         "name of a task, a step, a namespace, a worker": f"{execution.MAX_NAME_BYTES} bytes",
         "name of a schedule": f"{schedule.MAX_SCHEDULE_NAME_BYTES} bytes",
+        "code version": f"{code_version.MAX_VERSION_BYTES} bytes",
         "trace context": f"{execution.MAX_TRACE_BYTES} bytes",
     }
     assert rows("Sizes") == size
@@ -80,7 +85,15 @@ def test_numbers_are_those_of_the_code():
         "edges of a flow": number(flow.MAX_EDGES),
         "runs that a handler waits for at once": number(waits.MAX_TARGETS),
         "replays of an execution": in_sql("_replay_execution.sql", r"numeric, (\d+)\)"),
-        "reclaims of an execution": in_sql("03_execution.sql", r"max_reclaims .*default (\d+)"),
+        "reclaims of an execution": str(policy.TASK_MAX_RECLAIMS),
+        "steps of an execution": number(step.MAX_STEPS),
+        "steps at which the worker warns": number(step.MANY_STEPS),
+        "generations after which a changed task is held instead of restarted": str(
+            handler_run.MAX_RESTARTS
+        ),
+        "code versions that an app reads": str(code_version.MAX_READS),
+        "calls of a transaction that conflicts with others": str(transactions._MAX_TRIES),
+        "connections that a process lends to transactional steps": str(session.MAX_LENT),
         "executions in one call: submit, complete, renew": number(1000),
         "executions that wait in a client to be sent": number(batching.MAX_QUEUE),
         "executions in one claim of a worker": number(claims.MAX_CLAIM),
@@ -89,6 +102,8 @@ def test_numbers_are_those_of_the_code():
         "times that one call of a schedule submits": number(schedule.MAX_FIRINGS),
     }
     assert f"{batching.MAX_BATCH} a call" in TEXT
+    by_sql = in_sql("03_execution.sql", r"max_reclaims .*default (\d+)")
+    assert f"{by_sql} if it was submitted by SQL" in TEXT
 
 
 def test_times_are_those_of_the_code():
@@ -113,6 +128,10 @@ def test_times_are_those_of_the_code():
     assert default[drain] == seconds(Settings().drain_timeout)
     assert default["a handler that was told to stop"] == f"{runner.UNWIND_SECONDS:g} s"
     assert default["idempotency key"] == f"{execution.DEFAULT_KEY_WINDOW.days} day"
+    grace = "a code version without a worker (`FLOWFABRIC_VERSION_GRACE`)"
+    assert default[grace] == seconds(Settings().version_grace)
+    assert retry_rules.LONGEST_HEADER == timedelta(days=1)
+    assert "| a day; a longer one counts as a day |" in TEXT
     kept = in_sql("trim_executions.sql", r"interval '(\d+ days)'")
     assert default["retention of an ended execution"] == kept
     hours = in_sql("trim_executions.sql", r"interval '(\d+) hours'")

@@ -1366,6 +1366,8 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "open_cursor": "ff.open_cursor(0::smallint)",
         "read_events": "ff.read_events(0::smallint, null, ff.open_cursor(0::smallint))",
         "list_workers": "ff.list_workers()",
+        "list_versions": "ff.list_versions(0::smallint)",
+        "list_unserved_routes": "ff.list_unserved_routes(0::smallint, 'default', array['w'])",
         "read_traffic": "ff.read_traffic(0::smallint)",
         "read_key": "ff.read_key(0::smallint, 'default', 'k')",
         "list_executions": "ff.list_executions(0::smallint, null)",

@@ -551,25 +551,25 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a completed execution calls no hooks",
         "functions/execution/complete_executions.sql",
-        "tests/sql/hook/test_hooks.py::test_an_end_submits_the_hooks_of_its_kind",
+        "tests/sql/hook/test_hook_functions.py::test_an_end_submits_the_hooks_of_its_kind",
         ("if v_has_hooks and v_done", "if false and v_done"),
     ),
     _mutant(
         "an end of a replayed execution takes the hook of its first end",
         "shared/_submit_hooks.sql",
-        "tests/sql/hook/test_hooks.py::test_every_end_of_a_replayed_execution_has_its_own_hook",
+        "tests/sql/hook/test_hook_functions.py::test_every_end_of_a_replayed_execution_has_its_own_hook",
         ("c.execution_id, c.replay_count, c.name)", "c.execution_id, 0, c.name)"),
     ),
     _mutant(
         "the end of a hook calls hooks",
         "shared/_submit_hooks.sql",
-        "tests/sql/hook/test_hooks.py::test_the_end_of_a_hook_calls_no_hooks",
+        "tests/sql/hook/test_hook_functions.py::test_the_end_of_a_hook_calls_no_hooks",
         ("      where not exists (\n", "      where true or not exists (\n"),
     ),
     _mutant(
         "an older version of an app brings a removed hook back",
         "functions/hook/declare_hooks.sql",
-        "tests/sql/hook/test_hooks.py::TestDeclaring::test_the_newest_version_decides",
+        "tests/sql/hook/test_hook_functions.py::TestDeclaring::test_the_newest_version_decides",
         ("  where h.version <= excluded.version\n    and (", "  where (true) and ("),
     ),
     # Flows
