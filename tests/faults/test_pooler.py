@@ -166,7 +166,7 @@ async def test_what_a_stopping_worker_gives_back_is_resumed(pooler: Pooler) -> N
         await eventually(lambda: _is_active(client, run.id))
     may_end.set()
     async with working(apps[1]):
-        assert await run.result(timeout=60) == (0, 2)
+        assert await run.result(timeout=60) == (1, 2)
     for app in apps:
         await app.close()
 
@@ -232,7 +232,7 @@ async def test_a_worker_process(pooler: Pooler, db: Database, tmp_path: Path) ->
         runs = [await tasks["quick"].submit(n) for n in range(50)]
         runs += [await tasks["flaky"].submit(n) for n in range(4)]
         results = [await run.result(timeout=60) for run in runs]
-        assert results[:50] == [[n * 7 + 1, 0] for n in range(50)]
+        assert results[:50] == [[n * 7 + 1, 1] for n in range(50)]
         assert results[50:] == [[n * 7 + 4, 1 + n % 2] for n in range(4)]
         assert fleet.close() == [0]
         assert "polling instead" in fleet.log()

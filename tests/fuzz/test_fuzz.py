@@ -324,6 +324,17 @@ async def stage(db, engine, make) -> Stage:
         "retry_execution": of("delayed"),
         "unblock_execution": of("blocked"),
         "read_results": {"p_execution_ids": f"array['{states['completed']}']"},
+        "continue_execution": {"p_payload": r"'\x31'::bytea"},
+        "find_ids": {"p_text": literal(str(lease.execution_id))},
+        "list_unserved_routes": {"p_worker_instance_ids": "'{w-1}'"},
+        "record_step_json": {
+            "p_step": literal(json.dumps({
+                "execution_id": str(lease.execution_id), "lease_id": str(lease.lease_id),
+                "epoch": lease.epoch, "attempt_id": str(lease.attempt_id), "name": "load",
+                "occurrence": 0, "position": 0, "is_sequential": True, "follows": -1,
+                "value_base64": "MQ==",
+            })) + "::jsonb",
+        },
         "list_steps": {"p_execution_ids": f"array['{states['asleep']}']"},
         "read_inputs": {"p_execution_ids": f"array['{flow['b']}']"},
         "submit_executions": {

@@ -629,7 +629,8 @@ async def test_outside_a_handler_there_is_no_context():
     assert repr(current) == "flowfabric.current"
     assert dir(current) == dir(Context(object()))  # type: ignore[arg-type]
     twins = {"step", "sleep", "sleep_until", "now", "scheduled_at", "progress", "submit"}
-    facts = {"execution_id", "task", "attempt", "epoch", "cancelled", "random"}
+    twins |= {"transaction", "continue_as", "patched", "deprecate_patch"}
+    facts = {"execution_id", "task", "attempt", "epoch", "generation", "cancelled", "random"}
     assert set(dir(current)) == {*twins, *(f"{name}_sync" for name in twins), *facts, "flow"}
     assert not hasattr(current, "__wrapped__")
 

@@ -162,5 +162,5 @@ async def test_a_worker_process_without_a_slot_left_ends_with_six(make_app, star
 
     assert await process.ended() == 6
     log = await process.log()
-    assert f"another slot opens: stubborn {run.id}" in log
+    assert f"another slot opens: stubborn {run.id.uuid}" in log
     assert "All 1 slots are lost" in log

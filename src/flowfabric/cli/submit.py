@@ -34,7 +34,6 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.trace import LIBRARY, fold
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
-from flowfabric.embedded import exists
 
 EXIT_FAILED = 1
 
@@ -112,6 +111,8 @@ def submit(
     values = _values(arguments)
     loaded = load_task(task)
     args, kwargs = bind_arguments(loaded, values)
+    from flowfabric.embedded import exists
+
     if database.database_url is not None:
         loaded.app.settings = replace(loaded.app.settings, database_url=database.database_url)
     elif exists(loaded.app.project):

@@ -19,7 +19,6 @@ from flowfabric.cli.options import EXIT_INTERRUPTED, Database, exit_code
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import FlowFabricError, InvalidInput
-from flowfabric.embedded import exists
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
     if is_embedded:
         return replace(app.settings, database_url=None, embedded=True)
     settings = app.settings if url is None else replace(app.settings, database_url=url)
+    from flowfabric.embedded import exists
+
     if settings.database_url is None and not settings.embedded and not exists(app.project):
         raise typer.BadParameter(
             f"no database given, and {app.project} has none of its own. Set "

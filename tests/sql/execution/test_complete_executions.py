@@ -173,6 +173,7 @@ async def test_not_active_tells_how_the_execution_ended(engine, make):
     assert answer.detail == {
         "phase": "terminal",
         "outcome": "failed",
+        "ended_by": "failed",
         "epoch": 1,
         "attempt_id": str(execution.last_lease.attempt_id),
     }

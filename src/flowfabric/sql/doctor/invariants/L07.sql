@@ -1,8 +1,8 @@
 -- Retries, reclaims and replays stay within their limits.
 --
 -- The stored policy sets the limits: 3 retries if it names no number, 10 replays, max_reclaims
--- reclaims besides the ones in company. After three crashes alone nothing is leased or runnable, and
--- a completed execution has no crashes left.
+-- reclaims besides the ones in company. After three crashes alone nothing is leased or runnable,
+-- and a completed execution has no crashes left.
 --
 -- Holds:   always
 -- Reads:   executions
