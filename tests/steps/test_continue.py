@@ -189,6 +189,29 @@ async def test_a_replay_starts_from_the_newest_arguments(app, db, fresh):
     assert calls == [0, 1, 2, *([2] if fresh else [])]
 
 
+async def test_each_generation_belongs_to_the_code_version_that_begins_it(make_app, db):
+    app = make_app(code_version="1")
+    seen: list[tuple[str | None, str | None]] = []
+
+    async def version() -> str | None:
+        found: str | None = await db.fetchval(
+            "select r.code_version from ff.execution e join ff.route r on r.route_id = e.route_id"
+        )
+        return found
+
+    @app.task
+    async def grow(ctx: Context) -> None:
+        before = await version()
+        await ctx.step("double", double, 1)
+        seen.append((before, await version()))
+        if ctx.generation < 1:
+            await ctx.continue_as()
+
+    async with working(app):
+        await (await grow.submit()).result(timeout=20)
+    assert seen == [(None, "1"), (None, "1")]
+
+
 async def test_a_key_still_means_the_same_run(app):
     @app.task
     async def grow(ctx: Context, n: int) -> int:
