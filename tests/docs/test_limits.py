@@ -130,7 +130,8 @@ def test_times_are_those_of_the_code():
     assert default["idempotency key"] == f"{execution.DEFAULT_KEY_WINDOW.days} day"
     grace = "a code version without a worker (`FLOWFABRIC_VERSION_GRACE`)"
     assert default[grace] == seconds(Settings().version_grace)
-    assert timedelta(days=1) == retry_rules.LONGEST_HEADER
+    longest = retry_rules.LONGEST_HEADER
+    assert longest == timedelta(days=1)
     assert "| a day; a longer one counts as a day |" in TEXT
     kept = in_sql("trim_executions.sql", r"interval '(\d+ days)'")
     assert default["retention of an ended execution"] == kept
