@@ -74,6 +74,8 @@ create trigger gate after insert on ff.worker_event
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update or delete on ff.schedule
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.hook
+  for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.schedule_app
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.step
