@@ -121,6 +121,25 @@ async def test_the_writes_and_the_record_are_stored_together(make_app, db, notes
     assert (await journal(db, other))[function.__name__, 0] == b'"b noted"'
 
 
+async def test_a_transaction_may_be_the_first_step_of_a_code_version(make_app, db, notes):
+    app = make_app(code_version="1")
+
+    @app.task
+    async def work(ctx: Context) -> str:
+        return await ctx.transaction(with_asyncpg, "a")
+
+    async with working(app):
+        run = await work.submit()
+        assert await run.result(timeout=60) == "a noted"
+    assert await notes() == ["a"]
+    assert (
+        await db.fetchval(
+            "select r.code_version from ff.execution e join ff.route r on r.route_id = e.route_id"
+        )
+        == "1"
+    )
+
+
 async def test_an_error_of_the_function_rolls_back_and_may_be_retried(app, db, notes):
     calls = 0
 

@@ -100,7 +100,7 @@ class App:
     its own when it first needs one, in `.flowfabric/` of `project` (default: the current folder).
 
     `name` owns the schedules, by default the module that makes the app. `version` is a dotted
-    number; the highest running version decides which schedules exist.
+    number; the highest running version decides which schedules and hooks exist.
 
     `code_version` names the version of the code, as a release or a commit. An execution belongs to
     the version that records its steps: workers of other versions leave it alone, unless they name

@@ -14,7 +14,7 @@ from flowfabric.core.ids import mint
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import HookKind
 from flowfabric.handlers import Context
-from flowfabric.tasks import HookSpec, TaskSpec
+from flowfabric.tasks import HookSpec, OnChange, TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
@@ -90,6 +90,7 @@ class HookDecorator(Generic[E]):
         retention: timedelta | None = None,
         tags: Mapping[str, str] | None = None,
         version: str | None = None,
+        on_change: OnChange = "hold",
     ) -> HookDecorator[E]: ...
 
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
