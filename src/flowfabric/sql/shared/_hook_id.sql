@@ -1,6 +1,6 @@
 -- Return the id of the execution of a hook: one id for each end of an execution and each hook.
 --
--- A UUIDv8 like the ids of children: the time of the ended execution's id, then a digest of that id,
+-- A UUIDv8 like the ids of children: the time of the ended execution's id, and a digest of that id,
 -- its replay count, the name of the hook and the secret of this database. Nobody who knows an
 -- execution can submit another under the id of its hook, because no role may read the secret.
 drop function if exists ff._hook_id;

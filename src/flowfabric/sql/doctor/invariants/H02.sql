@@ -1,7 +1,7 @@
 -- Hooks are within their bounds.
 --
 -- At most 20 hooks of a task are in force: ff.declare_hooks refuses more, but calls at the same
--- moment do not see each other. The ids of hooks are derived with a secret of 64 hexadecimal digits;
+-- moment do not see each other. The ids of hooks are derived with a secret of 64 hex digits;
 -- without it, whoever knows an execution can take the id of its hook.
 --
 -- Holds:   always
