@@ -80,8 +80,8 @@ async def test_failures_are_repeated_at_growing_intervals():
 
 
 async def test_a_pass_that_failed_is_repeated_with_fewer_rows_until_none_are_left():
-    """500 ends with large hooks may take longer than a call may; a quarter of them may not."""
-    slow = Unavailable("no answer within 10 s")
+    """500 ends with large hooks may take longer than a statement_timeout; fewer do not."""
+    slow = Unavailable("canceling statement due to statement timeout")
     passes = Passes(slow, slow, (31, None), (31, None), (7, None), *[slow] * 6, cadence=0.001)
     async with looping(passes):
         await eventually(lambda: len(passes.limits) >= 13)

@@ -45,7 +45,7 @@ async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
             )
             await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
             backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
-            # Rows with many large hooks may take longer than a call may: handle fewer at once.
+            # Ends with large hooks may take longer than a statement_timeout: handle fewer at once.
             batch = max(batch // 4, 1)
             continue
         backoff = cadence
