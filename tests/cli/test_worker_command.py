@@ -89,6 +89,7 @@ def test_a_module_that_is_missing_is_named(run, folder):
 
     assert finished.exit_code == 2
     assert "there is no module 'shop'" in plain(finished.stderr)
+    assert "run `flowfabric init` first" in plain(finished.stderr)
     assert "Traceback" not in finished.stderr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
@@ -64,6 +64,10 @@ class Options:
     tags: Mapping[str, str] | None = None
     via: object = None
     with_parent: bool = False
+
+
+# Options that `using` alone takes.
+_USING_OPTIONS = {field.name for field in fields(Options)} - set(SUBMIT_OPTIONS)
 
 
 class Task(Generic[P, R, T]):
@@ -283,6 +287,13 @@ class Task(Generic[P, R, T]):
         given = {
             name: kwargs.pop(name) for name in SUBMIT_OPTIONS if name in kwargs and name not in own
         }
+        for name in kwargs:
+            if name in _USING_OPTIONS and name not in own and not self.spec.takes_any_keyword:
+                raise InvalidInput(
+                    field=name,
+                    problem=f"is no argument of {self.name}; if you mean the option, use "
+                    f"task.using({name}=...).submit(...)",
+                )
         return self.using(**given) if given else self
 
     def submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:

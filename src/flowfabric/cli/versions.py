@@ -25,7 +25,9 @@ async def versions(
 ) -> None:
     """List code versions: what is in flight, who serves it, and which may be switched off.
 
-    A version may be switched off when no execution would be left to code that cannot continue it.
+    In flight are executions that have recorded steps and have not ended. A version may be switched
+    off (its workers stopped) when nothing of it is in flight and its workers begin nothing new, or
+    when workers of another version read what is in flight (READ BY).
     """
     async with database.client() as client:
         found = await client.workers.versions(task)
