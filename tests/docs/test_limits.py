@@ -94,6 +94,7 @@ def test_numbers_are_those_of_the_code():
         "code versions that an app reads": str(code_version.MAX_READS),
         "calls of a transaction that conflicts with others": str(transactions._MAX_TRIES),
         "connections that a process lends to transactional steps": str(session.MAX_LENT),
+        "hooks of a task, with those of its app": in_sql("declare_hooks.sql", r"most (\d+) hooks"),
         "executions in one call: submit, complete, renew": number(1000),
         "executions that wait in a client to be sent": number(batching.MAX_QUEUE),
         "executions in one claim of a worker": number(claims.MAX_CLAIM),

@@ -48,6 +48,12 @@ PLANT_HOOK = (
     "e.terminal_at - interval '1 min' from ff.execution e join ff.route r using (route_id)"
 )
 
+PLANT_MANY_HOOKS = (
+    "insert into ff.hook (namespace, task, name, kind, version, route_id, declared_at) "
+    "select 'test', 'tests.task', 'tests.hook_' || n, 'end', '{0}', 7, ff.now() "
+    "from generate_series(1, 21) n"
+)
+
 
 def history(
     *,
@@ -108,6 +114,9 @@ CORRUPTIONS = [
     ("H01", "completed", PLANT_HOOK.format(kind="success")),
     ("H01", "completed", PLANT_HOOK.format(kind="end")),
     ("H01", "failed", PLANT_HOOK.format(kind="failure")),
+    ("H02", "waiting", PLANT_MANY_HOOKS),
+    ("H02", "waiting", "delete from ff.meta where name = 'hook_secret'"),
+    ("H02", "waiting", "update ff.meta set value = 'short' where name = 'hook_secret'"),
     ("K01", "completed", "update ff.execution set trim_at = terminal_at"),
     ("K01", "completed", "update ff.execution set retention = interval '1 day'"),
     ("S10", "waiting", "update ff.execution set rank = 9001"),

@@ -558,7 +558,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an end of a replayed execution takes the hook of its first end",
         "shared/_submit_hooks.sql",
         "tests/sql/hook/test_hook_functions.py::test_every_end_of_a_replayed_execution_has_its_own_hook",
-        ("c.execution_id, c.replay_count, c.name)", "c.execution_id, 0, c.name)"),
+        ("d.execution_id, d.replay_count, h.name)", "d.execution_id, 0, h.name)"),
     ),
     _mutant(
         "the end of a hook calls hooks",

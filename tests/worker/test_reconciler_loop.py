@@ -26,12 +26,14 @@ class Passes:
     def __init__(self, *answers: Any, cadence: float = 60.0, batch: int = 500) -> None:
         self.answers = list(answers)
         self.times: list[float] = []
+        self.limits: list[int] = []
         self.reconciler = Reconciler(
             "test", timedelta(seconds=cadence), batch, lambda client, limit: self.run(limit)
         )
 
     async def run(self, limit: int) -> Any:
         self.times.append(monotonic())
+        self.limits.append(limit)
         answer = self.answers.pop(0) if self.answers else (0, None)
         if isinstance(answer, Exception):
             raise answer
@@ -75,6 +77,15 @@ async def test_failures_are_repeated_at_growing_intervals():
     # a busy machine makes a pause longer, never shorter
     for pause, least in zip(pauses, (0.02, 0.04, 0.08, 0.16), strict=False):
         assert pause >= 0.95 * least
+
+
+async def test_a_pass_that_failed_is_repeated_with_fewer_rows_until_none_are_left():
+    """500 ends with large hooks may take longer than a call may; a quarter of them may not."""
+    slow = Unavailable("no answer within 10 s")
+    passes = Passes(slow, slow, (31, None), (31, None), (7, None), *[slow] * 6, cadence=0.001)
+    async with looping(passes):
+        await eventually(lambda: len(passes.limits) >= 13)
+    assert passes.limits[:13] == [500, 125, 31, 31, 31, 500, 125, 31, 7, 1, 1, 1, 500]
 
 
 async def test_a_full_batch_is_followed_by_the_next_at_once():

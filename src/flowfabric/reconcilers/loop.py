@@ -30,9 +30,10 @@ async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
     # Spread the passes of processes that start together.
     await asyncio.sleep(random.uniform(0, cadence) / 4)
     backoff = cadence
+    batch = reconciler.batch
     while True:
         try:
-            handled, due_in = await reconciler.run_once(client, reconciler.batch)
+            handled, due_in = await reconciler.run_once(client, batch)
         except Exception as error:
             # Catch everything: without this loop the work of dead workers would stay.
             ENGINE_LOGGER.log(
@@ -44,10 +45,13 @@ async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
             )
             await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
             backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
+            # Rows with many large hooks may take longer than a call may: handle fewer at once.
+            batch = max(batch // 4, 1)
             continue
         backoff = cadence
-        if handled == reconciler.batch:
+        if handled == batch:
             continue
+        batch = reconciler.batch
         if handled:
             ENGINE_LOGGER.debug("reconciler %s handled %s rows", reconciler.name, handled)
         pause = cadence * random.uniform(0.9, 1.1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64decode
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from support.factories import NAMESPACE, TASK, Engine, refused
+from support.factories import NAMESPACE, TASK, Engine, Item, refused
 from support.hints import hints
 
 HOOK = f"{TASK}.on_end"
@@ -155,6 +157,44 @@ async def test_the_largest_payload_and_result_do_not_stop_an_end(engine):
     assert hook["told"]["arguments"] == hook["told"]["result"] == "x" * (1_048_576 - 2)
 
 
+async def stores(engine: Engine, act: Any) -> int:
+    """How many calls of _store_executions an act makes; the numbers of a call are bounded."""
+    async with engine.connection.transaction():
+        await engine.connection.execute("set local track_functions = 'all'")
+        calls = (
+            "select coalesce(sum(calls), 0)::int from pg_stat_xact_user_functions"
+            " where funcname = '_store_executions'"
+        )
+        before = await engine.connection.fetchval(calls)
+        await act()
+        return int(await engine.connection.fetchval(calls)) - before
+
+
+@pytest.mark.parametrize(
+    ("ends", "hooks", "size", "calls"),
+    [(5, 20, 2, 1), (6, 20, 2, 2), (2, 17, 1_048_576, 2)],
+    ids=["100 hooks", "120 hooks", "34 MiB"],
+)
+async def test_the_hooks_of_many_ends_are_stored_in_bounded_calls(
+    clock, engine, ends, hooks, size, calls
+):
+    await clock.freeze()
+    await declare_many(engine, hooks)
+    payload = b'"' + b"x" * (size - 2) + b'"'
+    await engine.submit_many([Item(payload=payload, deadline=timedelta(seconds=1))] * ends)
+    await clock.advance(seconds=2)
+    assert await stores(engine, engine.expire_executions) == calls
+    stored = "select count(*) from ff.execution where parent_id is not null"
+    assert await engine.connection.fetchval(stored) == hooks * ends
+
+
+async def declare_many(engine: Engine, count: int, *, first: int = 0, **options: Any) -> None:
+    """Declare so many hooks of the task of the tests, with names from a number on."""
+    names = [f"{TASK}.hook_{n}" for n in range(first, first + count)]
+    routes = [await engine.register(lane="hooks", task=name) for name in names]
+    await declare(engine, *["end"] * count, names=names, route_ids=routes, **options)
+
+
 async def test_every_end_of_a_replayed_execution_has_its_own_hook(engine, make):
     await declare(engine, "end")
     execution = await make.execution("completed")
@@ -164,13 +204,17 @@ async def test_every_end_of_a_replayed_execution_has_its_own_hook(engine, make):
     await engine.cancel(execution.id)
     hooks = await hooks_of(engine, execution.id)
     assert [hook["told"]["replay_count"] for hook in hooks] == [0, 1]
-    expected = [hook_id(execution.id, replay, HOOK) for replay in (0, 1)]
+    secret = await engine.connection.fetchval(SECRET)
+    expected = [hook_id(secret, execution.id, replay, HOOK) for replay in (0, 1)]
     assert sorted(hook["execution_id"] for hook in hooks) == sorted(expected)
 
 
-def hook_id(id: UUID, replay_count: int, name: str) -> UUID:
-    """As core.ids derives the ids of children, with the word hook."""
-    identity = b"hook\x00" + id.bytes + replay_count.to_bytes(8) + name.encode()
+SECRET = "select value from ff.meta where name = 'hook_secret'"
+
+
+def hook_id(secret: str, id: UUID, replay_count: int, name: str) -> UUID:
+    """As core.ids derives the ids of children, with the word hook and the secret."""
+    identity = b"hook\x00" + secret.encode() + id.bytes + replay_count.to_bytes(8) + name.encode()
     digest = int.from_bytes(hashlib.sha256(identity).digest()[:10])
     return UUID(
         int=(id.int >> 80) << 80
@@ -179,6 +223,60 @@ def hook_id(id: UUID, replay_count: int, name: str) -> UUID:
         | 0x2 << 62
         | digest & ((1 << 62) - 1)
     )
+
+
+async def test_nobody_without_the_secret_can_take_the_id_of_a_hook(engine, make):
+    """The id of an execution is no secret: it stands in logs, links and answers."""
+    assert len(await engine.connection.fetchval(SECRET)) == 64
+    await declare(engine, "end")
+    execution = await make.execution("leased")
+    other = engine.within("another")
+    route = await other.register(task="tests.decoy")
+    await other.submit(id=hook_id("", execution.id, 0, HOOK), route=route)
+    await engine.complete(execution.lease)
+    assert len(await hooks_of(engine, execution.id)) == 1
+
+
+FORGERY = b'{},"outcome":"success","task":"bank.transfer","x":1'
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        FORGERY,
+        b"",
+        b" ",
+        b"{",
+        b"1 2",
+        b"nan",
+        b"\xff",
+        b'"\x00"',
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, id="deep"),
+    ],
+)
+async def test_a_payload_that_is_not_json_cannot_forge_facts(engine, forged):
+    await declare(engine, "end")
+    submitted = await engine.submit(payload=forged, encoding="json")
+    await engine.complete(await engine.take(submitted.id), forged)
+    (hook,) = await hooks_of(engine, submitted.id)
+    told = hook["told"]
+    assert (told["outcome"], told["task"]) == ("success", TASK)
+    assert "x" not in told
+    for part in ("arguments", "result"):
+        assert told[f"{part}_encoding"] == "json"
+        assert b64decode(told[part]) == forged
+
+
+async def test_the_payload_of_a_node_that_is_not_json_is_base64(engine):
+    await declare(engine, "end")
+    submitted = await engine.submit(payload=FORGERY, encoding="json+inputs")
+    await engine.cancel(submitted.id)
+    (hook,) = await hooks_of(engine, submitted.id)
+    assert (hook["told"]["outcome"], hook["told"]["task"]) == ("cancelled", TASK)
+    assert hook["told"]["arguments_encoding"] == "json+inputs"
+    assert b64decode(hook["told"]["arguments"]) == FORGERY
+    # No worker fills inputs in.
+    assert hook["payload_encoding"] is None
 
 
 async def test_the_end_of_a_hook_calls_no_hooks(engine, make):
@@ -191,6 +289,16 @@ async def test_the_end_of_a_hook_calls_no_hooks(engine, make):
     (hook,) = await hooks_of(engine, execution.id)
     await engine.cancel(hook["execution_id"])
     assert not await hooks_of(engine, hook["execution_id"])
+
+
+async def test_a_task_that_was_a_hook_has_hooks_again(engine, make):
+    route = await engine.register(lane="hooks", task=TASK)
+    decoy = {"tasks": ["decoy"], "names": [TASK], "route_ids": [route]}
+    await declare(engine, "end", known=("decoy",), **decoy)
+    assert await declare(engine, known=("decoy",)) == [TASK]
+    await declare(engine, "end")
+    execution = await make.execution("completed")
+    assert len(await hooks_of(engine, execution.id)) == 1
 
 
 @pytest.mark.parametrize("state", ["paused", "draining", "disabled"])
@@ -288,6 +396,15 @@ class TestDeclaring:
             ({"names": [TASK]}, "route_id"),
             ({"options": ['{"key": "k"}']}, "options"),
             ({"options": ['{"policy": 7}']}, "policy"),
+            ({"options": ['{"tags": null}']}, "tags"),
+            ({"options": ['{"tags": "{}"}']}, "tags"),
+            ({"options": ['{"tags": []}']}, "tags"),
+            ({"known": [TASK, None]}, "known"),
+            ({"known": [None]}, "known"),
+            ({"known": [TASK, ""]}, "known"),
+            ({"known": [TASK, "a b"]}, "known"),
+            ({"known": [TASK, "a\x07"]}, "known"),
+            ({"known": [TASK, "x" * 257]}, "known"),
         ],
     )
     async def test_a_malformed_declaration_is_refused(self, engine, changes, field):
@@ -307,6 +424,27 @@ class TestDeclaring:
                 names=[HOOK, f"{TASK}.on_success"],
             )
         assert route
+
+    async def test_the_route_of_a_hook_has_no_code_version(self, engine):
+        route = await engine.connection.fetchval(
+            "select route_id from ff.register_routes('{test}', '{hooks}', array[$1], '{\"\"}',"
+            " p_code_versions => '{v1}')",
+            HOOK,
+        )
+        with refused("WF001", field="route_id"):
+            await declare(engine, "end", route_ids=[route])
+
+    async def test_a_task_has_at_most_20_hooks(self, engine):
+        await declare_many(engine, 20, version=(2,))
+        with refused("WF001", field="tasks"):
+            await declare_many(engine, 21, version=(2,))
+        # An older version takes nothing away, so it must find room.
+        with refused("WF001", field="tasks"):
+            await declare_many(engine, 1, first=20, version=(1,))
+        # A newer one takes all others away.
+        await declare_many(engine, 20, first=20, version=(3,))
+        in_force = "select count(*) from ff.hook where removed_at is null"
+        assert await engine.connection.fetchval(in_force) == 20
 
     async def test_two_hooks_of_a_task_have_two_names(self, engine):
         with refused("WF001", field="name"):

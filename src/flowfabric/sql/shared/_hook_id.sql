@@ -1,17 +1,19 @@
 -- Return the id of the execution of a hook: one id for each end of an execution and each hook.
 --
--- A UUIDv8 like the ids of children: the time of the ended execution's id, then a digest of that id,
--- its replay count and the name of the hook.
+-- A UUIDv8 like the ids of children: the time of the ended execution's id, and a digest of that id,
+-- its replay count, the name of the hook and the secret of this database. Nobody who knows an
+-- execution can submit another under the id of its hook, because no role may read the secret.
 drop function if exists ff._hook_id;
-create function ff._hook_id(p_execution_id uuid, p_replay_count integer, p_name text)
+create function ff._hook_id(
+  p_secret text, p_execution_id uuid, p_replay_count integer, p_name text)
 returns uuid
 language plpgsql
 immutable
 as $$
 declare
   v_digits constant text := encode(sha256(
-    convert_to('hook', 'UTF8') || decode('00', 'hex') || uuid_send(p_execution_id)
-    || int8send(p_replay_count) || convert_to(p_name, 'UTF8')), 'hex');
+    convert_to('hook', 'UTF8') || decode('00', 'hex') || convert_to(p_secret, 'UTF8')
+    || uuid_send(p_execution_id) || int8send(p_replay_count) || convert_to(p_name, 'UTF8')), 'hex');
 begin
   return (left(encode(uuid_send(p_execution_id), 'hex'), 12) || '8' || left(v_digits, 3)
           || substr('89ab89ab89ab89ab', strpos('0123456789abcdef', substr(v_digits, 5, 1)), 1)

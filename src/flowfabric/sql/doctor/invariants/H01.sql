@@ -15,6 +15,8 @@ join ff.route r on r.route_id = e.route_id
 join ff.hook h on h.namespace = r.namespace and h.task = r.task
 cross join lateral (
   select encode(sha256(convert_to('hook', 'UTF8') || decode('00', 'hex')
+                       || convert_to(coalesce((select m.value from ff.meta m
+                                               where m.name = 'hook_secret'), ''), 'UTF8')
                        || uuid_send(e.execution_id) || int8send(e.replay_count)
                        || convert_to(h.name, 'UTF8')), 'hex') as digits
   offset 0
@@ -35,7 +37,9 @@ where e.phase = 'terminal' and h.removed_at is null
   and e.terminal_at > h.declared_at + interval '10 s'
   and e.terminal_at > (select ff.now()) - interval '23 h'
   -- a hook has no hooks
-  and not exists (select from ff.hook o where o.namespace = r.namespace and o.name = r.task)
+  and not exists (
+    select from ff.hook o
+    where o.namespace = r.namespace and o.name = r.task and o.removed_at is null)
   and not exists (
     select from ff."execution" x
     where x.partition_key = e.partition_key and x.execution_id = i.hook_id)

@@ -5,12 +5,13 @@
 -- removed. Item n says that the ends of p_tasks[n] of the kind p_kinds[n] (success, failure, cancel
 -- or end) submit the task p_names[n] with the route, the priority and the options of item n. The
 -- newest version of an app decides about a hook; within one version, the last caller does. An
--- execution that was submitted before gets the hooks in force at its end. Returns the removed hooks.
+-- execution that was submitted before gets the hooks in force at its end. A task has at most 20, of
+-- all versions. Returns the removed hooks.
 --
 -- The payload of a hook is a JSON object: execution_id, task, outcome, ended_at, attempts,
 -- replay_count, cancelled_by, reason, error (class, category, reason, and detail in base64),
--- arguments and result. Facts that are unknown are missing. Arguments or a result with an encoding
--- other than JSON are base64 text, beside arguments_encoding or result_encoding.
+-- arguments and result. Facts that are unknown are missing. Arguments or a result that are not JSON,
+-- by their encoding or in fact, are base64 text, beside arguments_encoding or result_encoding.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -54,6 +55,12 @@ begin
     v_field := 'version'; v_problem := 'must be 1 to 8 numbers from 0 on';
   elsif coalesce(cardinality(p_known) > 10000, true) then
     v_field := 'known'; v_problem := 'must be at most 10000';
+  elsif exists (
+      select from unnest(p_known) k(name)
+      where k.name is null or k.name = '' or octet_length(k.name) > 256
+        or k.name ~ E'[\x01-\x20\x7f]') then
+    v_field := 'known';
+    v_problem := 'must each be 1 to 256 bytes without whitespace or control characters';
   elsif coalesce(cardinality(p_tasks) > 100000, true) then
     v_field := 'tasks'; v_problem := 'must be at most 100000';
   elsif cardinality(p_tasks) <> any (array[
@@ -73,14 +80,17 @@ begin
             then array['kind', 'must be success, failure, cancel or end']
           when not exists (select from ff.route r
                            where r.route_id = u.route_id and r.namespace = p_namespace
-                             and r.task = u.name
+                             and r.task = u.name and r.code_version is null
                            offset 0)
-            then array['route_id', 'must be a route of the hook registered in this namespace']
+            then array['route_id', 'must be a route of the hook registered in this namespace, '
+                                   'without a code version']
           when u.name = any (p_tasks)
             then array['name', 'must be another task: a hook has no hooks']
           when u.options ?| array['key', 'parent_id', 'with_parent', 'delayed_until', 'deadline_at',
                                   'creator', 'trace_context']
             then array['options', 'a hook has no key, parent, time, creator or trace of its own']
+          when jsonb_typeof(u.options -> 'tags') <> 'object'
+            then array['tags', 'must be an object of text']
           when ff._options_problem(u.options) is not null then ff._options_problem(u.options)
         end as words) w
     where w.words is not null
@@ -132,6 +142,18 @@ begin
     returning h.name
   )
   select array(select distinct g.name collate "C" from gone g order by 1) into removed;
+
+  -- Hooks of newer versions stay in force and count.
+  select h.task into v_which from ff.hook h
+  where h.namespace = p_namespace and h.task = any (p_tasks) and h.removed_at is null
+  group by h.task
+  having count(*) > 20
+  limit 1;
+  if found then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'tasks', 'problem', 'a task has at most 20 hooks, with those of its app',
+      'task', v_which));
+  end if;
   return next;
 end;
 $$;

@@ -32,3 +32,8 @@ create index hook_of_success on ff.hook (namespace, task)
 
 -- A hook has no hooks itself: its task is looked up here.
 create index hook_name on ff.hook (namespace, name);
+
+-- What the ids of hooks are derived with. No role may read ff.meta.
+insert into ff.meta (name, value)
+values ('hook_secret', encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
+                              'hex'));
