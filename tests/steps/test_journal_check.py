@@ -12,6 +12,7 @@ from flowfabric.db.connection import read_only
 from flowfabric.worker.journal_check import Fit
 from steps.stage import until
 from worker.apps import working
+from worker.waiting import eventually
 
 HOUR = timedelta(hours=1)
 
@@ -143,4 +144,70 @@ async def test_a_handler_that_writes_outside_its_steps_cannot_be_checked(app, db
     assert [(one.fit, one.problem) for one in verdicts] == [
         (Fit.UNKNOWN, "the handler writes outside its steps")
     ]
+    assert await contents(db) == before
+
+
+async def test_a_hook_is_checked_and_none_is_declared(app, db):
+    @app.task
+    async def work() -> None: ...
+
+    @work.on_success
+    async def tell(ctx: Context, ended: Any) -> None:
+        await ctx.step("one", len, "text")
+        await ctx.sleep(HOUR)
+
+    async with working(app):
+        await (await work.submit()).result(timeout=60)
+        (hook,) = await eventually(lambda: _hooks(db), within=60)
+        await until(app.get(hook), PublicState.DELAYED)
+    await app.close()
+    go_back = app.use_database(read_only(db.url))
+    verdicts = [one async for one in app.check_journals()]
+    await app.close()
+    go_back()
+    assert [one.fit for one in verdicts] == [Fit.CONTINUES]
+
+
+async def _hooks(db) -> list[str]:
+    rows = await db.fetch("select execution_id from ff.execution where parent_id is not null")
+    return [str(row["execution_id"]) for row in rows]
+
+
+async def test_an_execution_of_another_code_version_is_left_to_it(make_app, db):
+    old, new, reader = (
+        make_app(code_version="1"),
+        make_app(code_version="2"),
+        make_app(code_version="3", reads={"1"}),
+    )
+    for app in (old, new, reader):
+
+        @app.task(name="work")
+        async def work(ctx: Context, name: str = "one" if app is old else "two") -> None:
+            await ctx.step(name, len, "text")
+            await ctx.sleep(HOUR)
+
+    async with working(old):
+        run = await old.tasks["work"].submit("one")
+        await until(run, PublicState.DELAYED)
+    assert [one.fit async for one in new.check_journals()] == [Fit.LEFT]
+    assert [one.fit async for one in reader.check_journals()] == [Fit.CONTINUES]
+
+
+async def test_a_replayed_flow_is_not_submitted_by_a_check(app, db):
+    @app.task(name="part")
+    async def part() -> int:
+        return 1
+
+    @app.task(name="whole")
+    async def whole(ctx: Context) -> None:
+        async with ctx.flow(app.flow("f")) as flow:
+            flow.add(part)
+        await flow.run.result()
+
+    async with working(app):
+        run = await whole.submit()
+        await run.result(timeout=60)
+    await (await app.client()).executions.replay(run.id)
+    before = await contents(db)
+    assert [one.fit async for one in app.check_journals()] == [Fit.CONTINUES]
     assert await contents(db) == before

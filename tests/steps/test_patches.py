@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -166,3 +167,52 @@ async def test_a_patch_has_the_name_of_a_step(app):
     async with working(app):
         with pytest.raises(ExecutionFailed, match="name: must be"):
             await run.result(timeout=60)
+
+
+async def test_a_run_that_slept_through_the_patch_does_not_silently_take_the_new_code(
+    app, db, clock
+):
+    shop = Shop(app, True)
+    async with working(app):
+        run = await shop.task.submit()
+        await until(run, PublicState.DELAYED)
+        shop.patch_at, shop.is_deprecated = "before", True
+        await skip(app, clock, HOUR)
+        assert (await until_held(db, run)).startswith(f"{PATCH}: took the old path")
+
+
+async def test_old_code_does_not_end_a_run_that_took_the_new_path(app, db, clock):
+    is_new = True
+
+    @app.task
+    async def work(ctx: Context) -> str:
+        await ctx.step("one", len, "text")
+        path = "new" if is_new and await ctx.patched("x") else "old"
+        await ctx.sleep(HOUR)
+        return path
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        is_new = False
+        await skip(app, clock, HOUR)
+        assert (await until_held(db, run)).startswith("ff.patch x: was recorded, but")
+
+
+async def test_a_sleep_beside_others_is_past_the_patch_too(app, clock):
+    is_patched, found = False, []
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("one", len, "text")
+        if is_patched:
+            found.append(await ctx.patched("x"))
+        await asyncio.gather(ctx.sleep(HOUR, name="a"), ctx.sleep(HOUR, name="b"))
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        is_patched = True
+        await skip(app, clock, HOUR)
+        await run.result(timeout=60)
+    assert found == [False]

@@ -31,6 +31,7 @@ from flowfabric import (
 )
 from steps.stage import journal, until
 from worker.apps import working
+from worker.waiting import eventually
 
 AT_ONCE = Fixed(timedelta(0))
 AGAIN = Retry(max_retries=1, backoff=AT_ONCE)
@@ -334,6 +335,60 @@ async def test_a_step_may_say_when_to_call_it_again_and_has_a_time_limit(app, ki
     finally:
         stop.set()
     assert calls == ["busy"] * 3 + ["refused"]
+
+
+async def test_limited_plain_steps_take_no_thread_from_each_other(app):
+    """Every `def` handler has a thread of the worker, and hung calls keep theirs."""
+    stop = threading.Event()
+    calls: list[int] = []
+
+    def hang_once(n: int) -> int:
+        calls.append(n)
+        if calls.count(n) == 1:
+            stop.wait(60)
+        return n
+
+    @app.task
+    def plain(ctx: Context, n: int) -> int:
+        return ctx.step_sync("call", hang_once, n, timeout=0.3, retry=Retry(2, AT_ONCE))
+
+    @app.task
+    async def on_the_loop(ctx: Context, n: int) -> int:
+        return await ctx.step("call", hang_once, n, timeout=0.3, retry=Retry(2, AT_ONCE))
+
+    runs = [await plain.submit(n) for n in range(3)]
+    runs += [await on_the_loop.submit(n) for n in range(3, 6)]
+    try:
+        async with working(app, concurrency=2):
+            assert [await run.result(timeout=60) for run in runs] == [0, 1, 2, 3, 4, 5]
+    finally:
+        stop.set()
+    assert sorted(calls) == sorted([*range(6), *range(6)])
+
+
+async def test_a_recorded_retry_after_still_knows_when(app, db, clock):
+    async def busy() -> None:
+        raise RetryAfter(90, "429")
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        try:
+            await ctx.step("busy", busy)
+        except RetryAfter:
+            await ctx.sleep(3600)
+            raise
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        await clock.advance(hours=1)
+        await (await app.client()).executions.promote_delayed()
+
+        async def waits_for_its_retry() -> bool:
+            reason = await db.fetchval("select blocking_reason::text from ff.execution")
+            return reason == "waiting_for_retry_backoff"
+
+        await eventually(waits_for_its_retry, within=60)
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), "2 s", True])

@@ -12,6 +12,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
@@ -138,6 +139,53 @@ async def test_a_transaction_may_be_the_first_step_of_a_code_version(make_app, d
         )
         == "1"
     )
+
+
+async def test_a_secret_of_a_transaction_is_marked_as_one(app, db, notes):
+    async def secret(connection: Any) -> SecretStr:
+        return SecretStr("hunter2")
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        await ctx.transaction(secret)
+
+    async with working(app):
+        await (await work.submit()).result(timeout=60)
+    assert await db.fetchval("select encoding from ff.step") == "secret"
+
+
+async def test_a_role_that_one_transaction_sets_is_not_that_of_the_next(app, db, notes):
+    async def become(connection: Any) -> None:
+        await connection.execute("set session role pg_monitor")
+
+    async def who(connection: Any) -> str:
+        return str(await connection.fetchval("select current_user"))
+
+    @app.task
+    async def work(ctx: Context) -> str:
+        first = await ctx.transaction("first", who)
+        with pytest.raises(Exception, match="permission denied"):
+            await ctx.transaction("become", become)
+        assert await ctx.transaction("last", who) == first
+        return first
+
+    async with working(app, concurrency=1):
+        assert await (await work.submit()).result(timeout=60) != "pg_monitor"
+
+
+async def test_a_connection_lost_before_the_function_is_opened_again(app, db, notes):
+    @app.task
+    async def work(ctx: Context, text: str) -> str:
+        return await ctx.transaction(with_asyncpg, text)
+
+    async with working(app):
+        await (await work.submit("a")).result(timeout=60)
+        await db.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and application_name like '%transactions'"
+        )
+        assert await (await work.submit("b")).result(timeout=60) == "b noted"
+    assert await notes() == ["a", "b"]
 
 
 async def test_an_error_of_the_function_rolls_back_and_may_be_retried(app, db, notes):

@@ -13,10 +13,13 @@ import httpx
 import pytest
 
 from flowfabric import GiveUp, InvalidInput, Retry, RetryAfter
+from flowfabric.core.states import FailureClass
+from flowfabric.tasks.failures import failure_of
 from flowfabric.tasks.retry_rules import LONGEST_HEADER, Decision, decide
 
 SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 AFTER_5 = Decision(True, timedelta(seconds=5))
+OVERFLOWS = "-5 Feb 9999 24:61:61 999999999999999999999"
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
 RESPECT = Retry(respect_retry_after=True)
 
@@ -51,6 +54,22 @@ def broken_rule(error: BaseException, attempt: int) -> bool:
     raise LookupError("the rule itself")
 
 
+def exiting_rule(error: BaseException, attempt: int) -> bool:
+    raise SystemExit(3)
+
+
+class NoTruth:
+    def __bool__(self) -> bool:
+        raise TypeError("neither")
+
+
+def deep_group() -> BaseException:
+    error: Exception = ValueError()
+    for _ in range(3000):
+        error = ExceptionGroup("", [error])
+    return error
+
+
 async def awaited_rule(error: BaseException, attempt: int) -> bool:
     return False
 
@@ -69,6 +88,9 @@ async def awaited_rule(error: BaseException, attempt: int) -> bool:
         (ValueError(), Retry(when=lambda error, attempt: attempt < 2), Decision(False)),
         (ValueError(), Retry(never_on=ValueError, when=lambda *_: True), Decision(False)),
         (ValueError(), Retry(when=broken_rule), Decision(True)),
+        (ValueError(), Retry(when=exiting_rule), Decision(True)),
+        (ValueError(), Retry(when=lambda *_: NoTruth()), Decision(True)),
+        (deep_group(), Retry(), Decision(True)),
         (ValueError(), Retry(when=lambda *given: awaited_rule(*given)), Decision(True)),
         # groups: each must be retried, the longest wait counts
         (ExceptionGroup("", [RetryAfter(1), RetryAfter(5)]), None, AFTER_5),
@@ -89,7 +111,7 @@ async def awaited_rule(error: BaseException, attempt: int) -> bool:
         (urllib_error("9" * 30), RESPECT, Decision(True, LONGEST_HEADER)),
         *[
             (urllib_error(hostile), RESPECT, Decision(True))
-            for hostile in ("", "-5", "soon", "5.5", "٥", "1e9", "Fri, 32 Foo 9999")
+            for hostile in ("", "-5", "soon", "5.5", "٥", "1e9", "Fri, 32 Foo 9999", OVERFLOWS)
         ],
         (shaped(headers=7, response="text"), RESPECT, Decision(True)),
     ],
@@ -110,18 +132,32 @@ def test_a_date_far_away_counts_as_a_day():
         True,
         "5",
         None,
-        -1,
         float("nan"),
         float("inf"),
-        timedelta(days=-1),
         1e300,
         NAIVE,
+        datetime.max.replace(tzinfo=UTC),
     ],
 )
 def test_a_time_that_means_nothing_is_refused(bad):
     with pytest.raises(InvalidInput) as refused:
         RetryAfter(bad)
     assert refused.value.field == "when"
+
+
+@pytest.mark.parametrize("past", [-0.5, timedelta(days=-1), -1e300])
+def test_a_duration_in_the_past_means_now(past):
+    assert RetryAfter(past).delay == timedelta(0)
+
+
+def test_a_time_before_the_calendar_means_now():
+    at = RetryAfter(datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))).at
+    assert at is not None
+    assert at < datetime.now(UTC)
+
+
+def test_a_failure_that_nobody_can_show_is_stored_all_the_same():
+    assert failure_of(deep_group(), retry=Retry()).kind is FailureClass.TRANSIENT
 
 
 @pytest.mark.parametrize("bad", [7, "often", awaited_rule])

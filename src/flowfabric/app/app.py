@@ -670,18 +670,30 @@ class App:
         written, if the handlers do their work in steps. Startup hooks, middleware and providers
         run as in a worker.
         """
-        client = await self.client()
+        client = await self._connect(4)
+        # A check writes nothing, so it declares no hooks.
+        self._declared[client] = self._hook_changes
         specs = {name: task.spec for name, task in self.tasks.items()}
+        code = CodeVersion.checked(
+            self.settings.code_version, self.reads, self.settings.version_grace
+        )
         lifespan = Lifespan(self._extensions)
         await lifespan.enter(specs.values())
         try:
-            async for verdict in JournalCheck(client, specs, lifespan).check_all():
+            async for verdict in JournalCheck(client, specs, lifespan, code).check_all():
                 yield verdict
         finally:
+            self._declared.pop(client, None)
             await lifespan.exit()
 
     async def client(self, *, pool_size: int = 4) -> FlowFabric:
         """Return the client of the engine, with a connection pool for the running event loop."""
+        client = await self._connect(pool_size)
+        if self._declared.get(client, 0) != self._hook_changes:
+            await self._declare_hooks(client)
+        return client
+
+    async def _connect(self, pool_size: int) -> FlowFabric:
         if self._pid != os.getpid():
             # Forked: the connections belong to the parent.
             self._pid = os.getpid()
@@ -697,14 +709,10 @@ class App:
             and not opening.cancelled()
             and not (opening.exception())
         ):
-            client = opening.result()
-        else:
-            if opening is None or opening.done():
-                opening = self._clients[loop] = asyncio.create_task(self._open(pool_size))
-            client = await asyncio.shield(opening)
-        if self._declared.get(client, 0) != self._hook_changes:
-            await self._declare_hooks(client)
-        return client
+            return opening.result()
+        if opening is None or opening.done():
+            opening = self._clients[loop] = asyncio.create_task(self._open(pool_size))
+        return await asyncio.shield(opening)
 
     async def close(self) -> None:
         """Close the connections of the running event loop.

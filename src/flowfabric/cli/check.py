@@ -37,8 +37,10 @@ def check(
     Each handler runs up to its first step without a record. No step runs, and the connections of
     the app refuse to write. Code outside steps, startup hooks, middleware and providers do run.
 
-    Exit codes: 0 every execution would continue or begin anew, 1 some would be held or fail, or
-    could not be checked.
+    An execution of another code version is left to its workers, unless this code reads it.
+
+    Exit codes: 0 every execution would continue, begin anew or be left, 1 some would be held or
+    fail, or could not be checked.
     """
     loaded = load_app(app)
     url = database.database_url or loaded.settings.database_url or database.url
@@ -58,7 +60,7 @@ def check(
     if not printer.is_json and misfits:
         say_all(table(_COLUMNS, misfits, screen()))
     typer.echo(_summary(verdicts), err=True)
-    return EXIT_MISFITS if any(one.fit is not Fit.RESTARTS for one in misfits) else 0
+    return EXIT_MISFITS if any(one.fit not in (Fit.RESTARTS, Fit.LEFT) for one in misfits) else 0
 
 
 def _summary(verdicts: list[JournalVerdict]) -> str:
@@ -67,6 +69,8 @@ def _summary(verdicts: list[JournalVerdict]) -> str:
         f"{count_of(counts[Fit.CONTINUES], 'execution')} would continue",
         f"{counts[Fit.HELD]} would be held",
     ]
+    if counts[Fit.LEFT]:
+        parts.append(f"{counts[Fit.LEFT]} would be left to workers of their code version")
     if counts[Fit.RESTARTS]:
         parts.append(f"{counts[Fit.RESTARTS]} would begin anew")
     if counts[Fit.RAISES]:

@@ -13,48 +13,70 @@ _LONGEST = timedelta(days=36_525)
 class RetryAfter(Exception):
     """Try again at a time that you choose: after seconds or a timedelta, or at a datetime.
 
-    The retry counts towards `max_retries`; a task without a policy is retried up to 3 times. The
-    rules of the policy (`retry_on`, `never_on`, `when`) do not apply.
+    A time in the past means now. The retry counts towards `max_retries`; a task without a policy
+    is retried up to 3 times. The rules of the policy (`retry_on`, `never_on`, `when`) do not apply.
     """
 
-    # Class attributes, because an error from the journal is rebuilt without __init__.
-    delay: timedelta | None = None
-    at: datetime | None = None
+    # Plain JSON values and class attributes, because an error from the journal is rebuilt from its
+    # JSON attributes and without __init__.
     reason: str = ""
+    seconds: float | None = None
+    moment: str | None = None
 
     def __init__(self, when: float | timedelta | datetime, reason: str = "") -> None:
         super().__init__(when, reason)
         self.reason = reason
         if isinstance(when, datetime):
-            if when.tzinfo is None:
-                raise InvalidInput(field="when", problem="must be a datetime with a time zone")
-            self.at = when
+            self.moment = _as_moment(when)
         else:
-            self.delay = _as_delay(when)
+            self.seconds = _as_seconds(when)
+
+    @property
+    def delay(self) -> timedelta | None:
+        """How long to wait; None if the error names a time, or nothing."""
+        return None if self.seconds is None else timedelta(seconds=self.seconds)
+
+    @property
+    def at(self) -> datetime | None:
+        """When to try again; None if the error names a duration, or nothing."""
+        return None if self.moment is None else datetime.fromisoformat(self.moment)
 
     def __str__(self) -> str:
-        if self.at is not None:
-            moment = f"try again at {self.at.astimezone(UTC).isoformat(timespec='seconds')}"
-        elif self.delay is not None:
-            moment = f"try again in {self.delay.total_seconds():g} s"
+        if self.moment is not None:
+            text = f"try again at {self.moment}"
+        elif self.seconds is not None:
+            text = f"try again in {self.seconds:g} s"
         else:
-            moment = "try again"
-        return f"{self.reason} ({moment})" if self.reason else moment
+            text = "try again"
+        return f"{self.reason} ({text})" if self.reason else text
 
 
 class GiveUp(Exception):
     """End the execution as failed, even if retries are left."""
 
 
-def _as_delay(when: float | timedelta) -> timedelta:
+def _as_moment(when: datetime) -> str:
+    if when.tzinfo is None:
+        raise InvalidInput(field="when", problem="must be a datetime with a time zone")
+    try:
+        moment = when.astimezone(UTC)
+    except OverflowError:
+        moment = datetime(9999 if when.year > 1 else 1, 1, 1, tzinfo=UTC)
+    if moment.year >= 9999:
+        raise InvalidInput(field="when", problem="must be before the year 9999")
+    # The engine's calendar begins a day later than Python's; both are the past.
+    return max(moment, datetime(2, 1, 1, tzinfo=UTC)).isoformat()
+
+
+def _as_seconds(when: float | timedelta) -> float:
     if isinstance(when, bool) or not isinstance(when, int | float | timedelta):
         raise InvalidInput(
             field="when", problem="must be seconds, a timedelta or a datetime with a time zone"
         )
     try:
-        delay = when if isinstance(when, timedelta) else timedelta(seconds=when)
+        delay = when if isinstance(when, timedelta) else timedelta(seconds=max(when, 0.0))
     except (OverflowError, ValueError):
         delay = timedelta.max
-    if not timedelta(0) <= delay <= _LONGEST:
-        raise InvalidInput(field="when", problem="must be from now to a hundred years from now")
-    return delay
+    if delay > _LONGEST:
+        raise InvalidInput(field="when", problem="must be at most a hundred years from now")
+    return max(delay.total_seconds(), 0.0)

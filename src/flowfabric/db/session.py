@@ -88,6 +88,7 @@ class Database:
                 connection_class=_Connection,
                 timeout=CONNECT_TIMEOUT_SECONDS,
                 max_inactive_connection_lifetime=60.0,
+                reset=_reset_lent,
                 **self._connection_options(self._name),
             )
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
@@ -137,6 +138,7 @@ class Database:
                 max_size=MAX_LENT,
                 timeout=CONNECT_TIMEOUT_SECONDS,
                 max_inactive_connection_lifetime=60.0,
+                reset=_reset_lent,
                 **self._connection_options(f"{self._name} transactions"),
             )
         pool = await self._lent
@@ -156,6 +158,12 @@ class Database:
             "server_settings": {"application_name": name},
             "statement_cache_size": 0 if self.is_pooled else 100,
         }
+
+
+async def _reset_lent(connection: Any) -> None:
+    """Undo what user code has set. The driver's own reset leaves the role as it is."""
+    await connection.reset()
+    await connection.execute("reset session authorization")
 
 
 class Session:

@@ -6,7 +6,12 @@ from flowfabric.handlers.context import Context, context_of, current, run_of
 from flowfabric.handlers.dry_run import DryRun, ReachedNewStep
 from flowfabric.handlers.durable_run import HandlerPaused, OnceCall, WorkerServices
 from flowfabric.handlers.handler_run import HandlerRun, async_only, current_run
-from flowfabric.handlers.loops import call_and_await, call_for_future, check_no_loop
+from flowfabric.handlers.loops import (
+    call_and_await,
+    call_for_future,
+    call_in_new_thread,
+    check_no_loop,
+)
 from flowfabric.handlers.waits import MAX_TARGETS, Pause, PauseForRuns, PauseOnHold, PauseToRestart
 
 __all__ = [
@@ -25,6 +30,7 @@ __all__ = [
     "async_only",
     "call_and_await",
     "call_for_future",
+    "call_in_new_thread",
     "check_no_loop",
     "context_of",
     "current",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowfabric.core.execution import Submitted
-from flowfabric.handlers.durable_run import DurableRun
+from flowfabric.core.states import StepKind
+from flowfabric.handlers.durable_run import DurableRun, OnceCall
 from flowfabric.handlers.handler_run import HandlerRun
+from flowfabric.handlers.steps import RESERVED_PREFIX
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
     from flowfabric.core.execution import Claimed, Submission
-    from flowfabric.core.states import StepKind
     from flowfabric.core.step import StepRecord
     from flowfabric.handlers.journal import Entry
 
@@ -46,6 +49,19 @@ class DryDurableRun(DurableRun):
         if entry.record is None:
             return not journal.is_replaying
         return entry.record.value == b"true"
+
+    async def once(
+        self, name: str, work: Callable[[OnceCall], Awaitable[Any]], *, is_own: bool
+    ) -> Any:
+        step = f"{RESERVED_PREFIX}{name}"
+        entry = await self.begin_step(step, StepKind.STEP, is_own=is_own)
+        recorded = json.loads((entry.record and entry.record.value) or b"{}")
+        if recorded.get("replay_count") != self._claimed.replay_count:
+            # A replay decides anew.
+            raise self._stop(step)
+        call = OnceCall(self._claimed, name, entry.occurrence)
+        call.is_replayed, call.value = True, recorded.get("value")
+        return await work(call)
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
         """Report nothing."""

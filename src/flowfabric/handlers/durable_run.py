@@ -334,9 +334,13 @@ class DurableRun:
         return record.value == b"true"
 
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
-        """Hold a run that took the old path of a patch, whose code has gone."""
-        _, entry = await self._begin_patch(name, is_own)
-        if entry.record is not None and entry.record.value != b"true":
+        """Hold a run that took the old path of a patch, whose code has gone.
+
+        It recorded that path, or was past it before anybody asked.
+        """
+        journal, entry = await self._begin_patch(name, is_own)
+        is_old = journal.is_replaying if entry.record is None else entry.record.value != b"true"
+        if is_old:
             raise self.hold(entry.name, "took the old path of this patch, which the code has lost")
 
     async def _begin_patch(self, name: str, is_own: bool) -> tuple[Journal, Entry]:

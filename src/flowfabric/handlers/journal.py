@@ -78,14 +78,16 @@ class Journal:
     def __init__(self, records: Iterable[StepRecord] = ()) -> None:
         in_order = sorted(records, key=lambda one: one.position)
         self._records = {(one.name, one.occurrence): one for one in in_order}
-        # A run may omit a sleep or a reading of the clock, as the loser of a race does, and a patch
-        # whose code has gone.
+        steps = [one for one in in_order if not one.name.startswith(PATCH_PREFIX)]
+        # A run may omit a sleep or a reading of the clock, as the loser of a race does.
         self._unreached = Unbegun(
-            one
-            for one in in_order
-            if one.kind in (StepKind.STEP, StepKind.FAILURE)
-            and not one.name.startswith(PATCH_PREFIX)
+            one for one in steps if one.kind in (StepKind.STEP, StepKind.FAILURE)
         )
+        # A run that took the new code of a patch must meet the patch again.
+        self._patched = Unbegun(
+            one for one in in_order if one.name.startswith(PATCH_PREFIX) and one.value == b"true"
+        )
+        self._unbegun = Unbegun(steps)
         self._sequential = Unbegun(one for one in in_order if one.is_sequential)
         self._occurrences: dict[str, int] = {}
         # How many steps this run has begun.
@@ -110,8 +112,8 @@ class Journal:
         else:
             self._check_record(record, kind, is_own)
             position = max(position, record.position)
-            self._unreached.take((name, occurrence))
-            self._sequential.take((name, occurrence))
+            for unbegun in (self._unreached, self._sequential, self._unbegun):
+                unbegun.take((name, occurrence))
         self._occurrences[name] = occurrence + 1
         self.count += 1
         self._next = position + 1 if is_own else position
@@ -129,13 +131,14 @@ class Journal:
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1
         record = self._records.get((name, occurrence))
+        self._patched.take((name, occurrence))
         position = self._next + (is_own and self._is_beside)
         return Entry(name, occurrence, position, False, StepKind.STEP, record, self._last)
 
     @property
     def is_replaying(self) -> bool:
         """Whether an earlier run has recorded steps that this run has not begun."""
-        return self._unreached.first is not None or self._sequential.first is not None
+        return self._unbegun.first is not None
 
     def recorded(self, entry: Entry) -> None:
         """Note that a step of this run was recorded."""
@@ -144,7 +147,7 @@ class Journal:
     @property
     def unreached(self) -> StepRecord | None:
         """The first recorded step that this run has not begun."""
-        return self._unreached.first
+        return self._unreached.first or self._patched.first
 
     def _check_order(self, name: str, position: int) -> None:
         """Refuse a new step where another step was recorded, or behind it."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import sys
+import threading
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from contextlib import suppress
+from typing import ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,3 +59,33 @@ def call_for_future(call: Callable[[], T], what: str) -> T:
         return call()
     except StopIteration as error:
         raise RuntimeError(f"{what} raised StopIteration") from error
+
+
+async def call_in_new_thread(call: Callable[[], T], what: str) -> T:
+    """Call a plain function in a thread of its own, which nobody waits for if the caller gives up.
+
+    Not in the worker's threads: a call that does not end would keep one from the others.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    inherited = contextvars.copy_context()
+
+    def settle(value: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(T, value))
+
+    def work() -> None:
+        value, failure = None, None
+        try:
+            value = inherited.run(call_for_future, call, what)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, value, failure)
+
+    threading.Thread(target=work, name="flowfabric-call", daemon=True).start()
+    return await future

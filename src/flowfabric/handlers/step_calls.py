@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowfabric import tracing
 from flowfabric.core.policy import Retry
 from flowfabric.handlers.durable_run import HandlerPaused
-from flowfabric.handlers.loops import call_for_future
+from flowfabric.handlers.loops import call_for_future, call_in_new_thread
 from flowfabric.handlers.steps import in_step, is_coroutine_function, retry_delay
 from flowfabric.telemetry import WORKER_LOGGER
 
@@ -109,10 +109,13 @@ class StepCall:
             if is_coroutine_function(self._function):
                 return await self._function(*self._args, **self._kwargs)
             call = functools.partial(self._function, *self._args, **self._kwargs)
-            inherited = contextvars.copy_context()
-            value = await self._run.make_durable().run_in_thread(
-                functools.partial(inherited.run, call_for_future, call, "the function")
-            )
+            if self._seconds is None:
+                inherited = contextvars.copy_context()
+                value = await self._run.make_durable().run_in_thread(
+                    functools.partial(inherited.run, call_for_future, call, "the function")
+                )
+            else:
+                value = await call_in_new_thread(call, "the function")
             return await value if inspect.isawaitable(value) else value
         finally:
             in_step.reset(token)

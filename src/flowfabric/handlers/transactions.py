@@ -58,6 +58,8 @@ class _RolledBack(Exception):
 class _Attempt:
     """One transaction of a step, and how far it came."""
 
+    # Whether the function was called.
+    is_called: bool = False
     value: Any = None
     # What is to be recorded; None until the function has returned.
     step: Step | None = None
@@ -126,12 +128,22 @@ class TransactionalStep:
 
     async def _transact(self, database: str) -> _Attempt:
         attempt = _Attempt()
+        try:
+            await self._transact_once(database, attempt)
+        except Exception as error:
+            if attempt.is_called or not _is_lost(error):
+                raise
+            attempt.error = error
+        return attempt
+
+    async def _transact_once(self, database: str, attempt: _Attempt) -> None:
         async with await self._open() as given:
             connection = self._recognise(given)
             assert isinstance(connection, AsyncConnection)
             try:
                 async with connection.transaction():
                     await self._check(connection, database)
+                    attempt.is_called = True
                     attempt.value = await self._function(given, *self._args, **self._kwargs)
                     attempt.step = self._step_of(attempt.value)
                     await connection.flush()
@@ -149,16 +161,25 @@ class TransactionalStep:
                 if attempt.step is None and sqlstate_of(cause_of(error)) not in _CONFLICTS:
                     raise
                 attempt.error = error
-        return attempt
 
     def _transact_sync(self, database: str) -> _Attempt:
         attempt = _Attempt()
+        try:
+            self._transact_once_sync(database, attempt)
+        except Exception as error:
+            if attempt.is_called or not _is_lost(error):
+                raise
+            attempt.error = error
+        return attempt
+
+    def _transact_once_sync(self, database: str, attempt: _Attempt) -> None:
         with self._open_sync() as given:
             connection = self._recognise(given)
             assert isinstance(connection, SyncConnection)
             try:
                 with connection.transaction():
                     self._check_sync(connection, database)
+                    attempt.is_called = True
                     attempt.value = self._function(given, *self._args, **self._kwargs)
                     attempt.step = self._step_of(attempt.value)
                     connection.flush()
@@ -176,12 +197,15 @@ class TransactionalStep:
                 if attempt.step is None and sqlstate_of(cause_of(error)) not in _CONFLICTS:
                     raise
                 attempt.error = error
-        return attempt
 
     async def _conclude(self, attempt: _Attempt) -> Transacted | None:
         """Return what the step returns; None if it has to run again."""
         durable, answer = self._durable, attempt.answer
         self._tries += 1
+        if attempt.error is not None and not attempt.is_called:
+            # The connection was lost before the function was called: nothing has happened.
+            await self._prepare_again(attempt.error)
+            return None
         if answer is None or (isinstance(answer, Answer) and answer.is_new and attempt.error):
             assert attempt.error is not None
             return await self._conclude_error(attempt.error, is_ours=attempt.step is not None)
@@ -227,7 +251,7 @@ class TransactionalStep:
 
     def _step_of(self, value: Any) -> Step:
         stored = self._codec.write(value, self._entry.name)
-        return self._durable.step_of(self._entry, value=stored)
+        return self._durable.step_of(self._entry, value=stored, encoding=self._codec.encoding)
 
     async def _record(
         self, connection: AsyncConnection, step: Step, database: str
@@ -328,3 +352,9 @@ class TransactionalStep:
 def _is_our_own(error: Exception) -> bool:
     """Tell whether we raised an error, and no driver."""
     return isinstance(error, FlowFabricError)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Tell whether a connection could not be opened, or was lost: the server says nothing else."""
+    state = sqlstate_of(cause_of(error))
+    return state.startswith(_GONE) if state else not _is_our_own(error)

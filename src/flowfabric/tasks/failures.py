@@ -39,7 +39,7 @@ def failure_of(
             kind = FailureClass.PERMANENT
     name = type_of(error)
     message = printable(_message(error)[:_MESSAGE_BYTES])
-    trace = "".join(traceback.format_exception(error))[-_TRACE_BYTES:]
+    trace = _trace(error)[-_TRACE_BYTES:]
     detail = {
         "type": name,
         "message": _head(message, _MESSAGE_BYTES),
@@ -68,6 +68,13 @@ def type_of(error: BaseException) -> str:
 def message_of(error: BaseException) -> str:
     """Return the message of an error, cut to the limit."""
     return _head(printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception as broken:
+        return f"(its traceback cannot be shown: {type(broken).__name__})"
 
 
 def _message(error: BaseException) -> str:

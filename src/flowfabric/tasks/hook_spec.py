@@ -118,7 +118,13 @@ def _arguments(task: TaskSpec | None, stored: Any) -> Mapping[str, Any]:
 
 
 def _result(task: TaskSpec | None, stored: Any) -> Any:
-    return stored if task is None else task.decode_result(to_json(stored))
+    if task is None:
+        return stored
+    try:
+        return task.decode_result(to_json(stored))
+    except (InvalidInput, ValueError):
+        # The type may have changed since; the hook must hear of the end all the same.
+        return stored
 
 
 def _error(stored: Mapping[str, Any] | None) -> EndedError | None:

@@ -43,7 +43,19 @@ YES = Decision(True)
 
 
 def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
-    """Decide by the error itself, then by the rules of the policy. The first attempt is 1."""
+    """Decide by the error itself, then by the rules of the policy. The first attempt is 1.
+
+    Never raises: an error that nobody could classify would leave its execution neither ended nor
+    released.
+    """
+    try:
+        return _decide(error, retry, attempt)
+    except Exception:
+        WORKER_LOGGER.exception("retry rules failed, the policy decides without them")
+        return YES
+
+
+def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
     if isinstance(error, GiveUp):
         return NO
     if isinstance(error, RetryAfter):
@@ -51,7 +63,7 @@ def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
     if isinstance(error, BaseExceptionGroup) and not (retry and names_groups(retry.retry_on)):
         if retry is not None and isinstance(error, retry.never_on):
             return NO
-        return _decide_together([decide(one, retry, attempt) for one in error.exceptions], retry)
+        return _decide_together([_decide(one, retry, attempt) for one in error.exceptions], retry)
     if retry is None:
         return YES
     if not retry.allows(error) or not _is_allowed_by_rule(error, retry, attempt):
@@ -77,11 +89,11 @@ def _is_allowed_by_rule(error: BaseException, retry: Retry, attempt: int) -> boo
         if inspect.iscoroutine(answer):
             answer.close()
             raise TypeError("it returned a coroutine; it must return True or False")
-    except Exception:
-        # A broken rule must not end executions that the policy would retry.
+        return bool(answer)
+    except (Exception, SystemExit):
+        # A broken rule must not end executions that the policy would retry, nor the worker.
         WORKER_LOGGER.exception("retry rule failed, the error counts as allowed: %r", retry.when)
         return True
-    return bool(answer)
 
 
 def _header_of(error: BaseException) -> Decision:
@@ -117,8 +129,7 @@ def _parse_header(text: str) -> Decision:
         return Decision(True, min(timedelta(seconds=seconds), LONGEST_HEADER))
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
         return YES
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
     return Decision(True, at=min(at, datetime.now(UTC) + LONGEST_HEADER))

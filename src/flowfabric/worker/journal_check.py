@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client import FlowFabric
+from flowfabric.core.code_version import NO_VERSION, CodeVersion
 from flowfabric.core.errors import ReadOnlyServer
 from flowfabric.core.execution import Claimed, ExecutionFilter, ExecutionInfo
 from flowfabric.core.ids import ExecutionId
@@ -23,11 +23,19 @@ from flowfabric.handlers import (
     HandlerPaused,
     PauseOnHold,
     WorkerServices,
-    call_for_future,
+    call_in_new_thread,
     context_of,
     current_run,
 )
-from flowfabric.tasks import INPUTS_ENCODING, Inputs, TaskSpec, failure_of, fill_inputs
+from flowfabric.tasks import (
+    ENDED_ENCODING,
+    INPUTS_ENCODING,
+    HookSpec,
+    Inputs,
+    TaskSpec,
+    failure_of,
+    fill_inputs,
+)
 from flowfabric.worker.lifespan import Lifespan
 
 # How long one handler may take to reach its first new step.
@@ -42,6 +50,8 @@ class Fit(StrEnum):
     CONTINUES = "continues"
     HELD = "held"
     RESTARTS = "restarts"
+    # It belongs to another code version, whose workers continue it.
+    LEFT = "left"
     RAISES = "raises"
     # The handler did not come to its first new step.
     UNKNOWN = "unknown"
@@ -62,9 +72,14 @@ class JournalCheck:
     """Runs handlers against their journals, each up to its first step without a record."""
 
     def __init__(
-        self, client: FlowFabric, tasks: Mapping[str, TaskSpec], lifespan: Lifespan
+        self,
+        client: FlowFabric,
+        tasks: Mapping[str, TaskSpec],
+        lifespan: Lifespan,
+        code: CodeVersion = NO_VERSION,
     ) -> None:
         self._client = client
+        self._code = code
         self._tasks = tasks
         self._lifespan = lifespan
         self._inputs = Inputs(client)
@@ -85,6 +100,10 @@ class JournalCheck:
 
     async def check(self, info: ExecutionInfo) -> JournalVerdict:
         """Check one execution."""
+        version = info.code_version
+        if version is not None and version not in (self._code.name, *self._code.reads):
+            problem = f"belongs to code version {version}: keep its workers until it has ended"
+            return JournalVerdict(info.id, info.task, Fit.LEFT, problem=problem)
         run = DryRun(_as_claimed(info), self._tasks[info.task], self._services())
         run.task = self._loop.create_task(self._run(run))
         done, _ = await asyncio.wait([run.task], timeout=HANDLER_SECONDS)
@@ -119,6 +138,9 @@ class JournalCheck:
         payload = claimed.payload
         if claimed.payload_encoding == INPUTS_ENCODING:
             payload = fill_inputs(payload, await self._inputs.read(claimed.id))
+        elif claimed.payload_encoding == ENDED_ENCODING and isinstance(spec, HookSpec):
+            inputs = await self._inputs.read(spec.ended_id(payload))
+            payload = spec.fill_inputs(payload, inputs)
         context = context_of(run)
         args, kwargs = spec.decode(payload, None if spec.context_name is None else context)
         await self._lifespan.extensions.call(
@@ -132,8 +154,7 @@ class JournalCheck:
         await run.check_journal()
 
     async def _run_in_thread(self, claimed: Claimed, call: Callable[[], Any]) -> Any:
-        inherited = contextvars.copy_context()
-        return await asyncio.to_thread(inherited.run, call_for_future, call, "the handler")
+        return await call_in_new_thread(call, "the handler")
 
     def _services(self) -> WorkerServices:
         return WorkerServices(
