@@ -123,6 +123,8 @@ def psql(
 ) -> int:
     """Run psql on the database. Its tables are in the schema ff.
 
+    psql gets the password in its environment, and no other secret of the URL, as sslpassword.
+
     Exit codes: those of psql, 5 no database, 127 psql is not installed.
     """
     found = find_psql()

@@ -11,6 +11,7 @@ from flowfabric.cli.output import Printer, say_all
 from flowfabric.core.code_version import VersionInfo, answer_versions
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column
+from flowfabric.drawing.text import printable
 
 # The engine stops counting here.
 _MAX_COUNTED = 10_000
@@ -48,7 +49,7 @@ async def versions(
         empty=f"no code version is in flight or has a worker{what}{where}",
     )
     if answers:
-        say_all(["", *(answer.sentence for answer in answers)])
+        say_all(["", *(printable(answer.sentence) for answer in answers)])
 
 
 def _columns(*, with_namespace: bool) -> list[Column[VersionInfo]]:
