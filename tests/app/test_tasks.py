@@ -378,6 +378,7 @@ async def test_a_task_gets_its_own_runs(app):
         id = str((await pay.submit(Decimal(3))).id)
         assert await pay.get(id).result(timeout=60) == Decimal(3)
         assert pay.get(id).task == "shop.pay"
+        assert await pay.get(id.rpartition(":")[2]).result(timeout=60) == Decimal(3)
         with pytest.raises(InvalidInput, match=r"is an execution of shop\.pay, not shop\.count"):
             await count.get(id).result(timeout=60)
     with pytest.raises(InvalidInput, match="execution_id"):

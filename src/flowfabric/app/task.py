@@ -26,7 +26,7 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import ExecutionId, mint, mint_for_key
+from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
 from flowfabric.tasks import TaskSpec
@@ -257,29 +257,21 @@ class Task(Generic[P, R, T]):
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
 
-    def get(self, id: str) -> Run[T]:
-        """Return the run of an execution of this task by its id, without asking the database.
+    def get(self, id: AnyId) -> Run[T]:
+        """Return the run of an execution of this task by its id or UUID; asks no database.
 
         Reading the result of an execution of another task raises InvalidInput.
         """
-        parsed = id if isinstance(id, ExecutionId) else ExecutionId.parse(id)
 
         def decoder(task: str) -> Callable[[bytes | None], T]:
             if task != self.name:
                 raise InvalidInput(
-                    field="id", problem=f"{parsed.uuid} is an execution of {task}, not {self.name}"
+                    field="id", problem=f"{run.id.uuid} is an execution of {task}, not {self.name}"
                 )
             return self.spec.decode_result
 
-        return Run(
-            parsed,
-            self.name,
-            self._app.client,
-            self.spec.decode_result,
-            is_stored=False,
-            find_decoder=decoder,
-            call=self._app.portal.call,
-        )
+        run = self._app.find_run(id, self.name, self.spec.decode_result, decoder)
+        return run
 
     def _take_options(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
         """Move the options out of keyword arguments, and return the task with them."""
