@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from flowfabric.core.code_version import DEFAULT_GRACE, check_code_version
 from flowfabric.core.errors import InvalidInput
@@ -22,6 +23,11 @@ _TIMES = ("lease_ttl", "drain_timeout", "version_grace")
 _SCHEME = re.compile(r"postgres(?:ql)?(?:\+(\w+))?://")
 # Options in the URL that are meant for a driver of SQLAlchemy, not for the server.
 _DRIVER_OPTIONS = {"async_fallback", "prepared_statement_cache_size"}
+
+UNREADABLE_URL = "cannot be read; percent-encode / # ? in the password"
+_HOST = re.compile(r"(?:\[[^]]*\]|[^:[\]]*)(?::(.*))?")
+_LOGIN_IN_QUERY = re.compile(r"@[^&]*/")
+_DIGITS = re.compile(r"[0-9]*")
 
 # Every variable, including the ones that other layers read, so that a misspelt one is noticed.
 VARIABLES = frozenset(
@@ -125,11 +131,16 @@ class Settings:
 
 
 def plain_url(url: str) -> str:
-    """Return a URL without the driver that SQLAlchemy names in it: `postgresql+asyncpg://…`."""
+    """Return a URL without the driver that SQLAlchemy names in it: `postgresql+asyncpg://…`.
+
+    Refuse a URL whose parts cannot be told apart: a part of its password might be printed.
+    """
     scheme = _SCHEME.match(url)
     if scheme is None:
         return url
     rest = url[scheme.end() :]
+    if (problem := _problem_of(rest)) is not None:
+        raise InvalidInput(field="database_url", problem=problem)
     if scheme[1]:
         before, mark, query = rest.partition("?")
         options = [
@@ -139,6 +150,34 @@ def plain_url(url: str) -> str:
         ]
         rest = before + mark * any(options) + "&".join(options)
     return f"postgresql://{rest}"
+
+
+def _problem_of(rest: str) -> str | None:
+    """Say what is wrong with a URL, given without its scheme. Never repeat a part of it."""
+    try:
+        parts = urlsplit(f"//{rest}")
+    except ValueError:
+        return UNREADABLE_URL
+    hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
+    options = parts.query.split("&") if parts.query else []
+    if (
+        "#" in rest
+        or "@" in parts.path
+        # The password has a question mark: the rest of it, the host and the path are the query.
+        or (parts.netloc and _LOGIN_IN_QUERY.search(parts.query))
+        or (not parts.path and "@" in parts.query)
+        or any(option and "=" not in option for option in options)
+    ):
+        return UNREADABLE_URL
+    ports = [host[1] or "" if host else "?" for host in hosts]
+    for name, value in parse_qsl(parts.query):
+        if name == "port":
+            ports += value.split(",")
+    if not all(map(_DIGITS.fullmatch, ports)):
+        return UNREADABLE_URL
+    if not all(len(port) <= 5 and 1 <= int(port) <= 65535 for port in ports if port):
+        return "the port must be a number from 1 to 65535"
+    return None
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -13,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TextIO
 
 from flowfabric.core.ids import with_bare_ids
-from flowfabric.core.trace import clean, fold
+from flowfabric.core.text import printable
+from flowfabric.core.trace import fold
 
 LOGGER = logging.getLogger("flowfabric")
 WORKER_LOGGER = logging.getLogger("flowfabric.worker")
@@ -35,6 +37,7 @@ execution_in_log: ContextVar[Running | None] = ContextVar("flowfabric_execution"
 _NAMED = 10
 _MAX_LISTED = 10
 _MAX_LINE = 4000
+_NEXT_LINE = re.compile(r"\n(?!\n|$)")
 
 
 def named(executions: Iterable[Running]) -> str:
@@ -102,10 +105,10 @@ class _Formatter(logging.Formatter):
         whole = trace if error is None else error.__traceback__
         text = fold("".join(traceback.format_exception(kind, error, whole)))
         # The message of an error is anybody's: it must neither steer a terminal nor flood a log.
-        lines = clean(text, lines=True).split("\n")
-        return "\n".join(
-            line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…" for line in lines
+        lines = (
+            line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…" for line in text.split("\n")
         )
+        return printable("\n".join(lines), lines=True)
 
 
 class TextFormatter(_Formatter):
@@ -119,7 +122,8 @@ class TextFormatter(_Formatter):
         line = f"{time} {record.levelname.lower():<7} {message}{tail}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        return line
+        # Only a record begins a line: text of a user must not look like one.
+        return _NEXT_LINE.sub("\n  ", printable(line, lines=True))
 
 
 class JsonFormatter(_Formatter):

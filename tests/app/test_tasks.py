@@ -177,6 +177,9 @@ async def test_all_that_is_wrong_with_a_call_is_told_at_once(app):
     @app.task(name="shop.pay")
     def pay(amount: int, currency: str, card: str) -> None: ...
 
+    for option in ("delay", "priority", "lane", "tags", "with_parent"):
+        with pytest.raises(InvalidInput, match=rf"use task\.using\({option}=\.\.\.\)\.submit"):
+            await pay.submit(10, "EUR", "4111", **{option: 5})
     with pytest.raises(InvalidInput) as caught:
         await pay.submit("ten", 5, "4111")  # type: ignore[arg-type]
     assert caught.value.field == "amount"
@@ -375,6 +378,7 @@ async def test_a_task_gets_its_own_runs(app):
         id = str((await pay.submit(Decimal(3))).id)
         assert await pay.get(id).result(timeout=60) == Decimal(3)
         assert pay.get(id).task == "shop.pay"
+        assert await pay.get(id.rpartition(":")[2]).result(timeout=60) == Decimal(3)
         with pytest.raises(InvalidInput, match=r"is an execution of shop\.pay, not shop\.count"):
             await count.get(id).result(timeout=60)
     with pytest.raises(InvalidInput, match="execution_id"):

@@ -90,6 +90,8 @@ def test_a_file_instead_of_a_module_is_told(write):
         ("e6_shop.greet", "e6_shop:greet"),
         ("e6_shop.py", "e6_shop:task"),
         ("e6_shop", "e6_shop:task"),
+        ("greet", "e6_shop:greet"),
+        ("nothing", "nothing:task"),
         ("pkg.e6_shop", "pkg.e6_shop:task"),
         ("pkg.e6_shop.greet", "pkg.e6_shop:greet"),
     ],

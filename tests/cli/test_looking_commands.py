@@ -315,6 +315,9 @@ async def test_stdin_without_ids_is_a_mistake_that_names_the_line(ff):
     ("arguments", "told"),
     [
         (("ls", "--state", "runing"), "did you mean active?"),
+        (("ls", "--state", "held"), "use --held"),
+        (("worker", "list"), "there is no command 'list'; did you mean `flowfabric worker ls`?"),
+        (("db", "psql", "-c", "select 1"), "no option -c; put psql's own options after --"),
         (("ls", "--where", "sate=failed"), "did you mean state?"),
         (("ls", "--since", "soon"), "since"),
         (("ls", "--tag", "x"), "tag"),

@@ -67,7 +67,12 @@ async def test_a_pipe_gets_text_and_json_only_when_asked_for(ff, make, words):
         (["-o", "wide", "show", "x"], "'wide' is not one of 'table', 'json'"),
         (["-n", "x", "ls", "-A"], "--all-namespaces: cannot be combined with --namespace"),
         (["-n", "", "ls"], "namespace: must be 1 to 256 bytes"),
+        (["ls"], "no database given. Pass it,"),
+        (["lane", "ls"], "or go to the folder where `flowfabric dev` runs"),
     ],
 )
-def test_a_global_option_that_does_not_apply_is_refused(arguments, told):
+def test_a_global_option_that_does_not_apply_or_is_missing_is_refused(
+    arguments, told, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     assert told in refused(*arguments)

@@ -89,6 +89,7 @@ def test_a_module_that_is_missing_is_named(run, folder):
 
     assert finished.exit_code == 2
     assert "there is no module 'shop'" in plain(finished.stderr)
+    assert "run `flowfabric init` first" in plain(finished.stderr)
     assert "Traceback" not in finished.stderr
 
 
@@ -248,10 +249,11 @@ def test_psql_gets_the_password_where_nobody_else_reads_it(run, monkeypatch):
     called = []
     monkeypatch.setattr(os, "execve", lambda *arguments: called.append(arguments))
     monkeypatch.setattr(db, "find_psql", lambda: Path("/usr/bin/psql"))
-    url = "postgresql://ada:s3cret@db.internal/shop"
+    url = "postgresql://ada:s3cret@db.internal/shop?sslpassword=s3cret&sslmode=require"
     run("db", "psql", "--database-url", url, "--", "-c", "select 1")
     (_, command, environment), *_ = called
-    assert command == ["/usr/bin/psql", "postgresql://ada@db.internal/shop", "-c", "select 1"]
+    shown = "postgresql://ada@db.internal/shop?sslmode=require"
+    assert command == ["/usr/bin/psql", shown, "-c", "select 1"]
     assert environment["PGPASSWORD"] == "s3cret"
 
 

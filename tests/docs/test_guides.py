@@ -324,9 +324,7 @@ async def test_dependencies(program, db, capsys):
 async def test_web_applications(program, ff: Harness):
     await program.run(GUIDE / "web-applications.md")
     names = program.names
-    web, app, engine = names["web"], names["app"], names["engine"]
-    async with engine.begin() as connection:
-        await connection.run_sync(names["Base"].metadata.create_all)
+    web, app = names["web"], names["app"]
     async with (
         names["lifespan"](web),
         httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser,
@@ -362,10 +360,9 @@ async def test_web_applications(program, ff: Harness):
         done = await browser.post("/quick-bills/8?wait=20")
         assert (done.status_code, done.json()) == (200, {"bill": "bill 8 in en"})
         assert await app.get(told["run"]).result(timeout=60) == "welcomed customer 1"
-        answer = await browser.get(f"/runs/{app.get(told['run']).id.uuid}")
+        answer = await browser.get(f"/runs/{told['run']}")
         assert answer.json() == {"state": "completed"}
     assert app.loops == []
-    await engine.dispose()
 
 
 async def test_testing(db, tmp_path):
@@ -404,6 +401,9 @@ async def test_transactional_steps(program, db):
     async with working(names["app"]):
         run = await names["transfer"].submit("ann", "bob", 200)
         assert await run.result(timeout=60) == 200
+        for refused in [("ann", "bob", 301), ("ann", "nobody", 1), ("nobody", "bob", 1)]:
+            with pytest.raises(ExecutionFailed, match="ValueError"):
+                await (await names["transfer"].submit(*refused)).result(timeout=60)
     assert await db.fetchval("select sum(cents) from account") == 500
     shop = names["Shop"](for_sqlalchemy(db.url)).app()
 

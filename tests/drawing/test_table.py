@@ -61,7 +61,7 @@ def test_wide_characters_count_twice():
 
 
 def test_what_could_steer_the_terminal_is_not_printed():
-    assert printable("a\x1b[31mb\nc\td\x07\u202e") == "a?[31mb c d??"
+    assert printable("a\x1b[31mb\nc\td\x07\u202e\u2028\u2029") == "a?[31mb c d????"
     (_, line) = table(TWO[:1], [["a\x1b[2Jb\nc"]], Screen())
     assert line == "a?[2Jb c"
     assert record([("name", "a\x1b[2Jb\nc")], Screen()) == ["name  a?[2Jb c"]

@@ -108,7 +108,7 @@ class Crew:
         return [
             line
             for line, following in pairwise(lines)
-            if following.startswith("Traceback") and " failed" not in line
+            if following.lstrip().startswith("Traceback") and " failed" not in line
         ]
 
     def log(self) -> str:

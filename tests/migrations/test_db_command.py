@@ -125,8 +125,21 @@ def test_a_connection_lost_on_the_way_exits_with_5(run, url, sample):
     assert result.stdout.startswith("schema/0001_parcel.sql: applied")
 
 
-def test_a_url_that_is_none_is_a_usage_error(run):
-    assert run("status", "--database-url", "mysql://localhost/x").exit_code == 2
+@pytest.mark.parametrize("command", ["status", "url"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://localhost/x",
+        "host=h password=secret",
+        "postgresql://ada:secret/x@localhost/d",
+        "postgresql://localhost:99999/d",
+        "postgresql://[::1/d",
+    ],
+)
+def test_a_url_that_is_none_is_a_usage_error(run, command, url):
+    result = run(command, "--database-url", url)
+    assert result.exit_code == 2, result.output
+    assert "secret" not in result.output
 
 
 def test_an_edited_step_exits_with_1(run, url, sample):

@@ -40,6 +40,11 @@ from flowfabric.worker.log_text import loss_text
         ),
         (
             "not_active",
+            {"ended_by": "cancelled", "actor": "a\x9bda", "because": "no\n08:00:00 \u202eerror"},
+            "cancelled by a?da: no 08:00:00 ?error",
+        ),
+        (
+            "not_active",
             {"ended_by": "cancelled", "source": "parent"},
             "cancelled by the end of its parent",
         ),

@@ -64,11 +64,11 @@ def check_text(text: str, id: str) -> None:
     last = text.partition(" error   ")[2].splitlines()
     bare = id.rpartition(":")[2]
     assert last[0].startswith(f"execution failed: shop.pay {bare}, attempt 2: ConnectionError: ")
-    assert last[1] == "Traceback (most recent call last):"
-    assert last[2].startswith(f'  File "{__file__}", line ')
-    trace = last[1 : last.index("ConnectionError: the bank does not answer") + 2]
-    assert all(__file__ in line for line in trace if line.startswith("  File "))
-    assert re.fullmatch(r"… \d+ frames of flowfabric left out", trace[-1])
+    assert last[1] == "  Traceback (most recent call last):"
+    assert last[2].startswith(f'    File "{__file__}", line ')
+    trace = last[1 : last.index("  ConnectionError: the bank does not answer") + 2]
+    assert all(__file__ in line for line in trace if line.startswith("    File "))
+    assert re.fullmatch(r"  … \d+ frames of flowfabric left out", trace[-1])
 
 
 def check_lines(lines: list[dict[str, Any]], id: str) -> None:

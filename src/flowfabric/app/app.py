@@ -485,6 +485,16 @@ class App:
 
         Its result has the type of its task if the task is registered here.
         """
+        return self.find_run(id, "", _as_json, self._decoder)
+
+    def find_run(
+        self,
+        id: AnyId,
+        task: str,
+        decode: Callable[[bytes | None], T],
+        find_decoder: Callable[[str], Callable[[bytes | None], T]],
+    ) -> Run[T]:
+        """Return a run by any id. A UUID alone gets its partition when the run is first asked."""
         uuid = bare_uuid(id)
 
         async def client() -> FlowFabric:
@@ -494,13 +504,13 @@ class App:
                 run.id, uuid = await found.executions.find(uuid), None
             return found
 
-        run: Run[Any] = Run(
+        run = Run(
             ExecutionId.parse(str(id) if uuid is None else f"{{fp:0}}:{uuid}"),
-            "",
+            task,
             client,
-            _as_json,
+            decode,
             is_stored=False,
-            find_decoder=self._decoder,
+            find_decoder=find_decoder,
             call=self.portal.call,
         )
         return run

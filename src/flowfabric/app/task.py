@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
@@ -26,7 +26,7 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import ExecutionId, mint, mint_for_key
+from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
 from flowfabric.tasks import TaskSpec
@@ -64,6 +64,10 @@ class Options:
     tags: Mapping[str, str] | None = None
     via: object = None
     with_parent: bool = False
+
+
+# Options that `using` alone takes.
+_USING_OPTIONS = {field.name for field in fields(Options)} - set(SUBMIT_OPTIONS)
 
 
 class Task(Generic[P, R, T]):
@@ -253,29 +257,21 @@ class Task(Generic[P, R, T]):
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
 
-    def get(self, id: str) -> Run[T]:
-        """Return the run of an execution of this task by its id, without asking the database.
+    def get(self, id: AnyId) -> Run[T]:
+        """Return the run of an execution of this task by its id or UUID; asks no database.
 
         Reading the result of an execution of another task raises InvalidInput.
         """
-        parsed = id if isinstance(id, ExecutionId) else ExecutionId.parse(id)
 
         def decoder(task: str) -> Callable[[bytes | None], T]:
             if task != self.name:
                 raise InvalidInput(
-                    field="id", problem=f"{parsed.uuid} is an execution of {task}, not {self.name}"
+                    field="id", problem=f"{run.id.uuid} is an execution of {task}, not {self.name}"
                 )
             return self.spec.decode_result
 
-        return Run(
-            parsed,
-            self.name,
-            self._app.client,
-            self.spec.decode_result,
-            is_stored=False,
-            find_decoder=decoder,
-            call=self._app.portal.call,
-        )
+        run = self._app.find_run(id, self.name, self.spec.decode_result, decoder)
+        return run
 
     def _take_options(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
         """Move the options out of keyword arguments, and return the task with them."""
@@ -283,6 +279,13 @@ class Task(Generic[P, R, T]):
         given = {
             name: kwargs.pop(name) for name in SUBMIT_OPTIONS if name in kwargs and name not in own
         }
+        for name in kwargs:
+            if name in _USING_OPTIONS and name not in own and not self.spec.takes_any_keyword:
+                raise InvalidInput(
+                    field=name,
+                    problem=f"is no argument of {self.name}; if you mean the option, use "
+                    f"task.using({name}=...).submit(...)",
+                )
         return self.using(**given) if given else self
 
     def submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:

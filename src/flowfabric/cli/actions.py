@@ -176,9 +176,10 @@ def priority(
 ) -> int:
     """Change the priority of waiting executions.
 
-    With --where, change the ones in line, unless --where names states.
+    An execution that sleeps, is delayed or has no worker counts as waiting; a running or an ended
+    one does not. --where chooses among those only, unless it names states.
 
-    Exit codes: 3 not found, 4 not waiting, 5 no database.
+    Exit codes: 3 not found, 4 not waiting: it runs or has ended, 5 no database.
     """
     chosen = _priority(number)
     action = Action(
@@ -238,7 +239,7 @@ def retry(choice: Choice, report: Report, change: Change) -> int:
     Ended ones are replayed, delayed ones become due, held ones are unblocked. --where must name a
     state.
 
-    Exit codes: 3 not found, 4 not ended, delayed or held, 5 no database.
+    Exit codes: 3 not found, 4 it is running or waiting already, 5 no database.
     """
     action = Action(
         "retry",

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 
 import typer
+from typer.core import TyperCommand
 
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, Database, command
 from flowfabric.cli.output import Printer, complain, say, say_all
@@ -101,7 +102,19 @@ def url(
         )
 
 
-@command(app)
+class PsqlCommand(TyperCommand):
+    """Says where options of psql go."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        known = {option for one in self.get_params(ctx) for option in one.opts}
+        for word in args[: args.index("--")] if "--" in args else args:
+            option = word.partition("=")[0] if word.startswith("--") else word[:2]
+            if word.startswith("-") and option not in known:
+                ctx.fail(f"there is no option {option}; put psql's own options after --")
+        return super().parse_args(ctx, args)
+
+
+@command(app, cls=PsqlCommand)
 def psql(
     database: Database,
     arguments: list[str] | None = typer.Argument(
@@ -109,6 +122,8 @@ def psql(
     ),
 ) -> int:
     """Run psql on the database. Its tables are in the schema ff.
+
+    psql gets the password in its environment, and no other secret of the URL, as sslpassword.
 
     Exit codes: those of psql, 5 no database, 127 psql is not installed.
     """

@@ -288,6 +288,8 @@ def _state(word: str) -> PublicState:
         near = _near(word.lower(), [*PublicState, *_SYNONYMS])
         near = near and _SYNONYMS.get(near, near)
         hint = f" (did you mean {near}?)" if near else ""
+        if word.lower() == "held":
+            hint = " (use --held, or held=yes in --where)"
         raise InvalidInput(
             field="state",
             problem=f"{word!r} is not a state{hint}; use one of {', '.join(PublicState)}",

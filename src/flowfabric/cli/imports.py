@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -120,9 +121,19 @@ def _meant(module_name: str, attribute: str) -> str:
     """Return the reference that a file, a module or `module.attribute` stands for."""
     if module_name.endswith(".py") or "/" in module_name:
         return f"{Path(module_name).stem}:{attribute}"
+    if "." not in module_name and module_name not in _modules_beside(module_name):
+        for file in sorted(Path.cwd().glob("*.py"), key=lambda file: (file.stem != "app", file)):
+            if _defines(file, module_name):
+                return f"{file.stem}:{module_name}"
     package, _, last = module_name.rpartition(".")
     is_module = last in (name.rpartition(".")[2] for name in _modules_beside(module_name))
     return f"{package}:{last}" if package and not is_module else f"{module_name}:{attribute}"
+
+
+def _defines(file: Path, name: str) -> bool:
+    """Whether a file defines a function or a variable of this name; it is read, not imported."""
+    pattern = rf"^(?:(?:async )?def )?{re.escape(name)}\s*[(=:]"
+    return re.search(pattern, file.read_text(errors="replace"), re.MULTILINE) is not None
 
 
 def _load(module_name: str, hint: str) -> ModuleType:
@@ -141,9 +152,10 @@ def _load(module_name: str, hint: str) -> ModuleType:
             # The module exists, but imports a module that does not.
             _explain_import(error, module_name)
             raise typer.Exit(EXIT_BROKEN) from error
+        beside = _modules_beside(module_name)
+        instead = near(module_name, beside) if beside else "; run `flowfabric init` first"
         raise typer.BadParameter(
-            f"there is no module {module_name!r}, neither in {here} nor installed"
-            f"{near(module_name, _modules_beside(module_name))}",
+            f"there is no module {module_name!r}, neither in {here} nor installed{instead}",
             param_hint=hint,
         ) from error
     except typer.BadParameter:

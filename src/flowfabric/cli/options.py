@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from flowfabric.cli.global_options import (
     GLOBAL_OPTIONS,
@@ -156,14 +157,16 @@ def _user_at_host() -> str:
     return f"{user}@{socket.gethostname()}"[:200]
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[_Function], _Function]:
+def command(
+    app: typer.Typer, name: str | None = None, *, cls: type[TyperCommand] | None = None
+) -> Callable[[_Function], _Function]:
     """Register a command. It may be a coroutine function and may return its exit code.
 
     A parameter whose type is an option group becomes all options of that group.
     """
 
     def register(function: _Function) -> _Function:
-        app.command(name)(_runnable(function))
+        app.command(name, cls=cls)(_runnable(function))
         return function
 
     return register
@@ -237,7 +240,8 @@ def resolve_database(option: str | None) -> tuple[str, Server | None]:
         return server.url, server
     raise typer.BadParameter(
         f"no database given. Pass it, or set {URL_VARIABLES[0]}, "
-        "for example to postgresql://user@localhost/app",
+        "for example to postgresql://user@localhost/app; "
+        "or go to the folder where `flowfabric dev` runs",
         param_hint="--database-url",
     )
 

@@ -11,6 +11,7 @@ from flowfabric.cli.output import Printer, say_all
 from flowfabric.core.code_version import VersionInfo, answer_versions
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column
+from flowfabric.drawing.text import printable
 
 # The engine stops counting here.
 _MAX_COUNTED = 10_000
@@ -25,7 +26,9 @@ async def versions(
 ) -> None:
     """List code versions: what is in flight, who serves it, and which may be switched off.
 
-    A version may be switched off when no execution would be left to code that cannot continue it.
+    In flight are executions that have recorded steps and have not ended. A version may be switched
+    off (its workers stopped) when nothing of it is in flight and its workers begin nothing new, or
+    when workers of another version read what is in flight (READ BY).
     """
     async with database.client() as client:
         found = await client.workers.versions(task)
@@ -46,7 +49,7 @@ async def versions(
         empty=f"no code version is in flight or has a worker{what}{where}",
     )
     if answers:
-        say_all(["", *(answer.sentence for answer in answers)])
+        say_all(["", *(printable(answer.sentence) for answer in answers)])
 
 
 def _columns(*, with_namespace: bool) -> list[Column[VersionInfo]]:

@@ -40,7 +40,10 @@ def worker(
         20, "--concurrency", "-c", min=1, help="Run this many executions at once."
     ),
     needs: str | None = typer.Option(
-        None, "--needs", metavar="GPU,...", help="Offer these capabilities. Default: none."
+        None,
+        "--needs",
+        metavar="GPU,...",
+        help="Capabilities that this worker has, for tasks that need them. Default: none.",
     ),
     worker_id: str | None = typer.Option(
         None, "--worker-id", help="Name of this worker's pool. Default: the host name."

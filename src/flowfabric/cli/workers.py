@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from flowfabric.cli import worker
+from flowfabric.cli.imports import near
 from flowfabric.cli.options import EXIT_NOT_FOUND, Actor, Namespaces, command
 from flowfabric.cli.output import Printer, complain
 from flowfabric.client import FlowFabric
@@ -25,6 +26,11 @@ class RunByDefault(TyperGroup):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         if args and args[0] not in (*self.commands, "--help"):
+            meant = near(
+                args[0], self.commands, {c: f"`flowfabric worker {c}`" for c in self.commands}
+            )
+            if meant and ":" not in args[0]:
+                ctx.fail(f"there is no command {args[0]!r}{meant}")
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -72,9 +78,13 @@ async def mark_dead(
         False, "--expire-leases", help="Let other workers reclaim its executions at once."
     ),
 ) -> int:
-    """Remove a worker that is known to be gone from the registry.
+    """Strike a worker that is gone off the list of live workers.
 
-    Its next heartbeat registers it again. Exit code 3 if it is not registered.
+    Use it when a host has died and you do not want to wait 60 s until its workers count as dead.
+    Executions that it holds wait until their leases end, unless you add --expire-leases. It stops
+    no process: a worker that still runs is listed again after its next heartbeat.
+
+    Exit codes: 3 it is not listed, 5 no database.
     """
     if not instance:
         raise InvalidInput(field="INSTANCE", problem="must not be empty")

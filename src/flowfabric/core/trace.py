@@ -66,13 +66,6 @@ def fold(trace: str, library: str = LIBRARY) -> str:
     return "\n".join([*kept, f"… {folded} {frames} of flowfabric left out"])
 
 
-def clean(text: str, *, lines: bool = False) -> str:
-    """Return text that every JSON reader and every terminal accepts."""
-    keep = "\n\t" if lines else ""
-    safe = "".join(ch if ch >= " " or ch in keep else " " for ch in text)
-    return safe.encode("utf-8", "replace").decode()
-
-
 def facts_of(detail: bytes | None) -> dict[str, Any]:
     """Read type, message and trace of a stored failure."""
     if detail is None:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlspli
 
 import asyncpg
 
-from flowfabric.config import plain_url
+from flowfabric.config import UNREADABLE_URL, plain_url
 from flowfabric.core.errors import ConnectionLost, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -41,9 +41,11 @@ async def open_connection(
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
             url, timeout=timeout, statement_cache_size=statement_cache_size
         )
-    except ValueError as error:
-        # The URL is malformed, so a repeat would not help. It may hold a password: do not show it.
+    except asyncpg.exceptions.ClientConfigurationError as error:
         raise InvalidInput(field="database_url", problem=str(error)) from error
+    except (ValueError, OverflowError):
+        # The error may repeat a part of the password.
+        raise InvalidInput(field="database_url", problem=UNREADABLE_URL) from None
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise Unavailable(f"Cannot reach the database at {place(url)}: {_reason(error)}") from error
     try:
@@ -89,15 +91,17 @@ def read_only(url: str) -> str:
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """Return a URL without its password, and the password."""
+    """Return a URL without its passwords, and the password of the login."""
+    if not url.startswith("postgresql://"):
+        raise InvalidInput(field="database_url", problem="must begin with postgresql://")
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     options = parse_qsl(parts.query, keep_blank_values=True)
     secrets = [value for name, value in options if name == "password"]
-    if secrets:
-        options = [(name, value) for name, value in options if name != "password"]
-        parts = parts._replace(query=urlencode(options, quote_via=quote))
+    shown = [(name, value) for name, value in options if "password" not in name.lower()]
+    if len(shown) < len(options):
+        parts = parts._replace(query=urlencode(shown, quote_via=quote))
     given = secrets[-1] if secrets else unquote(password)
     return urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}")), given or None
 

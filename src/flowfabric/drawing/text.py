@@ -6,6 +6,8 @@ import unicodedata
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from flowfabric.core.text import printable as printable
+
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -49,14 +51,6 @@ def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
     if not text or not screen.has_colour or not isinstance(cell, Styled):
         return text
     return f"\x1b[{_COLOURS[cell.colour]}m{text}\x1b[0m"
-
-
-def printable(text: str) -> str:
-    """Put a text on one line and replace characters that could control the terminal."""
-    return "".join(
-        " " if ch in "\n\r\t" else "?" if unicodedata.category(ch) in ("Cc", "Cf", "Cs") else ch
-        for ch in text
-    )
 
 
 def text_width(text: str) -> int:

@@ -8,7 +8,8 @@ import traceback
 from flowfabric.core.execution import Failure
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import FailureClass
-from flowfabric.core.trace import LIBRARY, clean
+from flowfabric.core.text import printable
+from flowfabric.core.trace import LIBRARY
 from flowfabric.tasks.retry_rules import YES, decide
 
 _NAME_BYTES = 256
@@ -37,12 +38,12 @@ def failure_of(
         if not decision.is_allowed:
             kind = FailureClass.PERMANENT
     name = type_of(error)
-    message = clean(_message(error)[:_MESSAGE_BYTES])
+    message = printable(_message(error)[:_MESSAGE_BYTES])
     trace = _trace(error)[-_TRACE_BYTES:]
     detail = {
         "type": name,
         "message": _head(message, _MESSAGE_BYTES),
-        "trace": _tail(clean(trace, lines=True), _TRACE_BYTES),
+        "trace": _tail(printable(trace, lines=True), _TRACE_BYTES),
         # Whoever reads the trace, in another process, can tell our frames from the user's.
         "library": LIBRARY,
     }
@@ -66,7 +67,7 @@ def type_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the message of an error, cut to the limit."""
-    return _head(clean(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
+    return _head(printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
 
 
 def _trace(error: BaseException) -> str:
@@ -84,8 +85,7 @@ def _message(error: BaseException) -> str:
 
 
 def _one_line(text: str, most: int) -> str:
-    line = " ".join("".join(ch if ch >= " " and ch != "\x7f" else " " for ch in text).split())
-    return _head(line, most) or "failed"
+    return _head(" ".join(printable(text).split()), most) or "failed"
 
 
 def _head(text: str, most: int) -> str:

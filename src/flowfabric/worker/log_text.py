@@ -13,6 +13,7 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import CANCEL_SOURCES, Claimed
 from flowfabric.core.states import EventKind
+from flowfabric.core.text import printable
 
 
 def attempt_text(claimed: Claimed) -> str:
@@ -46,10 +47,10 @@ def loss_text(error: FlowFabricError) -> str:
     elif isinstance(error, NotFound):
         text = "the execution was deleted"
     else:
-        return str(error)
+        return printable(str(error))
     if timeout is not None and isinstance(error, ExecutionNotActive):
         again = error.delayed_until
         text += f", retry at {clock_text(again)}" if again else ", no retry is left"
     if isinstance(error, StaleLease):
         text += ", another worker has the execution"
-    return f"{text}: {because}" if because else text
+    return printable(f"{text}: {because}" if because else text)

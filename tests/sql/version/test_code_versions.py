@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from support.factories import NAMESPACE, TASK, Engine, Lease, Step, refused
+from support.sabotage import unwitnessed
 
 MINUTE = timedelta(minutes=1)
 LEASE = timedelta(hours=1)
@@ -454,3 +455,41 @@ async def test_lanes_and_traffic_count_versions_too(engine, fleet):
     (lease,) = await fleet.claim("1")
     await engine.complete(lease)
     assert tuple(await fleet.connection.fetchrow(traffic, NAMESPACE)) == (0, 1)
+
+
+FLOOD = """
+with route as (
+  insert into ff.route (
+    route_id, namespace, lane, task, capabilities, code_version, registered_at)
+  select 4611686018427387904 + n, $1, 'default', 'flood', '{}', n::text, ff.now()
+  from generate_series(0, 10000) n
+  returning route_id)
+insert into ff.execution (
+  partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
+  mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
+  cause)
+select 0, gen_random_uuid(), r.route_id, $1, 9000, ff.now(), ff.now(), ff.now(), ff.now(), 1,
+       'runnable', 'unowned', 'eligible_now', 'waiting_for_worker', 'none',
+       'pending_first_attempt', 'submit'
+from route r
+"""
+
+
+@pytest.mark.parametrize("flooded", ["a", "zz"])
+async def test_versions_of_one_namespace_do_not_hide_those_of_another(fleet, clock, flooded):
+    async with unwitnessed(fleet.connection):
+        await fleet.connection.execute(FLOOD, flooded)
+    await fleet.begun("1")
+    await clock.advance(minutes=2)
+    await fleet.register("2")
+    assert await fleet.unserved("v2") == [("v2", "1")]
+    for read in (
+        "select in_flight from ff.list_versions(0::smallint, $1) where code_version = '1'",
+        "select waiting from ff.read_traffic(0::smallint, $1)",
+    ):
+        assert await fleet.connection.fetchval(read, NAMESPACE) == 1, read
+    listed = "select count(*) from ff.list_versions(0::smallint, $1)"
+    assert await fleet.connection.fetchval(listed, flooded) == 10_000
+    assert await fleet.connection.fetchval(listed, None) == 10_001
+    async with unwitnessed(fleet.connection):  # else the doctor looks at the flood
+        await fleet.connection.execute("delete from ff.execution where namespace = $1", flooded)

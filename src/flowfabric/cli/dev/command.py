@@ -67,7 +67,10 @@ def dev(
         help="Serve only these lanes. Default: all lanes of its tasks.",
     ),
     needs: str | None = typer.Option(
-        None, "--needs", metavar="GPU,...", help="Offer these capabilities. Default: none."
+        None,
+        "--needs",
+        metavar="GPU,...",
+        help="Capabilities that this worker has, for tasks that need them. Default: none.",
     ),
 ) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.

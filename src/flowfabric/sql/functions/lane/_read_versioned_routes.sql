@@ -1,7 +1,7 @@
--- Read the routes with a code version that have unfinished executions, at most 10 000. Reads one
--- index entry for each route, not one for each execution.
+-- Read the routes with a code version that have unfinished executions, at most 10 000: those of one
+-- namespace, or of all. Reads one index entry for each route, not one for each execution.
 drop function if exists ff._read_versioned_routes;
-create function ff._read_versioned_routes(p_partition_key smallint)
+create function ff._read_versioned_routes(p_partition_key smallint, p_namespace text)
 returns bigint[]
 language plpgsql
 stable
@@ -11,18 +11,31 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 declare
-  v_routes bigint[] := '{}';
-  v_route  bigint := 4611686018427387903;
+  v_routes    bigint[] := '{}';
+  v_namespace text := coalesce(p_namespace, '');
+  v_route     bigint := 4611686018427387903;
 begin
   loop
-    select e.route_id into v_route
-    from ff.execution e
-    where e.partition_key = p_partition_key and e.route_id > v_route
-      and e.route_id >= 4611686018427387904 and e.phase <> 'terminal'
-    order by e.route_id
-    limit 1;
-    exit when not found or cardinality(v_routes) >= 10000;
+    -- Not one statement with `or`: the walk must begin at the namespace.
+    if p_namespace is null then
+      select e.namespace, e.route_id into v_namespace, v_route
+      from ff.execution e
+      where e.partition_key = p_partition_key
+        and (e.namespace, e.route_id) > (v_namespace, v_route)
+        and e.route_id >= 4611686018427387904 and e.phase <> 'terminal'
+      order by e.namespace, e.route_id
+      limit 1;
+    else
+      select e.route_id into v_route
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.namespace = p_namespace
+        and e.route_id > v_route and e.route_id >= 4611686018427387904 and e.phase <> 'terminal'
+      order by e.route_id
+      limit 1;
+    end if;
+    exit when not found;
     v_routes := v_routes || v_route;
+    exit when cardinality(v_routes) >= 10000;
   end loop;
   return v_routes;
 end;

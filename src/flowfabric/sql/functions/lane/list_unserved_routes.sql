@@ -39,7 +39,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'worker_instance_ids', 'problem', 'must be at most 10000 names'));
   end if;
-  v_routes := ff._read_versioned_routes(p_partition_key);
+  v_routes := ff._read_versioned_routes(p_partition_key, p_namespace);
   if v_routes = '{}' then
     return;
   end if;

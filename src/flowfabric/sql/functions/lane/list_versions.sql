@@ -31,6 +31,7 @@ stable
 security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
@@ -40,7 +41,7 @@ declare
   v_routes bigint[];
 begin
   perform ff._check_namespace(p_namespace);
-  v_routes := ff._read_versioned_routes(p_partition_key);
+  v_routes := ff._read_versioned_routes(p_partition_key, p_namespace);
   return query
   with live as materialized (
     select w.namespace, w.tasks, w.code_version, w.reads, w.finish_only
@@ -48,38 +49,35 @@ begin
     where w.code_version is not null and w.heartbeat_at + w.liveness_ttl > v_now
       and (p_namespace is null or w.namespace in ('', p_namespace))
   ),
-  counted as materialized (
-    select r.namespace, r.task, r.code_version, sum(c.number)::integer as number
-    from unnest(v_routes) u(id)
-    cross join lateral (select x.* from ff.route x where x.route_id = u.id offset 0) r
-    cross join lateral (
-      select count(*) as number
-      from (
-        select from ff.execution e
-        where e.partition_key = p_partition_key and e.route_id = r.route_id
-          and e.route_id >= 4611686018427387904 and e.phase <> 'terminal'
-        limit 10001) n) c
-    where (p_namespace is null or r.namespace = p_namespace)
-      and (p_task is null or r.task = p_task)
-    group by r.namespace, r.task, r.code_version
-  ),
-  version as (
-    select c.namespace, c.task, c.code_version from counted c
-    union
-    select w.namespace, t.name, w.code_version
-    from live w cross join lateral unnest(w.tasks) t(name)
-    where w.namespace <> '' and (p_task is null or t.name = p_task)
+  version as materialized (
+    select f.namespace, f.task, f.code_version, sum(f.number) as number
+    from (
+      select r.namespace, r.task, r.code_version, c.number
+      from unnest(v_routes) u(id)
+      cross join lateral (select x.* from ff.route x where x.route_id = u.id offset 0) r
+      cross join lateral (
+        select count(*) as number
+        from (
+          select from ff.execution e
+          where e.partition_key = p_partition_key and e.namespace = r.namespace
+            and e.route_id = r.route_id and e.route_id >= 4611686018427387904
+            and e.phase <> 'terminal'
+          limit 10001) n) c
+      where p_task is null or r.task = p_task
+      union all
+      select w.namespace, t.name, w.code_version, 0
+      from live w cross join lateral unnest(w.tasks) t(name)
+      where w.namespace <> '' and (p_task is null or t.name = p_task)) f
+    group by f.namespace, f.task, f.code_version
   )
-  select v.namespace, v.task, v.code_version, least(coalesce(c.number, 0), 10001),
-         n.workers, n.beginners,
+  select v.namespace, v.task, v.code_version, least(v.number, 10001)::integer, n.workers,
+         n.beginners,
          array(select distinct w.code_version collate "C" from live w
                where v.code_version = any (w.reads) and w.code_version <> v.code_version
                  and w.namespace in ('', v.namespace)
                  and (w.tasks is null or v.task = any (w.tasks))
                order by 1)
   from version v
-  left join counted c
-    on c.namespace = v.namespace and c.task = v.task and c.code_version = v.code_version
   cross join lateral (
     select count(*)::integer as workers,
            (count(*) filter (where not w.finish_only))::integer as beginners

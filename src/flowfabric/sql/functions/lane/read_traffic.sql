@@ -61,7 +61,7 @@ begin
       'field', 'window', 'problem', 'must be longer than nothing and at most one hour'));
   end if;
   -- Routes of past code versions are not read.
-  v_routes := ff._read_versioned_routes(p_partition_key) || array(
+  v_routes := ff._read_versioned_routes(p_partition_key, p_namespace) || array(
     select r.route_id from ff.route r
     where r.code_version is null and (p_namespace is null or r.namespace = p_namespace));
   v_share := greatest(100, 10 * p_limit / greatest(1, cardinality(v_routes)));

@@ -240,7 +240,7 @@ create index execution_attention on ff.execution (partition_key, public_state, e
     'expired', 'skipped');
 
 -- Unfinished executions whose route has a code version. Others never enter this index.
-create index execution_version on ff.execution (partition_key, route_id)
+create index execution_version on ff.execution (partition_key, namespace, route_id)
   where route_id >= 4611686018427387904 and phase <> 'terminal';
 
 -- Executions that wait for a capable worker, by route.

@@ -1,0 +1,26 @@
+"""Text of users, made safe for terminals and logs."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Controls, invisible marks as those of direction, halves of characters, and ends of lines.
+_HARMFUL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Put a text on one line and replace characters that could control the terminal.
+
+    With `lines`, line ends and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(ch if ch.isprintable() else _replaced(ch, lines) for ch in text)
+
+
+def _replaced(ch: str, lines: bool) -> str:
+    if ch in "\n\t" and lines:
+        return ch
+    if ch in "\n\r\t":
+        return " "
+    return "?" if unicodedata.category(ch) in _HARMFUL else ch
