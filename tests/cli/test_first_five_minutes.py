@@ -102,7 +102,7 @@ def test_a_new_user_gets_a_result_with_four_commands(wheel, folder):
         id = done.stderr.split()[0]
         assert json.loads(run("flowfabric", "result", id)) == json.loads(done.stdout)
         # The first attempt fails, as the file says; no step of it is done again.
-        shown = json.loads(run("flowfabric", "show", id))
+        shown = json.loads(run("flowfabric", "show", id, "-o", "json"))
         assert shown["total_attempt_count"] == 2
         assert run("python", "app.py") == "Welcome, Ada! Your account is 1003.\n"
         dev.send_signal(signal.SIGINT)

@@ -88,7 +88,6 @@ class Database:
                 connection_class=_Connection,
                 timeout=CONNECT_TIMEOUT_SECONDS,
                 max_inactive_connection_lifetime=60.0,
-                reset=_reset_lent,
                 **self._connection_options(self._name),
             )
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
