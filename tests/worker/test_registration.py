@@ -76,13 +76,18 @@ async def test_a_worker_works_without_the_registry(app, db, caplog):
     async def double(n: int) -> int:
         return 2 * n
 
+    async def is_told() -> bool:
+        return "workers not registered, retrying" in caplog.text
+
     await db.execute("alter table ff.worker rename to elsewhere")
-    with caplog.at_level(logging.WARNING):
-        async with working(app):
-            run = await double.submit(21)
-            assert await run.result(timeout=60) == 42
-    assert "workers not registered, retrying" in caplog.text
-    await db.execute("alter table ff.elsewhere rename to worker")
+    try:
+        with caplog.at_level(logging.WARNING):
+            async with working(app):
+                run = await double.submit(21)
+                assert await run.result(timeout=60) == 42
+                await eventually(is_told, within=60)  # by the thread of the heartbeat
+    finally:
+        await db.execute("alter table ff.elsewhere rename to worker")
 
 
 # The pieces, with a registry that answers as it is told
