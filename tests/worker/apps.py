@@ -90,6 +90,16 @@ class WorkerProcess:
     async def ended(self, *, within: float = 60.0) -> int:
         return await asyncio.wait_for(self.process.wait(), within)
 
+    async def asleep(self, *, within: float = 60.0) -> None:
+        """Wait until its main thread sleeps, and has handled the signals that it got."""
+        stat = Path(f"/proc/{self.pid}/task/{self.pid}/stat")
+        async with asyncio.timeout(within):
+            seen = 0
+            while seen < 10:
+                state = stat.read_text().rpartition(")")[2].split()[0]
+                seen = seen + 1 if state == "S" else 0
+                await asyncio.sleep(0.01)
+
     async def log(self) -> str:
         """Everything it wrote; it must have ended, or be about to."""
         assert self.process.stderr

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -49,6 +51,20 @@ async def test_the_lease_is_kept_while_a_handler_blocks_the_event_loop(make_app,
     async with working(app):
         assert await run.result(timeout=60) == "attempt 1, epoch 1"
     assert await db.fetchval("select reclaim_count from ff.execution") == 0
+
+
+async def test_the_heartbeat_leaves_signals_to_the_main_thread(make_app):
+    app = make_app()
+
+    @app.task
+    async def idle() -> None: ...
+
+    async with working(app):
+        [thread] = [one for one in threading.enumerate() if one.name == "flowfabric-heartbeat"]
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    [blocked] = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        assert int(blocked, 16) >> (number - 1) & 1, f"{number.name} may reach the heartbeat"
 
 
 @pytest.mark.parametrize("culprit", ["the handler", "a task of the handler"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -32,6 +33,10 @@ _BUSY_SHARE = 15
 _REGULAR_SHARE = 3
 # How long a hint waits for others, so that many hints cost few beats.
 HINT_SECONDS = 0.02
+_FOR_THE_MAIN_THREAD = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 class Renewer(Protocol):
@@ -92,9 +97,7 @@ class Heartbeat:
         """Start the thread and wait until it runs."""
         started = threading.Event()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._run(started)),
-            name="flowfabric-heartbeat",
-            daemon=True,
+            target=self._run_in_thread, args=(started,), name="flowfabric-heartbeat", daemon=True
         )
         self._thread.start()
         started.wait()
@@ -138,6 +141,11 @@ class Heartbeat:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._woken.set)
+
+    def _run_in_thread(self, started: threading.Event) -> None:
+        # A signal that the kernel gives to this thread would not wake a main thread that sleeps.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_MAIN_THREAD)
+        asyncio.run(self._run(started))
 
     async def _run(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
