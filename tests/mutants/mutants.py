@@ -570,7 +570,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "an older version of an app brings a removed hook back",
         "functions/hook/declare_hooks.sql",
         "tests/sql/hook/test_hook_functions.py::TestDeclaring::test_the_newest_version_decides",
-        ("  where h.version <= excluded.version\n    and (", "  where (true) and ("),
+        (
+            "  where ff._comparable_version(h.version) <= "
+            "ff._comparable_version(excluded.version)\n    and (",
+            "  where (true) and (",
+        ),
     ),
     # Flows
     _mutant(

@@ -373,6 +373,11 @@ class TestDeclaring:
         assert await declare(engine, version=(1, 9)) == []
         assert len(await hooks_of(engine, (await make.execution("completed")).id)) == 1
 
+    @pytest.mark.parametrize(("first", "second"), [((1,), (1, 0)), ((1, 0), (1,))])
+    async def test_a_number_that_is_left_out_counts_as_0(self, engine, first, second):
+        await declare(engine, "end", version=first)
+        assert await declare(engine, version=second) == [HOOK]
+
     async def test_a_repeat_keeps_the_time_of_the_declaration(self, clock, engine):
         first = await clock.freeze()
         await declare(engine, "end")

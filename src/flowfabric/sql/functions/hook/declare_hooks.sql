@@ -49,10 +49,8 @@ begin
      or p_namespace ~ E'[\x01-\x20\x7f]' then
     v_field := 'namespace';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
-  elsif coalesce(cardinality(p_version) not between 1 and 8, true)
-     or array_ndims(p_version) > 1 or array_position(p_version, null) is not null
-     or 0 > any (p_version) then
-    v_field := 'version'; v_problem := 'must be 1 to 8 numbers from 0 on';
+  elsif ff._app_version_problem(p_version) is not null then
+    v_field := 'version'; v_problem := ff._app_version_problem(p_version);
   elsif coalesce(cardinality(p_known) > 10000, true) then
     v_field := 'known'; v_problem := 'must be at most 10000';
   elsif exists (
@@ -125,7 +123,7 @@ begin
     declared_at = case when h.removed_at is null and h.kind = excluded.kind then h.declared_at
                        else excluded.declared_at end,
     removed_at = null
-  where h.version <= excluded.version
+  where ff._comparable_version(h.version) <= ff._comparable_version(excluded.version)
     and (h.removed_at is not null
          or (h.kind, h.version, h.route_id, h.priority, h.options)
             is distinct from (excluded.kind, excluded.version, excluded.route_id,
@@ -134,7 +132,7 @@ begin
   with gone as (
     update ff.hook h set removed_at = v_now, version = p_version
     where h.namespace = p_namespace and h.task = any (p_known) and h.removed_at is null
-      and h.version <= p_version
+      and ff._comparable_version(h.version) <= ff._comparable_version(p_version)
       and not exists (
         select from unnest(p_tasks, p_names) u(task, name)
         where u.task = h.task and u.name = h.name

@@ -62,10 +62,8 @@ begin
   elsif p_app is null or p_app = '' or octet_length(p_app) > 256 or p_app ~ E'[\x01-\x20\x7f]' then
     v_field := 'app';
     v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
-  elsif coalesce(cardinality(p_version) not between 1 and 8, true)
-     or array_ndims(p_version) > 1 or array_position(p_version, null) is not null
-     or 0 > any (p_version) then
-    v_field := 'version'; v_problem := 'must be 1 to 8 numbers from 0 on';
+  elsif ff._app_version_problem(p_version) is not null then
+    v_field := 'version'; v_problem := ff._app_version_problem(p_version);
   elsif coalesce(cardinality(p_names) > 10000, true) then
     v_field := 'names'; v_problem := 'must be at most 10000';
   elsif cardinality(p_names) <> any (array[
@@ -157,10 +155,9 @@ begin
 
   insert into ff.schedule_app as a (namespace, app, version)
   values (p_namespace, p_app, p_version)
-  -- A number that is left out counts as 0. Of 1 and 1.0 the later declaration is kept.
+  -- Of equal versions, as 1 and 1.0 are, the later declaration is kept.
   on conflict (namespace, app) do update set version = case
-    when excluded.version || array_fill(0, array[8 - cardinality(excluded.version)])
-         >= a.version || array_fill(0, array[8 - cardinality(a.version)])
+    when ff._comparable_version(excluded.version) >= ff._comparable_version(a.version)
     then excluded.version else a.version end
   returning a.namespace, a.app, a.version, a.generation into v_known;
   v_now := ff.now();
