@@ -140,8 +140,9 @@ class App:
         )
         self.name = home_name() if name is None else name
         check_name("name", self.name)
-        code = CodeVersion.checked(self.settings.code_version, reads, self.settings.version_grace)
-        self.reads = code.reads
+        self._code = CodeVersion.checked(
+            self.settings.code_version, reads, self.settings.version_grace
+        )
         self.version = version
         self._version = version_numbers(version)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
@@ -627,9 +628,7 @@ class App:
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
             database=self._place(client),
-            code=CodeVersion.checked(
-                self.settings.code_version, self.reads, self.settings.version_grace
-            ),
+            code=self._code,
             finish_only=finish_only,
         )
 
@@ -684,13 +683,10 @@ class App:
         # A check writes nothing, so it declares no hooks.
         self._declared[client] = self._hook_changes
         specs = {name: task.spec for name, task in self.tasks.items()}
-        code = CodeVersion.checked(
-            self.settings.code_version, self.reads, self.settings.version_grace
-        )
         lifespan = Lifespan(self._extensions)
         await lifespan.enter(specs.values())
         try:
-            async for verdict in JournalCheck(client, specs, lifespan, code).check_all():
+            async for verdict in JournalCheck(client, specs, lifespan, self._code).check_all():
                 yield verdict
         finally:
             self._declared.pop(client, None)

@@ -177,6 +177,7 @@ class DurableRun:
             raise self.hold(error.step, error.problem) from None
         if entry.record is None:
             self._check_count(journal)
+            self._begin_anything_new(name)
             self._waits.begin_work()
         elif journal.count % _REPLAYED_AT_ONCE == 0:
             await self.query(asyncio.sleep(0))
@@ -198,6 +199,9 @@ class DurableRun:
                 self._claimed.id,
                 MANY_STEPS,
             )
+
+    def _begin_anything_new(self, name: str) -> None:
+        """Called before the handler does what no earlier run has recorded."""
 
     async def record(
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
@@ -306,6 +310,8 @@ class DurableRun:
             if recorded.get("replay_count") == self._claimed.replay_count:
                 call.is_replayed = True
                 call.value = recorded.get("value")
+            else:
+                self._begin_anything_new(step)
             return await work(call)
         self._waits.end_work()  # the handler may pause while `work` waits
         value = await work(call)
@@ -323,14 +329,17 @@ class DurableRun:
         A run that an earlier version of the code has taken past this point keeps the old path.
         """
         journal, entry = await self._begin_patch(name, is_own)
-        record = entry.record
-        if record is None:
-            self._waits.begin_work()
-            try:
-                is_new = not journal.is_replaying
-                record = await self.record(entry, value=json.dumps(is_new).encode())
-            finally:
-                self._waits.end_work()
+        if entry.record is not None:
+            return entry.record.value == b"true"
+        return await self._decide_patch(entry, is_new=not journal.is_replaying)
+
+    async def _decide_patch(self, entry: Entry, *, is_new: bool) -> bool:
+        """Record an answer; another run may have recorded one first."""
+        self._waits.begin_work()
+        try:
+            record = await self.record(entry, value=json.dumps(is_new).encode())
+        finally:
+            self._waits.end_work()
         return record.value == b"true"
 
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:

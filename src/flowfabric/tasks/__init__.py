@@ -6,7 +6,7 @@ from flowfabric.tasks.assignability import accepts_none, type_text
 from flowfabric.tasks.extensions import Extensions, Hook
 from flowfabric.tasks.failures import failure_of
 from flowfabric.tasks.handler_context import HandlerContext
-from flowfabric.tasks.hook_spec import ENDED_ENCODING, HookSpec
+from flowfabric.tasks.hook_spec import HookSpec
 from flowfabric.tasks.inputs import (
     INPUTS_ENCODING,
     ArgumentTemplate,
@@ -19,12 +19,13 @@ from flowfabric.tasks.inputs import (
     make_template,
 )
 from flowfabric.tasks.middleware import CallNext, check_middleware
+from flowfabric.tasks.payloads import UNFILLED_ENCODINGS, fill_payload
 from flowfabric.tasks.providers import provided
 from flowfabric.tasks.spec import OnChange, TaskSpec, task_name
 
 __all__ = [
-    "ENDED_ENCODING",
     "INPUTS_ENCODING",
+    "UNFILLED_ENCODINGS",
     "ArgumentTemplate",
     "CallNext",
     "Extensions",
@@ -41,6 +42,7 @@ __all__ = [
     "encode_argument",
     "failure_of",
     "fill_inputs",
+    "fill_payload",
     "leaf_values",
     "make_template",
     "provided",

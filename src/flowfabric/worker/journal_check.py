@@ -27,15 +27,7 @@ from flowfabric.handlers import (
     context_of,
     current_run,
 )
-from flowfabric.tasks import (
-    ENDED_ENCODING,
-    INPUTS_ENCODING,
-    HookSpec,
-    Inputs,
-    TaskSpec,
-    failure_of,
-    fill_inputs,
-)
+from flowfabric.tasks import UNFILLED_ENCODINGS, Inputs, TaskSpec, failure_of, fill_payload
 from flowfabric.worker.lifespan import Lifespan
 
 # How long one handler may take to reach its first new step.
@@ -136,11 +128,8 @@ class JournalCheck:
         current_run.set(run)
         claimed, spec = run.claimed, run.spec
         payload = claimed.payload
-        if claimed.payload_encoding == INPUTS_ENCODING:
-            payload = fill_inputs(payload, await self._inputs.read(claimed.id))
-        elif claimed.payload_encoding == ENDED_ENCODING and isinstance(spec, HookSpec):
-            inputs = await self._inputs.read(spec.ended_id(payload))
-            payload = spec.fill_inputs(payload, inputs)
+        if claimed.payload_encoding in UNFILLED_ENCODINGS:
+            payload = await fill_payload(claimed, spec, self._inputs)
         context = context_of(run)
         args, kwargs = spec.decode(payload, None if spec.context_name is None else context)
         await self._lifespan.extensions.call(

@@ -15,6 +15,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
     ExecutionNotActive,
     FlowFabricError,
+    InvalidInput,
     LeaseLost,
     TooManySteps,
     Unavailable,
@@ -32,13 +33,11 @@ from flowfabric.handlers import (
     current_run,
 )
 from flowfabric.tasks import (
-    ENDED_ENCODING,
-    INPUTS_ENCODING,
-    HookSpec,
+    UNFILLED_ENCODINGS,
     Inputs,
     TaskSpec,
     failure_of,
-    fill_inputs,
+    fill_payload,
 )
 from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
@@ -49,7 +48,6 @@ from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
 
-_WITH_INPUTS = (INPUTS_ENCODING, ENDED_ENCODING)
 # How long a handler that was cancelled or told to pause may take to end.
 UNWIND_SECONDS = 5.0
 # The weight of the last execution in the mean of their durations.
@@ -138,7 +136,7 @@ class Runner:
                 return
             with tracing.process_span(claimed, self._instance_id):
                 payload = claimed.payload
-                if claimed.payload_encoding in _WITH_INPUTS:
+                if claimed.payload_encoding in UNFILLED_ENCODINGS:
                     payload = await self._fill_inputs(run)
                 args, kwargs = self._decode(run, payload)
                 value = await self._prepare(run, args, kwargs)
@@ -162,13 +160,9 @@ class Runner:
 
     async def _fill_inputs(self, run: HandlerRun) -> bytes:
         """Put the results of other nodes of the flow into the payload."""
-        id, fill, payload = run.claimed.id, fill_inputs, run.claimed.payload
-        if isinstance(run.spec, HookSpec):
-            id, fill = run.spec.ended_id(payload), run.spec.fill_inputs
-        inputs = await self._inputs.read(id)
         try:
-            return fill(payload, inputs)
-        except BaseException:
+            return await fill_payload(run.claimed, run.spec, self._inputs)
+        except InvalidInput:
             run.failure_class = FailureClass.PERMANENT
             raise
 
