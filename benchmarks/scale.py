@@ -134,7 +134,7 @@ class Situation:
     finished: int = 0
     foreign: int = 0
     foreign_routes: int = 0
-    # Other code versions with executions in flight, and whether those that wait have one.
+    # How many other code versions are in flight, and whether the waiting executions have one.
     other_versions: int = 0
     version: str | None = None
 

@@ -63,11 +63,11 @@ async def ls(
     ),
     error: str | None = typer.Option(
         None, "--error", metavar="TYPE", show_default=False,
-        help="Only those whose latest failure is of this type, for example TimeoutError.",
+        help="Only executions that failed last with this type of error, for example TimeoutError.",
     ),
     held: bool = typer.Option(False, "--held", help="Only those held at a step."),
     crash_looping: bool = typer.Option(
-        False, "--crash-looping", help="Only those that keep losing their workers."
+        False, "--crash-looping", help="Only executions whose workers keep crashing."
     ),
     since: str | None = typer.Option(
         None, "--since", help="Only created since then: 30s, 10m, 2h, 7d, or an ISO time.",

@@ -26,7 +26,7 @@ async def versions(
 ) -> None:
     """List code versions: what is in flight, who serves it, and which may be switched off.
 
-    In flight are executions that have recorded steps and have not ended. A version may be switched
+    An execution is in flight if it has recorded steps and has not ended. A version may be switched
     off (its workers stopped) when nothing of it is in flight and its workers begin nothing new, or
     when workers of another version read what is in flight (READ BY).
     """

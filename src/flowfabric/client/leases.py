@@ -36,7 +36,7 @@ class Leases(Scoped):
     async def renew(
         self, held: Sequence[Claimed], ttl: timedelta, *, caller: Caller | None = None
     ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
-        """Renew leases; return the lost leases with the reasons, and those whose rows were busy."""
+        """Renew leases. Return the lost leases with their reasons, and the leases of busy rows."""
         lost: dict[Claimed, FlowFabricError] = {}
         busy: list[Claimed] = []
         for group in _by_partition(held):
