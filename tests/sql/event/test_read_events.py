@@ -16,7 +16,7 @@ async def start(db) -> str:
 def position(cursor: str) -> list[str]:
     """A cursor without its list of unfinished transactions: others on this server may end."""
     parts = cursor.split(":")
-    return parts[:5] + parts[6:10]
+    return parts[:7] + parts[8:12]
 
 
 async def read(db, cursor, *, namespace=None, limit=500, **filters):
