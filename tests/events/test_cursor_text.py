@@ -90,7 +90,9 @@ async def test_a_cursor_without_an_anchor_cannot_be_bent_either(log, opened_at):
     assert (await log.read(start)).names == ["a1"]
 
 
-@pytest.mark.parametrize("text", [None, "", "ff2", ":" * 12, "ff2:" * 13, "0", "null", "x" * 100_000])
+@pytest.mark.parametrize(
+    "text", [None, "", "ff2", ":" * 12, "ff2:" * 13, "0", "null", "x" * 100_000]
+)
 async def test_texts_that_are_no_cursors_are_refused_by_name(log, text):
     with refused("WF001", field="cursor"):
         await log.read(text)
