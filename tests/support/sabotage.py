@@ -54,7 +54,7 @@ async def checks_against(conn: Connection, statement: str) -> list[str]:
             async with conn.transaction():
                 await conn.execute(statement)
         except asyncpg.CheckViolationError as error:
-            names.append(error.constraint_name)
+            names.append(str(error.constraint_name))
             await conn.execute(f"alter table ff.execution drop constraint {names[-1]}")
         else:
             await everything.rollback()
