@@ -176,8 +176,6 @@ CORRUPTIONS = [
     ("S10", "completed", "update ff.execution set progress_percent = 101"),
     ("S10", "retried", "update ff.execution_body set policy = '[]'"),
     ("S10", "retried", """update ff.execution_body set policy = '{"max_replay_count": "x"}'"""),
-    ("K01", "waiting", "insert into ff.meta values ('trimmed_xid:0', 'never')"),
-    ("K01", "waiting", "insert into ff.meta values ('trim_position:0', 'here')"),
     ("W01", "waiting", PLANT_WORKER.format(heartbeat="ff.now() - interval '1 s'", ttl="1 min")),
     ("W01", "waiting", PLANT_WORKER.format(heartbeat="ff.now()", ttl="0 s")),
     ("R01", "waiting", PLANT_GRANT.format(id="gen_random_uuid()", seconds=10)),
