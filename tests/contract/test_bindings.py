@@ -40,7 +40,12 @@ def test_every_binding_is_listed():
         for value in vars(functions).values()
         if isinstance(value, functions.Function | functions.Read)
     }
-    assert bound == {*functions.FUNCTIONS, *functions.READS, functions.HINT}
+    assert bound == {
+        *functions.FUNCTIONS,
+        *functions.READS,
+        functions.HINT,
+        functions.READ_PARTITIONS,
+    }
     names = [statement.name for statement in (*functions.FUNCTIONS, *functions.READS)]
     assert len(set(names)) == len(names)
 

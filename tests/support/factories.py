@@ -874,7 +874,7 @@ class Engine:
         """The events of one execution in order of version, or of all in order of writing."""
         return await self.connection.fetch(
             "select * from ff.event where partition_key = $1 "
-            "and ($2::uuid is null or execution_id = $2) order by event_id",
+            "and ($2::uuid is null or execution_id = $2) order by generation, event_id",
             self.partition_key,
             execution_id,
         )
