@@ -15,21 +15,28 @@ begin
 end;
 $$;
 
--- Two functions about the tables there are: those with rows have to keep these, the others are
--- emptied.
+-- Three functions about the tables there are: those with rows get these back, from a copy; the
+-- others are emptied.
 do $do$
 declare
-  v_table   regclass;
-  v_has_any boolean;
-  v_sums    text := '';
-  v_deletes text := '';
+  v_table    regclass;
+  v_has_any  boolean;
+  v_copy     text;
+  v_sums     text := '';
+  v_restores text := '';
+  v_deletes  text := '';
 begin
   for v_table in
     select c.oid from pg_class c where c.relnamespace = 'ff'::regnamespace and c.relkind = 'r'
   loop
     execute format('select exists (select from %s)', v_table) into v_has_any;
     if v_has_any then
+      v_copy := format('ff_test.copy_%s', v_table::oid);
+      execute format('create table %s as select * from %s', v_copy, v_table);
       v_sums := v_sums || format('(select sum(hashtextextended(t::text, 0)) from %s t),', v_table);
+      v_restores := v_restores || format(
+        'delete from %1$s; insert into %1$s overriding system value select * from %2$s;',
+        v_table, v_copy);
     else
       v_deletes := v_deletes || format(
         'delete from %s; get diagnostics v_rows = row_count; v_sum := v_sum + v_rows;', v_table);
@@ -47,6 +54,12 @@ begin
          join pg_database d on d.oid = s.setdatabase and d.datname = current_database())]
     $$
     $format$, v_sums);
+
+  execute format($format$
+    create function ff_test.restore_rows() returns void language plpgsql
+    set search_path = pg_catalog, pg_temp
+    as $$ begin %s end $$
+    $format$, v_restores);
 
   execute format($format$
     create function ff_test.delete_rows() returns bigint language plpgsql
@@ -92,6 +105,10 @@ begin
   end loop;
   update ff_test.clock set shift = interval '0', frozen_at = null
   where shift <> interval '0' or frozen_at is not null;
+  if p_fingerprint = ff_test.fingerprint() then
+    return true;
+  end if;
+  perform ff_test.restore_rows();
   return p_fingerprint = ff_test.fingerprint();
 end;
 $$;
