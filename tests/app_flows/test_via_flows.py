@@ -82,7 +82,7 @@ async def test_what_is_rolled_back_leaves_no_trace(db, app, add, notes, kind):
     for table in ("execution", "event", "edge", "edge_group", "flow", "execution_body"):
         assert await db.fetchval(f"select count(*) from ff.{table}") == 0, table
     with pytest.raises(NotFound, match="rolled back"):
-        await run.result(timeout=1)
+        await run.result(timeout=60)
 
 
 @pytest.mark.parametrize("kind", ["asyncpg_connection", "psycopg_connection"])

@@ -73,7 +73,7 @@ async def test_what_is_rolled_back_leaves_no_trace(db, app, greet, notes, kind):
 
     assert await traces(db) == await notes() == 0
     with pytest.raises(NotFound, match="rolled back"):
-        await run.result(timeout=1)
+        await run.result(timeout=60)
 
 
 @EVERY
