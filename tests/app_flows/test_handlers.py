@@ -186,6 +186,7 @@ async def test_a_run_that_a_key_leads_to_again_frees_the_slot(app, db):
         return await (await short.submit(key="once")).result()
 
     run = await parent.submit()
+
     async def is_waiting() -> bool:
         return "waiting" in await kinds(db, run)
 
