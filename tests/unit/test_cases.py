@@ -22,9 +22,14 @@ async def test_every_case_is_called_and_all_that_fail_are_told(kind):
 
     test = for_each("case", range(4), name="no. {}".format)(plain if kind == "plain" else coroutine)
     assert list(inspect.signature(test).parameters) == ["beside"]
-    with pytest.raises(AssertionError) as caught:
+
+    async def run():
         told = test(beside="fixture")
-        await told if kind == "async" else None
+        if kind == "async":
+            await told
+
+    with pytest.raises(AssertionError) as caught:
+        await run()
     assert called == [(case, "fixture") for case in range(4)]
     assert "2 of 4 fail" in str(caught.value)
     assert "no. 0: AssertionError: is even" in str(caught.value)
