@@ -1,7 +1,8 @@
 -- Makes a used test database as new, or says that it cannot: then it is dropped. Runs after a test on
 -- a connection whose session_replication_role is replica, so that no trigger looks on.
 
--- What no deleting of rows takes back: statements that change the catalogue.
+-- What no deleting of rows takes back: statements that change the catalogue. (What a test makes in the
+-- schema public can be dropped.)
 create table ff_test.changed_catalogue (tag text);
 
 create function ff_test.note_command()
@@ -11,6 +12,12 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  if (
+    select count(*) > 0 and bool_and(coalesce(c.schema_name = 'public', false))
+    from pg_event_trigger_ddl_commands() c
+  ) then
+    return;
+  end if;
   insert into ff_test.changed_catalogue values (tg_tag);
 end;
 $$;
@@ -86,12 +93,27 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_sequence regclass;
+  v_table    regclass;
 begin
   perform pg_terminate_backend(a.pid, 10000)
   from pg_stat_activity a
   where a.datname = current_database() and a.pid <> pg_backend_pid() and a.pid <> all (p_ours);
 
   if exists (select from ff_test.changed_catalogue) then
+    return false;
+  end if;
+  for v_table in
+    select c.oid from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
+  loop
+    execute format('drop table %s cascade', v_table);
+  end loop;
+  if exists (
+    select from pg_class c where c.relnamespace = 'public'::regnamespace
+    union all
+    select from pg_proc p where p.pronamespace = 'public'::regnamespace
+    union all
+    select from pg_type t where t.typnamespace = 'public'::regnamespace
+  ) then
     return false;
   end if;
   -- Many deleted rows are as many to pass over.
