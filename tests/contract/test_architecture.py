@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ print("\\n".join(sorted(sys.modules)))
 """
 
 
+@cache
 def modules_with(name: str) -> set[str]:
     program = ALONE.format(folder=str(PACKAGE), name=name)
     finished = subprocess.run(
