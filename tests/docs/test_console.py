@@ -95,6 +95,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_the_quickstart_prints_what_it_shows(folder):
     """The first minutes, in a folder without a database: init, dev, submit."""
     init = shown(QUICKSTART, "flowfabric init")

@@ -126,6 +126,7 @@ async def test_the_first_provider_counts_and_the_others_are_stopped(db):
     assert set(told) == {"north: told to stop", "river: told to stop"}
 
 
+@pytest.mark.slow
 async def test_django_submits_with_its_transaction(db):
     async with worker(db, "django_app:app"):
         lines = await run(db, "django_app.py")
@@ -138,6 +139,7 @@ async def test_django_submits_with_its_transaction(db):
         assert len((await client.executions.list()).executions) == 1
 
 
+@pytest.mark.slow
 async def test_fastapi_submits_with_its_transaction(db, monkeypatch):
     monkeypatch.setenv("FLOWFABRIC_DATABASE_URL", db.url)
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -166,6 +168,7 @@ async def test_fastapi_submits_with_its_transaction(db, monkeypatch):
         assert len((await client.executions.list()).executions) == 1
 
 
+@pytest.mark.slow
 async def test_the_shop_has_250_lines_and_passes_its_own_tests(db):
     lines = sum(len(path.read_text().splitlines()) for path in (EXAMPLES / "shop").glob("*.py"))
     assert lines <= 250
