@@ -3,7 +3,7 @@
     @pytest.mark.slow             --short runs it in a smaller size, which the test asks for:
     graphs = sized(1500, short=60)
     @pytest.mark.slow(short=2)    --short runs two of its parametrised cases, other ones each time
-    some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of the cases,
+    some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of them,
                                   other ones for the next test; no case and no test is left out
 
 The cases are drawn by a number that the head of the output shows; the variable repeats it.
