@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from support.cases import for_each
+
 from .sources import HEADER_FIELDS, SqlFile, helpers, public_functions, sql_files
 
 FUNCTIONS = sql_files("shared", "functions")
@@ -54,7 +56,7 @@ GLOBAL = {
 
 
 def each(files):
-    return pytest.mark.parametrize("file", files, ids=lambda file: file.id)
+    return for_each("file", files, name=lambda file: file.id)
 
 
 def body(file: SqlFile) -> str:

@@ -227,7 +227,7 @@ async def test_after_a_kill_of_the_last_old_worker_the_new_ones_take_over(deploy
     async def are_asleep() -> bool:
         return await shop.states() == {"delayed": shop.submitted}
 
-    await eventually(are_asleep, within=30)
+    await eventually(are_asleep)
     new = asyncio.create_task(shop.start("2"))
     await old.end(signal.SIGKILL)
     await shop.db.execute("update ff.execution set delayed_until = ff.now(), due_at = ff.now()")
@@ -236,7 +236,7 @@ async def test_after_a_kill_of_the_last_old_worker_the_new_ones_take_over(deploy
     async def were_held() -> bool:
         return await shop.db.fetchval("select count(*) from ff.event where kind = 'held'") == 4
 
-    await eventually(were_held, within=30)
+    await eventually(were_held)
     seen, taken = await shop.db.fetchrow(
         "select greatest((select max(heartbeat_at) from ff.worker where code_version = '1'), "
         "(select max(heartbeat_at) from ff.worker_event where code_versions = '{1}')), "

@@ -225,7 +225,7 @@ async def test_all_connections_may_break_and_the_worker_goes_on(make_app, db):
             assert broken >= 2
             more = await work.submit_many([(n,) for n in range(30)])
             done = await asyncio.wait_for(
-                asyncio.gather(*(run.result() for run in [*runs, *more])), 20
+                asyncio.gather(*(run.result() for run in [*runs, *more])), 60
             )
             assert done == [*range(30), *range(30)]
 
