@@ -205,7 +205,7 @@ async def _(world: World, see: See) -> None:
 @operation(
     "delay",
     sql=["delay_execution"],
-    python=["executions.delay"],
+    python=["executions.delay", "executions.wait_for_newer_code"],
     reasons=["0010", "D-11", "D-24", "D-43"],
 )
 async def _(world: World, see: See) -> None:
