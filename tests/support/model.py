@@ -1294,9 +1294,9 @@ class Model(Flows):
             self._interrupt("T15", e, "delay", EventKind.DELAYED, "older_code", until)
             return Answer("delayed", {"delayed_until": until})
         if e is not None and delay is not None:
-            until = self.now + delay if delay > NOTHING else None
-            self._interrupt("T15", e, "delay", EventKind.DELAYED, "worker_delay", until)
-            return Answer("delayed", {"delayed_until": until})
+            wanted = self.now + delay if delay > NOTHING else None
+            self._interrupt("T15", e, "delay", EventKind.DELAYED, "worker_delay", wanted)
+            return Answer("delayed", {"delayed_until": wanted})
         assert answer is not None
         if answer.word == "repeat":
             return Answer("delayed", {"delayed_until": answer["retry_at"]})

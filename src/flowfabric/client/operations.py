@@ -260,7 +260,7 @@ class ExecutionOperations(Scoped):
         """Delay a running execution; the same attempt continues then. Return until when."""
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
-        row = await self._delay(held, delay=delay, delayed_until=until)
+        row = await self._delay(held, delay, until)
         found: datetime | None = row["delayed_until"]
         return found
 
@@ -272,10 +272,21 @@ class ExecutionOperations(Scoped):
         row = await self._delay(held, newer_step=step)
         return bool(row["outcome"] == "delayed")
 
-    async def _delay(self, held: Claimed, **arguments: Any) -> Any:
-        given = {"delay": None, "delayed_until": None, "newer_step": None} | arguments
-        done = ("delayed", "no_newer_code")
-        return await self._fenced(functions.DELAY_EXECUTION, held, done=done, **given)
+    async def _delay(
+        self,
+        held: Claimed,
+        delay: timedelta | None = None,
+        until: datetime | None = None,
+        newer_step: str | None = None,
+    ) -> Any:
+        return await self._fenced(
+            functions.DELAY_EXECUTION,
+            held,
+            done=("delayed", "no_newer_code"),
+            delay=delay,
+            delayed_until=until,
+            newer_step=newer_step,
+        )
 
     async def wait_children(self, held: Claimed) -> None:
         """Let a running execution wait for its dependencies; the same attempt continues then."""
@@ -353,7 +364,7 @@ class ExecutionOperations(Scoped):
         operation: Function,
         held: Claimed,
         *,
-        done: str | tuple[str, ...],
+        done: str | Sequence[str],
         **arguments: Any,
     ) -> Any:
         where = lease_address(held, self._namespace)

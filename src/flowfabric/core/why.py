@@ -306,8 +306,8 @@ def _waiting_for_newer_code(e: Evidence) -> str:
     who = e.get("worker_instance_id") or "its worker"
     return (
         f"It waits for a worker with newer code until {_at(e, 'delayed_until')}: {who} does not "
-        f"know its step {e['step']}. Workers have passed it on since {_at(e, 'since')}; if none has "
-        "newer code, it is held after 10 minutes."
+        f"know its step {e['step']}. Workers have passed it on since {_at(e, 'since')}; if none "
+        "has newer code, it is held after 10 minutes."
     )
 
 
