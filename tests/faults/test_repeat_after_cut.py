@@ -1081,6 +1081,13 @@ SCENARIOS = (
         ("execution", "event"),
     ),
     Scenario(
+        "leave to newer code",
+        "delay_execution",
+        lambda stage: stage.claimed(),
+        _by_holder("wait_for_newer_code", "ff.patch x"),
+        ("execution", "event"),
+    ),
+    Scenario(
         "wait for children",
         "wait_children",
         lambda stage: stage.claimed(),

@@ -18,7 +18,8 @@ from flowfabric.core.code_version import answer_versions
 from worker.waiting import eventually
 
 CHANGES = ("added", "removed", "renamed", "reordered")
-# SHOP says which code this is; FLOWFABRIC_CODE_VERSION, whether the engine is told.
+# SHOP says which code this is; FLOWFABRIC_CODE_VERSION, whether the engine is told; PATCHED,
+# whether the new code has the old one in it.
 MODULE = """
 import asyncio
 import os
@@ -45,7 +46,10 @@ def define(change: str, steps: tuple[str, ...]) -> None:
     @app.task(name=f"shop.{change}")
     async def order(ctx: Context) -> list[str]:
         found = []
-        for name in steps:
+        path = steps
+        if CODE == "2" and "PATCHED" in os.environ and not await ctx.patched("steps"):
+            path = OLD
+        for name in path:
             if name == "sleep":
                 await ctx.sleep(float(os.environ["NAP"]))
             else:
@@ -66,6 +70,7 @@ class Deploy:
     db: Any
     app: App
     is_versioned: bool = True
+    is_patched: bool = False
     grace: float = 60.0
     lease: float = 5.0
     nap: float = 0.3
@@ -83,6 +88,8 @@ class Deploy:
 
     async def start(self, code: str, *options: str) -> Any:
         versions = {"FLOWFABRIC_CODE_VERSION": code} if self.is_versioned else {}
+        if self.is_patched:
+            versions["PATCHED"] = "1"
         worker = await self.start_worker(
             MODULE,
             *("--concurrency", "5", *options),
@@ -193,6 +200,33 @@ async def test_a_deploy_under_load_holds_nothing(deploy, way, sized):
     assert await finisher.end() == 0
     await shop.until_completed(within=120)
     await shop.check()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_with_a_patch_old_and_new_code_work_together_without_versions(deploy, sized):
+    shop = deploy(is_versioned=False, is_patched=True)
+    load = asyncio.create_task(shop.load(sized(60, short=6)))
+    await shop.start("1")
+    await shop.start("1")
+    await shop.start("2")
+    await load
+    await shop.until_completed(within=300)
+    assert await shop.db.fetchval("select count(*) from ff.event where kind = 'held'") == 0
+    rows = await shop.db.fetch(
+        "select task, result from ff.execution join ff.route using (route_id)"
+    )
+    done = {(row["task"], *(s[2:] for s in json.loads(row["result"]))) for row in rows}
+    old = ("charge", "pack", "ship")
+    assert done == {
+        *((f"shop.{change}", *old) for change in CHANGES),
+        ("shop.added", "check", *old),
+        ("shop.removed", "charge", "ship"),
+        ("shop.renamed", "charge", "wrap", "ship"),
+        ("shop.reordered", "pack", "charge", "ship"),
+    }
+    passed_on = "select count(*) from ff.event where detail ? 'newer_step'"
+    assert await shop.db.fetchval(passed_on) > 0
 
 
 @pytest.mark.slow

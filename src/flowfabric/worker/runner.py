@@ -25,6 +25,7 @@ from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
     HandlerPaused,
     HandlerRun,
+    PauseForNewerCode,
     PauseOnHold,
     PauseToRestart,
     WorkerServices,
@@ -298,8 +299,12 @@ class Runner:
             return
         durable.has_paused = True
         pause = durable.pause
-        if isinstance(pause, PauseOnHold) and run.is_restarted_on_change:
-            pause = PauseToRestart(pause.step, pause.problem)
+        if isinstance(pause, PauseOnHold):
+            step, is_older = pause.step, pause.is_older
+            if run.is_restarted_on_change:
+                pause = PauseToRestart(step, pause.problem)
+            if is_older:
+                pause = PauseForNewerCode(step, pause)
         self._settlement.pause(run.claimed, pause)
 
     def is_running(self, claimed: Claimed) -> bool:
