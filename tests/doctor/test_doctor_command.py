@@ -151,7 +151,7 @@ async def test_an_execution_that_is_not_there_ends_with_three(doctor):
         (("--explain", "nonsense"), "nonsense"),
         (("--explain", "S01", "--since", "1h"), "since"),
         (("--since", "yesterday"), "since"),
-        (("--since", "ff1:no:cursor"), "since"),
+        (("--since", "ff2:no:cursor"), "since"),
         (("-o", "nope"), "output"),
         (("--fix",), "fix"),
     ],

@@ -140,7 +140,7 @@ async def test_a_cursor_from_before_a_trim_goes_on_from_its_time(examined, worki
     assert again.is_sound
 
 
-@pytest.mark.parametrize("cursor", ["ff1:nonsense", "ff1:0:a/ff1:1:b", "", "x"])
+@pytest.mark.parametrize("cursor", ["ff2:nonsense", "ff2:0:a/ff2:1:b", "ff1:0:a", "", "x"])
 async def test_a_text_that_is_no_cursor_is_refused_by_name(examined, cursor):
     with pytest.raises(InvalidInput) as caught:
         await examined(since=cursor)

@@ -171,12 +171,12 @@ async def test_no_schema_is_a_finding_and_nothing_else_is_looked_at(cluster):
         ),
         ("drop function ff.trim_keys", "the function ff.trim_keys is missing"),
         (
-            "alter table ff.execution drop constraint lease_iff_held",
-            "the constraint lease_iff_held is missing",
+            "alter table ff.execution drop constraint execution_state",
+            "the constraint execution_state is missing",
         ),
         (
-            "alter table ff.execution drop constraint progress_is_a_percentage",
-            "the constraint progress_is_a_percentage is missing",
+            "alter table ff.execution drop constraint execution_limits",
+            "the constraint execution_limits is missing",
         ),
         ("drop index ff.execution_due", "the index execution_due is missing"),
     ],

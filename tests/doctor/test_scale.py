@@ -141,6 +141,7 @@ CORRUPTIONS = {
     "S08": "update ff.execution set terminal_at = created_at where {at}",
     "S09": "delete from ff.execution where {at}",
     "S10": "update ff.execution set result = null, rank = -1 where {at}",
+    "S12": "update ff.execution set cancelled_by = 'nobody' where {at}",
     "L01": "delete from ff.attempt where {at}",
     "L02": "update ff.execution e set last_lease_id = a.last_lease_id from ff.attempt a "
     "where a.execution_id = e.execution_id and e.{at}",

@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -40,8 +41,11 @@ as $$ select md5(p_name)::uuid $$;
 create function t.write(
   p_names text[], p_at timestamptz default null, p_partition smallint default 0)
 returns void
-language sql
+language plpgsql
 as $$
+declare
+  v_generation constant integer := ff._lock_generation(p_partition);
+begin
   with moved as (
     insert into t.execution as x (execution_id, name, version)
     select t.id_of(n.name), n.name, 1 from unnest(p_names) with ordinality n(name, place)
@@ -49,11 +53,29 @@ as $$
     on conflict (execution_id) do update set version = x.version + 1
     returning x.execution_id, x.version)
   insert into ff.event (
-    partition_key, version, xid, execution_id, occurred_at, kind, namespace)
-  select p_partition, m.version, pg_current_xact_id(), m.execution_id,
+    partition_key, version, generation, xid, execution_id, occurred_at, kind, namespace)
+  select p_partition, m.version, v_generation, pg_current_xact_id(), m.execution_id,
          coalesce(p_at, clock_timestamp()),
          case m.version when 1 then 'submitted' else 'claimed' end::ff.event_kind, 'test'
-  from moved m
+  from moved m;
+end
+$$;
+
+-- The server counts lower than the partition's last one did, and its event ids begin again.
+create function t.move(p_shift bigint, p_partition smallint default 0) returns integer
+language plpgsql
+as $$
+declare
+  v_generation constant integer := ff._find_generation(p_partition);
+begin
+  update ff.event e set xid = (e.xid::text::bigint + p_shift)::text::xid8
+  where e.partition_key = p_partition and e.generation = v_generation;
+  update ff.trim_mark m set xid = (m.xid::text::bigint + p_shift)::text::xid8
+  where m.partition_key = p_partition and m.generation = v_generation;
+  perform ff._raise_generation(p_partition);
+  alter table ff.event alter column event_id restart with 1;
+  return v_generation;
+end
 $$;
 
 -- Many small transactions at once, without a round trip for each.
@@ -96,7 +118,7 @@ class Page:
     @property
     def unfinished(self) -> int:
         """How many transactions the cursor waits for."""
-        distances = self.cursor.split(":")[5]
+        distances = self.cursor.split(":")[7]
         return len(distances.split(",")) if distances else 0
 
 
@@ -180,6 +202,15 @@ class Log:
         assert all(event["event_id"] is not None for event in events)
         return Page(events, end["next_cursor"], end["has_more"])
 
+    async def move(self, shift: int, *, partition: int = 0) -> Callable[[str], str]:
+        """Move the partition to a server that counts `shift` transactions behind the present one.
+
+        Returns the function that turns a cursor of before into the one the old server would have
+        made. In truth the past is moved up: no server counts backwards.
+        """
+        generation = await self.conn.fetchval("select t.move($1, $2)", shift, partition)
+        return lambda cursor: _shifted(cursor, generation, shift)
+
     async def committed(self, partition: int = 0) -> list[tuple[UUID, int]]:
         """Every event that exists, as execution and version."""
         rows = await self.conn.fetch(
@@ -190,6 +221,17 @@ class Log:
     async def close(self) -> None:
         for connection in self._connections:
             connection.terminate()
+
+
+def _shifted(cursor: str, generation: int, shift: int) -> str:
+    parts = cursor.split(":")[:-1]
+    if int(parts[5]) == generation and parts[6] != "0":
+        parts[6] = str(int(parts[6]) + shift)
+    trimmed, _, xid = parts[11].partition(".")
+    if trimmed == str(generation):
+        parts[11] = f"{trimmed}.{int(xid) + shift}"
+    body = ":".join(parts)
+    return f"{body}:{sha256(body.encode()).hexdigest()[:8]}"
 
 
 class Reader:

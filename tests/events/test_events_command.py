@@ -163,7 +163,7 @@ async def test_filters_choose_what_is_printed(run, make):
         (("--execution", "nope"), "'nope' is not an id"),
         (("--cursor", "nope"), "cursor"),
         (("--cursor", ""), "cursor"),
-        (("--cursor", "ff1:99999:x"), "cursor"),
+        (("--cursor", "ff2:99999:x"), "cursor"),
         (("--follow", "--cursor", "nope"), "cursor"),
         (("-o", "nope"), "output"),
     ],

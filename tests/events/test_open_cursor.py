@@ -167,7 +167,7 @@ async def test_events_that_are_trimmed_while_a_page_is_made_are_not_passed_over(
         await trimmer.connection.execute(
             "with gone as (delete from ff.event where xid in "
             "(select xid from ff.event order by xid limit 3) returning xid) "
-            "insert into ff.meta select 'trimmed_xid:0', max(xid::text::bigint) from gone"
+            "select ff._raise_trim_mark(0::smallint, 0, max(xid)) from gone"
         )
         await trimmer.commit()
     with refused("WF403", reason="trimmed"):

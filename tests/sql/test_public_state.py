@@ -3,9 +3,7 @@ the state model (first match wins), over every legal vector and over every other
 
 from __future__ import annotations
 
-import asyncpg
-
-from support.sabotage import drop_checks, unwitnessed
+from support.sabotage import checks_against, drop_checks, unwitnessed
 
 ENDS = {
     "success": "completed",
@@ -106,20 +104,3 @@ async def test_a_state_that_is_no_legal_vector_is_refused_by_a_named_check(db, m
         }.items():
             violated = await checks_against(db.conn, f"update ff.execution set {change}")
             assert constraint in violated, change
-
-
-async def checks_against(conn, statement):
-    """The names of all CHECKs that a statement violates, found by dropping one after the other."""
-    names = []
-    everything = conn.transaction()
-    await everything.start()
-    while True:
-        try:
-            async with conn.transaction():
-                await conn.execute(statement)
-        except asyncpg.CheckViolationError as error:
-            names.append(error.constraint_name)
-            await conn.execute(f"alter table ff.execution drop constraint {names[-1]}")
-        else:
-            await everything.rollback()
-            return names

@@ -48,6 +48,7 @@ from flowfabric.db import disposable
 
 from .cluster import Cluster
 from .invariants import invariants_function
+from .rules import named_checks
 from .warm import AS_NEW, OURS, Backends, keep_of, warm_backends
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def conn(db: Database) -> Connection:
 async def _build(cluster: Cluster, name: str) -> None:
     witness = (_HERE / "witness.sql").read_text(encoding="utf-8")
     reset = (_HERE / "reset.sql").read_text(encoding="utf-8")
-    extras = [witness, invariants_function(), reset]
+    extras = [named_checks(), witness, invariants_function(), reset]
     if mutant := _mutant():
         extras.insert(0, mutant)
     async with _administration(cluster) as administration:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 if TYPE_CHECKING:
     from .database import Connection
 
@@ -40,3 +42,20 @@ async def unwitnessed(connection: Connection) -> AsyncIterator[None]:
         yield
     finally:
         await connection.execute("set session_replication_role = origin")
+
+
+async def checks_against(conn: Connection, statement: str) -> list[str]:
+    """The names of all CHECKs that a statement violates, found by dropping one after the other."""
+    names: list[str] = []
+    everything = conn.transaction()
+    await everything.start()
+    while True:
+        try:
+            async with conn.transaction():
+                await conn.execute(statement)
+        except asyncpg.CheckViolationError as error:
+            names.append(str(error.constraint_name))
+            await conn.execute(f"alter table ff.execution drop constraint {names[-1]}")
+        else:
+            await everything.rollback()
+            return names

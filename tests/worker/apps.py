@@ -92,13 +92,15 @@ class WorkerProcess:
 
     async def asleep(self, *, within: float = 60.0) -> None:
         """Wait until its main thread sleeps, and has handled the signals that it got."""
-        stat = Path(f"/proc/{self.pid}/task/{self.pid}/stat")
         async with asyncio.timeout(within):
             seen = 0
             while seen < 10:
-                state = stat.read_text().rpartition(")")[2].split()[0]
-                seen = seen + 1 if state == "S" else 0
+                seen = seen + 1 if self._is_asleep() else 0
                 await asyncio.sleep(0.01)
+
+    def _is_asleep(self) -> bool:
+        stat = Path(f"/proc/{self.pid}/task/{self.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "S"
 
     async def log(self) -> str:
         """Everything it wrote; it must have ended, or be about to."""

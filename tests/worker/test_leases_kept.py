@@ -62,10 +62,15 @@ async def test_the_heartbeat_leaves_signals_to_the_main_thread(make_app):
 
     async with working(app):
         [thread] = [one for one in threading.enumerate() if one.name == "flowfabric-heartbeat"]
-        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
-    [blocked] = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")]
+        blocked = blocked_signals(thread)
     for number in (signal.SIGINT, signal.SIGTERM):
-        assert int(blocked, 16) >> (number - 1) & 1, f"{number.name} may reach the heartbeat"
+        assert blocked >> (number - 1) & 1, f"{number.name} may reach the heartbeat"
+
+
+def blocked_signals(thread: threading.Thread) -> int:
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    [mask] = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")]
+    return int(mask, 16)
 
 
 @pytest.mark.parametrize("culprit", ["the handler", "a task of the handler"])

@@ -15,6 +15,7 @@ from flowfabric.cli.options import Database
 from flowfabric.cli.output import Printer, Progress, say, say_all, screen, styled
 from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
+from flowfabric.core.cursors import PREFIXES
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import with_bare_ids
 from flowfabric.db.connection import open_connection
@@ -95,7 +96,7 @@ async def doctor(
 
 
 def _since(text: str | None) -> str | datetime | None:
-    if text is None or text.startswith("ff1:"):
+    if text is None or text.startswith(PREFIXES):
         return text
     return past(when(text, "since"), datetime.now(UTC))
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -14,11 +15,15 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from heapq import merge
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from flowfabric.client.addresses import Scoped
+from flowfabric.core.cursors import join_cursors, split_cursor
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId
@@ -37,6 +42,13 @@ LOST_CHANNEL = "ff_lost"
 # The engine sends hints only for submits and ends. A follower polls for all other events.
 POLL_SECONDS = 0.5
 RECONNECT_SECONDS = 1.0
+
+# How many partitions are asked at a time.
+AT_ONCE = 4
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
 
 
 class Feed(StrEnum):
@@ -83,8 +95,15 @@ _event = reads_events(functions.READ_EVENTS, unread="next_cursor has_more")
 class Events(Scoped):
     """The event log."""
 
-    async def open(self, since: datetime | None = None, *, partition: int = 0) -> str:
-        """Return a cursor at the end of the log, or before the first event at `since` or later."""
+    async def open(self, since: datetime | None = None) -> str:
+        """Return a cursor at the end of the log, or before the first event at `since` or later.
+
+        It holds a position in every partition.
+        """
+        partitions = await self._database.partitions.all()
+        return join_cursors(await _each(partitions, lambda one: self._open(one, since)))
+
+    async def _open(self, partition: int, since: datetime | None) -> str:
         rows = await self._database.call(
             functions.OPEN_CURSOR, partition_key=partition, since=since
         )
@@ -104,27 +123,58 @@ class Events(Scoped):
     ) -> EventPage:
         """Return the next events after a cursor. The cursor also passes events that filters hide.
 
-        A page contains whole transactions, so it may be longer than `limit`.
+        A page contains whole transactions, so it may be longer than `limit`. Events of one
+        execution come in order. Between partitions they are ordered by time within the page, which
+        is no promise. A partition that the cursor does not know is read from its start. One that
+        cannot be reached keeps its position and is named in `missing`.
         """
-        partition, feed = _partition_of(cursor), _feed(feed)
-        rows = await self._database.call(
-            functions.READ_EVENTS,
-            partition_key=partition,
-            namespace=self._namespace,
-            cursor=cursor,
-            limit=limit,
-            kinds=_kinds(kinds, feed),
-            lanes=_texts("lanes", lanes),
-            tasks=_texts("tasks", tasks),
-            execution_ids=None
+        feed = _feed(feed)
+        partitions = await self._database.partitions.all()
+        cursors = split_cursor(cursor, len(partitions))
+        wanted = {
+            "namespace": self._namespace,
+            "limit": -(-limit // len(partitions)) if isinstance(limit, int) else limit,
+            "kinds": _kinds(kinds, feed),
+            "lanes": _texts("lanes", lanes),
+            "tasks": _texts("tasks", tasks),
+            "execution_ids": None
             if executions is None
             else [(await self._execution(id)).uuid for id in executions],
-            instance_tags=_texts("instance_tags", instance_tags),
+            "instance_tags": _texts("instance_tags", instance_tags),
+        }
+        pages = await _each(
+            partitions, lambda one: self._read_partition(one, cursors.get(one), wanted)
         )
-        *found, last = rows
-        events = [_event(row, partition) for row in found]
+        missing = tuple(n for n, page in enumerate(pages) if isinstance(page, Unavailable))
+        if len(missing) == len(pages):
+            raise next(page for page in pages if isinstance(page, Unavailable))
+        read = [page for page in pages if isinstance(page, EventPage)]
+        events = _merged([page.events for page in read])
         if feed == Feed.LEASE:
             events = [event for event in events if event.lease_id is not None]
+        after = (
+            page.cursor if isinstance(page, EventPage) else cursors.get(partition)
+            for partition, page in enumerate(pages)
+        )
+        return EventPage(
+            events,
+            join_cursors(one for one in after if one is not None),
+            any(page.has_more for page in read),
+            missing,
+        )
+
+    async def _read_partition(
+        self, partition: int, cursor: str | None, wanted: dict[str, Any]
+    ) -> EventPage | Unavailable:
+        try:
+            if cursor is None:
+                cursor = await self._open(partition, _LONG_AGO)
+            *found, last = await self._database.call(
+                functions.READ_EVENTS, partition_key=partition, cursor=cursor, **wanted
+            )
+        except Unavailable as error:
+            return error
+        events = [_event(row, partition) for row in found]
         return EventPage(events, last["next_cursor"], last["has_more"])
 
     async def follow(
@@ -194,13 +244,40 @@ async def _listen(session: Session, hinted: asyncio.Event) -> None:
             ENGINE_LOGGER.debug("cannot listen, polling instead: %s", error)
 
 
-def _partition_of(cursor: str) -> int:
-    """Return the partition of a cursor; the engine refuses other malformed text."""
-    if not isinstance(cursor, str) or not cursor.isascii() or "\0" in cursor:
-        raise InvalidInput(field="cursor", problem="is not a cursor; open a new one")
-    number = cursor[:16].partition(":")[2].partition(":")[0]
-    partition = int(number) if number.isdecimal() else 0
-    return partition if partition < 2**15 else 0
+async def _each(partitions: range, ask: Callable[[int], Awaitable[T]]) -> list[T]:
+    """Ask every partition, several at a time; raise the first error."""
+    if len(partitions) == 1:
+        return [await ask(0)]
+    found: dict[int, T] = {}
+    left = iter(partitions)
+
+    async def go_on() -> None:
+        for partition in left:
+            found[partition] = await ask(partition)
+
+    workers = [asyncio.ensure_future(go_on()) for _ in range(min(AT_ONCE, len(partitions)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+    return [found[partition] for partition in partitions]
+
+
+def _merged(parts: list[list[Event]]) -> list[Event]:
+    """Merge the events of partitions by time; those of one partition keep their order."""
+    if len(parts) == 1:
+        return parts[0]
+    timed = [
+        [
+            ((time, partition), event)
+            for time, event in zip(
+                accumulate((event.occurred_at for event in events), max), events, strict=True
+            )
+        ]
+        for partition, events in enumerate(parts)
+    ]
+    return [event for _, event in merge(*timed, key=itemgetter(0))]
 
 
 def _feed(feed: Feed | str | None) -> Feed | None:

@@ -628,11 +628,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events and the cursor after them. `has_more` means that more events already exist."""
+    """Events and the cursor after them. `has_more` means that more events already exist.
+
+    `missing` holds the partitions that could not be reached; the cursor waits for their events.
+    """
 
     events: list[Event]
     cursor: str
     has_more: bool
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

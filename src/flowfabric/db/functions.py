@@ -644,6 +644,10 @@ READ_EVENT = _part(
 )
 # pg_notify of Postgres, not a function of the engine.
 HINT = Read("hint", ("channel", "payload"), ("pg_notify",), "select pg_notify($1, $2)", "")
+# A view, which every role of ours may read.
+READ_PARTITIONS = Read(
+    "read_partitions", (), ("partitions",), "select partitions from ff.installation limit 1", ""
+)
 
 READS: tuple[Read, ...] = (
     READ_STATE,

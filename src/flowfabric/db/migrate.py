@@ -71,7 +71,8 @@ select
   s.breaking,
   s.applied_at,
   (select m.value::integer from ff.meta m where m.name = 'library_version') as library_version,
-  (select m.value from ff.meta m where m.name = 'library_hash') as library_hash
+  (select m.value from ff.meta m where m.name = 'library_hash') as library_hash,
+  (select m.value::integer from ff.meta m where m.name = 'partitions') as partitions
 from (select) one
 left join ff.schema_step s on true;
 """

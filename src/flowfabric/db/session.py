@@ -13,11 +13,12 @@ import asyncpg
 
 from flowfabric.config import plain_url
 from flowfabric.core.errors import FlowFabricError, Unavailable
-from flowfabric.db import call
+from flowfabric.db import call, functions
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.functions import HINT
 from flowfabric.db.migrate import verify
 from flowfabric.db.outage import Outage
+from flowfabric.db.partitions import KnownPartitions, Numbers
 from flowfabric.telemetry import ENGINE_LOGGER, Meter
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Database:
         self._pool: asyncpg.Pool[Any] | None = None
         self._lent: asyncpg.Pool[Any] | None = None
         self.is_pooled = False
+        self.partitions = KnownPartitions(self._read_partitions)
 
     async def open(self) -> Self:
         """Verify the schema and connect."""
@@ -148,6 +150,10 @@ class Database:
         """Return a session with a separate connection, which it opens at first use."""
         options = self._connection_options(f"{self._name} {name}")
         return Session(self.url, self.meter, self._outage, options, self._hint)
+
+    async def _read_partitions(self) -> Numbers:
+        row = (await self.call(functions.READ_PARTITIONS))[0]
+        return Numbers(row["partitions"])
 
     async def _hint(self, channel: str, payload: str) -> None:
         await self.call(HINT, channel=channel, payload=payload, patience=0.0)

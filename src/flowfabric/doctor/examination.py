@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+from flowfabric.core.cursors import join_cursors, split_cursor
 from flowfabric.core.errors import CursorExpired, FlowFabricError, InvalidInput, Unavailable
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db.inspection import (
@@ -35,8 +36,6 @@ MOST_FINDINGS = 1000
 CHUNK = 5000
 """How many executions a limited query reads."""
 
-# Joins the cursors of the partitions into one text.
-_BETWEEN = "/"
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 Scope: TypeAlias = dict[int, list[UUID]]
@@ -195,17 +194,17 @@ async def _scope(
         # On a standby, or with a broken library; another check reports that.
         notes.append(f"No cursor for the next run: {error}")
         return None, None, None
-    return None, None, _BETWEEN.join(opened)
+    return None, None, join_cursors(opened)
 
 
 async def _cursors(connection: Connection, since: str | datetime, partitions: range) -> list[str]:
     """Return a cursor for each partition; a partition added since then is read from its start."""
-    given = since.split(_BETWEEN) if isinstance(since, str) else []
-    if len(given) > len(partitions):
-        raise InvalidInput(field="since", problem="is a cursor of another database")
+    given = split_cursor(since, len(partitions)) if isinstance(since, str) else {}
     moment = _LONG_AGO if isinstance(since, str) else since
-    rest = partitions[len(given) :]
-    return given + [await open_cursor(connection, partition, moment) for partition in rest]
+    return [
+        given.get(partition) or await open_cursor(connection, partition, moment)
+        for partition in partitions
+    ]
 
 
 async def _changed(connection: Connection, cursors: list[str]) -> tuple[Scope, int, str]:
@@ -218,4 +217,4 @@ async def _changed(connection: Connection, cursors: list[str]) -> tuple[Scope, i
             scope[partition] = sorted(ids)
         events += number
         next_cursors.append(after)
-    return scope, events, _BETWEEN.join(next_cursors)
+    return scope, events, join_cursors(next_cursors)

@@ -242,7 +242,7 @@ async def test_only_one_walks_and_the_others_go_on_without_it(db, clock, engine,
     await clock.advance(MONTH)
     other = await db.connect()
     async with other.transaction():
-        await other.execute("select from ff.meta where name like 'trim_position%' for update")
+        await other.execute("select from ff.trim_position for update")
         assert await asyncio.wait_for(trim_once(engine), 60) == (1, None)
     assert await ids(engine) == {found_by_walking.id}
     assert await trim(engine) == 1
@@ -469,7 +469,7 @@ async def test_what_was_trimmed_never_goes_down(clock, engine, make):
     older = await make.execution("completed", policy={"retention_ms": 60_000})
     younger = await make.execution("completed", policy={"retention_ms": 1})
     assert older.id < younger.id
-    mark = "select value::bigint from ff.meta where name = 'trimmed_xid:0'"
+    mark = "select xid::text::bigint from ff.trim_mark"
     await clock.advance(seconds=1)
     assert await trim(engine, event_floor=timedelta(0)) == 1
     first = await engine.connection.fetchval(mark)
@@ -487,9 +487,7 @@ async def test_trimmers_at_once_keep_the_highest_mark(db, clock, engine, make):
     trimmers = [Engine(await db.connect()) for _ in range(4)]
     await asyncio.gather(*(trim_all(one, 3) for one in trimmers))
     await trim_all(engine)
-    assert await db.fetchval("select value::bigint from ff.meta where name = 'trimmed_xid:0'") == (
-        highest
-    )
+    assert await db.fetchval("select xid::text::bigint from ff.trim_mark") == highest
 
 
 async def test_four_at_once_trim_the_events_once(db, clock, engine, make):

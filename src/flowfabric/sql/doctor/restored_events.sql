@@ -4,10 +4,11 @@ select format('events of partition %s bear transaction numbers up to %s, this se
 from (select pg_catalog.pg_current_snapshot() as snapshot) s
 cross join generate_series(0, (
   select m.value::smallint - 1 from ff.meta m where m.name = 'partitions')) p(partition_key)
+left join ff.event_generation g on g.partition_key = p.partition_key::smallint
 cross join lateral (
   select v.partition_key, v.xid from ff.event v
-  where v.partition_key = p.partition_key::smallint
+  where v.partition_key = p.partition_key::smallint and v.generation = coalesce(g.generation, 0)
   order by v.xid desc
   limit 1
 ) l
-where l.xid >= pg_catalog.pg_snapshot_xmax(s.snapshot)
+where l.xid >= pg_catalog.pg_snapshot_xmax(s.snapshot) and g.node_id is null

@@ -32,11 +32,12 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid     constant xid8 := pg_current_xact_id();
-  v_losers  uuid[];
-  v_idlers  uuid[];
-  v_awaited uuid[];
-  v_wakes   record;
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_losers     uuid[];
+  v_idlers     uuid[];
+  v_awaited    uuid[];
+  v_wakes      record;
 begin
   with item as materialized (
     select p_partition_key as pk, u.execution_id, x.lease_id, x.worker_instance_id, x.ownership,
@@ -104,9 +105,10 @@ begin
   ),
   logged as (
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
-      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, actor, detail)
-    select p_partition_key, v_xid, d.execution_id, d.version, p_kind, p_outcome,
+      partition_key, generation, xid, execution_id, version, kind, outcome, attempt_index, lease_id,
+      epoch, worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, actor,
+      detail)
+    select p_partition_key, v_generation, v_xid, d.execution_id, d.version, p_kind, p_outcome,
            case when d.total_attempt_count > 0 then d.attempt_index end,
            case when d.ownership = 'leased' or p_cause = 'exceed_reclaims' then d.lease_id end,
            d.epoch, d.worker_instance_id, d.route_id, d.flow_id, d.namespace, d.instance_tag,

@@ -29,8 +29,9 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid    constant xid8 := pg_current_xact_id();
-  v_routes bigint[];
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_routes     bigint[];
 begin
   with item as materialized (
     select p_partition_key as pk, u.execution_id
@@ -77,9 +78,9 @@ begin
   ),
   logged as (
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+      partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
       worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
-    select p_partition_key, v_xid, r.execution_id, r.version, p_kind, r.attempt_index,
+    select p_partition_key, v_generation, v_xid, r.execution_id, r.version, p_kind, r.attempt_index,
            r.last_lease_id, r.epoch, r.last_worker_instance_id, r.route_id, r.flow_id, r.namespace,
            r.instance_tag, r.transitioned_at, p_detail
     from interrupted r

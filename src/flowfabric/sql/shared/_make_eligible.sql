@@ -20,8 +20,9 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid   constant xid8 := pg_current_xact_id();
-  v_route bigint;
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_route      bigint;
 begin
   with eligible as (
     update ff.execution e set
@@ -40,10 +41,10 @@ begin
   ),
   logged as (
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-      occurred_at, actor, detail)
-    select p_partition_key, v_xid, p_execution_id, e.version, p_kind, e.route_id, e.flow_id,
-           e.namespace, e.instance_tag, e.transitioned_at, p_actor, p_detail
+      partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
+      instance_tag, occurred_at, actor, detail)
+    select p_partition_key, v_generation, v_xid, p_execution_id, e.version, p_kind, e.route_id,
+           e.flow_id, e.namespace, e.instance_tag, e.transitioned_at, p_actor, p_detail
     from eligible e
     where p_kind is not null
   )

@@ -30,21 +30,23 @@ returns record
 language plpgsql
 as $$
 declare
-  v_body     constant text[] := array['policy', 'tags', 'creator', 'trace_context', 'task_version'];
-  v_route_id constant bigint := case when cardinality(p_route_ids) = 1 then p_route_ids[1] end;
-  v_payload  constant bytea := case when cardinality(p_payloads) = 1 then p_payloads[1] end;
-  v_encoding constant text := case when cardinality(p_payload_encodings) = 1
-                                then p_payload_encodings[1] end;
-  v_priority constant integer := case when cardinality(p_priorities) = 1 then p_priorities[1] end;
-  v_delay    constant interval := case when cardinality(p_delays) = 1 then p_delays[1] end;
-  v_shared   constant jsonb := case when cardinality(p_options) = 1 then p_options[1] end;
-  v_options  constant jsonb[] := case when v_shared is null then p_options end;
-  v_now      constant timestamptz := ff.now();
-  v_xid      constant xid8 := pg_current_xact_id();
-  v_has_body boolean;
-  v_has_tags boolean;
-  v_tag_key  text;
-  v_id       uuid;
+  v_body       constant text[] :=
+    array['policy', 'tags', 'creator', 'trace_context', 'task_version'];
+  v_route_id   constant bigint := case when cardinality(p_route_ids) = 1 then p_route_ids[1] end;
+  v_payload    constant bytea := case when cardinality(p_payloads) = 1 then p_payloads[1] end;
+  v_encoding   constant text := case when cardinality(p_payload_encodings) = 1
+                                  then p_payload_encodings[1] end;
+  v_priority   constant integer := case when cardinality(p_priorities) = 1 then p_priorities[1] end;
+  v_delay      constant interval := case when cardinality(p_delays) = 1 then p_delays[1] end;
+  v_shared     constant jsonb := case when cardinality(p_options) = 1 then p_options[1] end;
+  v_options    constant jsonb[] := case when v_shared is null then p_options end;
+  v_now        constant timestamptz := ff.now();
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_has_body   boolean;
+  v_has_tags   boolean;
+  v_tag_key    text;
+  v_id         uuid;
 begin
   created := '{}';
   seconds := '{}';
@@ -137,10 +139,10 @@ begin
       returning execution_id, route_id, instance_tag, rank
     )
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-      occurred_at, detail)
-    select p_partition_key, v_xid, s.execution_id, 1, 'submitted', s.route_id, p_flow_id,
-           p_namespace, s.instance_tag, v_now,
+      partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
+      instance_tag, occurred_at, detail)
+    select p_partition_key, v_generation, v_xid, s.execution_id, 1, 'submitted', s.route_id,
+           p_flow_id, p_namespace, s.instance_tag, v_now,
            -- only if not the default; a later change of priority is compared with it
            case when s.rank <> 9000 then jsonb_build_object('priority', 9000 - s.rank) end
     from stored s

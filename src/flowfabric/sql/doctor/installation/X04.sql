@@ -5,8 +5,8 @@
 -- server, readers would not see them until the server has counted as far.
 --
 -- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
---          the events instead. For events from a dump: restore a physical backup, or move the
---          server's counter on with pg_resetwal --next-transaction-id.
+--          the events instead. For events from a dump: before anything else runs, begin a new
+--          generation in each partition p: select ff._raise_generation(p::smallint).
 select 'error' as level, format('the index %s is not valid', i.indexrelid::regclass) as problem
 from pg_catalog.pg_index i
 join pg_catalog.pg_class c on c.oid = i.indrelid

@@ -20,7 +20,7 @@ where e.parent_id is not null
     when p.execution_id is not null
       then p.namespace <> e.namespace or p.execution_id = e.execution_id
     else not exists (
-        select from ff.meta m where m.name = 'trimmed_xid:' || e.partition_key)
+        select from ff.trim_mark m where m.partition_key = e.partition_key)
       and not exists (
         select from ff.event_trim t
         where t.partition_key = e.partition_key and t.execution_id = e.parent_id)

@@ -15,7 +15,7 @@ where (k.scope = 'unfinished' or k.expires_at > (select ff.now()))
   and case
     when e.execution_id is not null then e.namespace <> k.namespace
     else not exists (
-        select from ff.meta m where m.name = 'trimmed_xid:' || k.partition_key)
+        select from ff.trim_mark m where m.partition_key = k.partition_key)
       and not exists (
         select from ff.event_trim t
         where t.partition_key = k.partition_key and t.execution_id = k.execution_id)

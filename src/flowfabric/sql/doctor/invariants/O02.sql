@@ -11,7 +11,7 @@
 --          database. Revoke the lease if one is live.
 with reborn as materialized (
   -- if an id was used again after a trim, only its last life counts
-  select s.partition_key, s.execution_id, max(s.event_id) as since_id
+  select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'
   group by s.partition_key, s.execution_id
@@ -26,9 +26,10 @@ from (
          lag(v.kind) over w as before_kind, lag(v.epoch) over w as before_epoch,
          lag(v.lease_id) over w as before_lease_id, lag(v.replays) over w as before_replays
   from (
-    select x.partition_key, x.execution_id, x.event_id, x.version, x.kind, x.epoch, x.lease_id,
+    select x.partition_key, x.execution_id, x.generation, x.event_id, x.version, x.kind, x.epoch, x.lease_id,
            count(*) filter (where x.kind = 'replayed') over (
-             partition by x.partition_key, x.execution_id order by x.event_id) as replays
+             partition by x.partition_key, x.execution_id
+             order by x.generation, x.event_id) as replays
     from ff.event x
     where (x.lease_id is not null or x.kind in (
         'claimed', 'resumed', 'reclaimed', 'released', 'lease_expired', 'lease_revoked',
@@ -36,10 +37,10 @@ from (
       and not exists (
         select from reborn r
         where r.partition_key = x.partition_key and r.execution_id = x.execution_id
-          and x.event_id < r.since_id)
+          and array[x.generation, x.event_id] < r.since)
   ) v
   where v.kind <> 'replayed'
-  window w as (partition by v.partition_key, v.execution_id order by v.event_id)
+  window w as (partition by v.partition_key, v.execution_id order by v.generation, v.event_id)
 ) l
 where case
     when l.lease_id is null or l.epoch is null then true
@@ -68,7 +69,7 @@ left join (
          v.partition_key, v.execution_id, v.kind, v.lease_id, v.epoch
   from ff.event v
   where v.lease_id is not null
-  order by v.partition_key desc, v.execution_id desc, v.event_id desc
+  order by v.partition_key desc, v.execution_id desc, v.generation desc, v.event_id desc
 ) l on l.partition_key = e.partition_key and l.execution_id = e.execution_id
 where (e.ownership = 'leased')
       <> (l.kind is not null and l.kind in ('claimed', 'resumed', 'reclaimed'))

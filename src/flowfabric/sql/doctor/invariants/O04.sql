@@ -13,7 +13,7 @@ from (
   select v.partition_key, v.execution_id, v.kind, v.version,
          lag(v.kind) over w as before_kind, lag(v.version) over w as before_version
   from ff.event v
-  window w as (partition by v.partition_key, v.execution_id order by v.event_id)
+  window w as (partition by v.partition_key, v.execution_id order by v.generation, v.event_id)
 ) s
 -- if an id is used again after a trim, its versions start again at 1
 where s.version <> case
@@ -29,6 +29,6 @@ from ff.execution e
 left join (
   select distinct on (v.partition_key, v.execution_id) v.partition_key, v.execution_id, v.version
   from ff.event v
-  order by v.partition_key desc, v.execution_id desc, v.event_id desc
+  order by v.partition_key desc, v.execution_id desc, v.generation desc, v.event_id desc
 ) l on l.partition_key = e.partition_key and l.execution_id = e.execution_id
 where l.version is distinct from e.version

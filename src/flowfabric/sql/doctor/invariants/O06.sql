@@ -8,7 +8,7 @@
 -- Remedy:  None is needed for the engine to continue; find out who wrote the row or the event.
 with reborn as materialized (
   -- if an id was used again after a trim, only its last life counts
-  select s.partition_key, s.execution_id, max(s.event_id) as since_id
+  select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'
   group by s.partition_key, s.execution_id
@@ -25,7 +25,7 @@ left join (
     and not exists (
       select from reborn r
       where r.partition_key = v.partition_key and r.execution_id = v.execution_id
-        and v.event_id < r.since_id)
+        and array[v.generation, v.event_id] < r.since)
   group by v.partition_key, v.execution_id
 ) c on c.partition_key = e.partition_key and c.execution_id = e.execution_id
 where e.replay_count <> coalesce(c.number, 0)

@@ -15,6 +15,6 @@ left join (
          coalesce(v.detail ->> 'new_priority', v.detail ->> 'priority')::numeric as priority
   from ff.event v
   where v.kind in ('submitted', 'priority_changed') and v.detail is not null
-  order by v.partition_key desc, v.execution_id desc, v.event_id desc
+  order by v.partition_key desc, v.execution_id desc, v.generation desc, v.event_id desc
 ) l on l.partition_key = e.partition_key and l.execution_id = e.execution_id
 where e.rank <> 9000 - coalesce(l.priority, 0)

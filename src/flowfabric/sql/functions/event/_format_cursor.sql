@@ -1,14 +1,16 @@
 -- Format a cursor as text: what was delivered, and what identifies this history of events.
 --
--- ff1 : partition : system : timeline : last xid : unfinished below it : anchor id : time : execution
---     : trimmed so far : checksum
+-- ff2 : partition : installation : system : timeline : generation : last xid : unfinished below it
+--     : anchor id : time : execution : trimmed so far : checksum
 --
 -- The anchor's execution is stored as a hash, because it may belong to another namespace.
 -- Unfinished transactions are stored as distances from the last xid, so that hundreds of them stay
--- short. A cut or changed text would be another position; the checksum detects it.
+-- short; an older generation has none and is given without a snapshot. A cut or changed text would
+-- be another position; the checksum detects it.
 drop function if exists ff._format_cursor;
 create function ff._format_cursor(
   p_partition_key smallint,
+  p_generation    integer,
   p_last_xid      xid8,
   p_snapshot      pg_snapshot,
   p_anchor_id     bigint,
@@ -24,9 +26,11 @@ declare
   v_body text;
 begin
   v_body := concat_ws(':',
-    'ff1', p_partition_key,
+    'ff2', p_partition_key,
+    (select left(m.value, 16) from ff.meta m where m.name = 'installation_id'),
     (select to_hex(s.system_identifier) from pg_control_system() s),
     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+    p_generation,
     v_last,
     coalesce((
       select string_agg(to_hex(v_last - x.xid), ',' order by x.xid desc)
@@ -36,7 +40,7 @@ begin
         -- Our own transaction is not in the snapshot's list and may still write.
         select pg_current_xact_id_if_assigned()::text::bigint
       ) x
-      where x.xid < v_last
+      where x.xid < v_last and p_snapshot is not null
     ), ''),
     coalesce(p_anchor_id, 0),
     coalesce((extract(epoch from p_anchor_at) * 1000000)::bigint, 0),

@@ -1,18 +1,18 @@
--- Record the highest transaction whose events were trimmed: a cursor before it has expired. The
--- mark only rises, also under concurrent trims. Call it last in a transaction, because other
--- callers wait for its row.
+-- Record the highest event that was trimmed: a cursor before it has expired. The mark only rises,
+-- also under concurrent trims. Call it last in a transaction, because other callers wait for its
+-- row.
 drop function if exists ff._raise_trim_mark;
-create function ff._raise_trim_mark(p_partition_key smallint, p_xid xid8)
+create function ff._raise_trim_mark(p_partition_key smallint, p_generation integer, p_xid xid8)
 returns void
 language plpgsql
 as $$
 begin
   if p_xid is not null then
-    insert into ff.meta as m (name, value)
-    values ('trimmed_xid:' || p_partition_key, p_xid::text)
-    on conflict (name) do update
-      set value = greatest(m.value::xid8, excluded.value::xid8)::text
-      where m.value is null or m.value::xid8 < excluded.value::xid8;
+    insert into ff.trim_mark as m (partition_key, generation, xid)
+    values (p_partition_key, p_generation, p_xid)
+    on conflict (partition_key) do update
+      set generation = excluded.generation, xid = excluded.xid
+      where (m.generation, m.xid) < (excluded.generation, excluded.xid);
   end if;
 end;
 $$;

@@ -7,6 +7,9 @@
 -- hands out again is never behind it. Filters hide rows but do not hold the cursor back. The last
 -- row has no event, only the next cursor, and whether more events are waiting.
 --
+-- A page is of one generation. Older generations are complete: all their rows are visible, and the
+-- next one begins when the last of their events was delivered.
+--
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
 -- Locks:    none
@@ -58,8 +61,11 @@ as $$
 #variable_conflict use_column
 declare
   v_snapshot   pg_snapshot;
+  v_cursor     record;
+  v_generation integer;
+  v_is_old     boolean;
   v_own        xid8;
-  v_parts      text[];
+  v_end        xid8;
   v_last       xid8;
   v_unfinished xid8[];
   v_cut        xid8;
@@ -70,20 +76,45 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   perform ff._check_primary();
-  v_parts := ff._read_cursor(p_partition_key, p_cursor);
-  v_last := v_parts[5]::xid8;
-  v_unfinished := array(
-    select (v_parts[5]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
-    from unnest(string_to_array(nullif(v_parts[6], ''), ',')) d(distance));
+  v_cursor := ff._read_cursor(p_partition_key, p_cursor);
+  v_generation := v_cursor.generation;
+  v_last := v_cursor.last_xid;
+  v_unfinished := v_cursor.unfinished;
   v_snapshot := pg_current_snapshot();
-  v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
+
+  if v_generation < v_cursor.current
+    and not exists (
+      select from ff.event e
+      where e.partition_key = p_partition_key and e.generation = v_generation and e.xid > v_last)
+    and not exists (
+      select from unnest(v_unfinished) u(xid)
+      cross join lateral (
+        select from ff.event x
+        where x.partition_key = p_partition_key and x.generation = v_generation and x.xid = u.xid
+        limit 1) e)
+  then
+    select e.generation, '0'::xid8, '{}'::xid8[] into v_generation, v_last, v_unfinished
+    from ff.event e
+    where e.partition_key = p_partition_key and e.generation > v_cursor.generation
+      and e.generation <= v_cursor.current
+    order by e.generation
+    limit 1;
+    if not found then
+      v_generation := v_cursor.current;
+      v_last := '0';
+      v_unfinished := '{}';
+    end if;
+  end if;
+  v_is_old := v_generation < v_cursor.current;
+  v_own := case when v_is_old then '0' else coalesce(pg_current_xact_id_if_assigned(), '0') end;
+  v_end := case when v_is_old then '18446744073709551615' else pg_snapshot_xmax(v_snapshot) end;
 
   -- The end of the page: up to and including the transaction of its last row.
   select e.xid into v_cut
   from ff.event e
-  where e.partition_key = p_partition_key and e.xid > v_last
-    and e.xid < pg_snapshot_xmax(v_snapshot)
-    and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
+  where e.partition_key = p_partition_key and e.generation = v_generation and e.xid > v_last
+    and e.xid < v_end
+    and e.xid <> v_own and (v_is_old or pg_visible_in_snapshot(e.xid, v_snapshot))
   order by e.xid, e.event_id
   offset p_limit - 1 limit 1;
 
@@ -95,14 +126,15 @@ begin
     from (
       select e.execution_id, e.event_id
       from ff.event e
-      where e.partition_key = p_partition_key and e.xid > v_checked and e.xid <= v_cut
-        and e.version > 1
+      where e.partition_key = p_partition_key and e.generation = v_generation
+        and e.xid > v_checked and e.xid <= v_cut and e.version > 1
       union all
       select e.execution_id, e.event_id
       from unnest(v_unfinished) u(xid)
       cross join lateral (
         select x.execution_id, x.event_id from ff.event x
-        where x.partition_key = p_partition_key and x.xid = u.xid and x.version > 1
+        where x.partition_key = p_partition_key and x.generation = v_generation and x.xid = u.xid
+          and x.version > 1
         offset 0) e
       where v_checked = v_last
     ) w
@@ -110,11 +142,11 @@ begin
       select b.xid
       from ff.event b
       where b.partition_key = p_partition_key and b.execution_id = w.execution_id
-        and b.event_id < w.event_id
+        and b.generation = v_generation and b.event_id < w.event_id
       order by b.event_id desc
       limit 1
     ) p
-    where p.xid > v_cut and pg_visible_in_snapshot(p.xid, v_snapshot)
+    where p.xid > v_cut and (v_is_old or pg_visible_in_snapshot(p.xid, v_snapshot))
     order by p.xid desc
     limit 1;
     exit when v_beyond is null;
@@ -131,8 +163,8 @@ begin
            x.lease_id, x.epoch, x.worker_instance_id, x.outcome, x.flow_id, x.namespace,
            x.instance_tag, x.actor, x.detail, x.route_id, x.xid
     from ff.event x
-    where x.partition_key = p_partition_key and x.xid > v_last
-      and x.xid <= coalesce(v_cut, pg_snapshot_xmax(v_snapshot))
+    where x.partition_key = p_partition_key and x.generation = v_generation and x.xid > v_last
+      and x.xid <= coalesce(v_cut, v_end)
     union all
     select l.event_id, l.execution_id, l.version, l.kind, l.occurred_at, l.attempt_index,
            l.lease_id, l.epoch, l.worker_instance_id, l.outcome, l.flow_id, l.namespace,
@@ -140,12 +172,12 @@ begin
     from unnest(v_unfinished) u(xid)
     cross join lateral (
       select y.* from ff.event y
-      where y.partition_key = p_partition_key and y.xid = u.xid
+      where y.partition_key = p_partition_key and y.generation = v_generation and y.xid = u.xid
       offset 0) l
   ) e
   left join lateral (
     select s.lane, s.task from ff.route s where s.route_id = e.route_id offset 0) r on true
-  where e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
+  where e.xid <> v_own and (v_is_old or pg_visible_in_snapshot(e.xid, v_snapshot))
     and (p_namespace is null or e.namespace = p_namespace)
     and (p_kinds is null or e.kind::text = any (p_kinds))
     and (p_lanes is null or r.lane = any (p_lanes))
@@ -157,34 +189,37 @@ begin
   -- The highest transaction delivered, hidden rows included. Without new events the cursor stays.
   select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor
   from ff.event e
-  where e.partition_key = p_partition_key and e.xid > v_last
-    and e.xid <= coalesce(v_cut, pg_snapshot_xmax(v_snapshot))
-    and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
+  where e.partition_key = p_partition_key and e.generation = v_generation and e.xid > v_last
+    and e.xid <= coalesce(v_cut, v_end)
+    and e.xid <> v_own and (v_is_old or pg_visible_in_snapshot(e.xid, v_snapshot))
   order by e.xid desc, e.event_id desc
   limit 1;
   next_cursor := case
     when v_anchor.xid is not null then
-      ff._format_cursor(p_partition_key, v_anchor.xid, v_snapshot, v_anchor.event_id,
+      ff._format_cursor(p_partition_key, v_generation, v_anchor.xid,
+                        case when not v_is_old then v_snapshot end, v_anchor.event_id,
                         v_anchor.occurred_at, ff._hash_id(v_anchor.execution_id),
-                        v_parts[10])
+                        v_cursor.trimmed)
     when exists (
         select from unnest(v_unfinished) u(xid)
-        where u.xid <> v_own and pg_visible_in_snapshot(u.xid, v_snapshot)) then
-      ff._format_cursor(p_partition_key, v_last, v_snapshot, v_parts[7]::bigint,
-                        timestamptz 'epoch' + v_parts[8]::bigint * interval '1 microsecond',
-                        v_parts[9], v_parts[10])
+        where u.xid <> v_own and (v_is_old or pg_visible_in_snapshot(u.xid, v_snapshot))) then
+      ff._format_cursor(p_partition_key, v_generation, v_last,
+                        case when not v_is_old then v_snapshot end, v_cursor.anchor_id,
+                        v_cursor.anchor_at, v_cursor.anchor_of, v_cursor.trimmed)
     else p_cursor end;
   has_more := v_cut is not null and exists (
-    select from ff.event e
-    where e.partition_key = p_partition_key and e.xid > v_cut
-      and e.xid < pg_snapshot_xmax(v_snapshot)
-      and e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot));
+      select from ff.event e
+      where e.partition_key = p_partition_key and e.generation = v_generation and e.xid > v_cut
+        and e.xid < v_end
+        and e.xid <> v_own and (v_is_old or pg_visible_in_snapshot(e.xid, v_snapshot)))
+    or v_is_old and exists (
+      select from ff.event e
+      where e.partition_key = p_partition_key and e.generation > v_generation
+        and e.generation <= v_cursor.current
+        and (e.generation < v_cursor.current or pg_visible_in_snapshot(e.xid, v_snapshot)));
 
   -- Events trimmed during this call may be missing from the page.
-  if exists (
-    select from ff.meta m
-    where m.name = 'trimmed_xid:' || p_partition_key and m.value is distinct from v_parts[10])
-  then
+  if ff._read_trim_mark(p_partition_key) is distinct from v_cursor.trimmed then
     perform ff._read_cursor(p_partition_key, p_cursor);
   end if;
   event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;

@@ -23,8 +23,9 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now timestamptz := ff.now();
-  v_xid xid8;
+  v_now        timestamptz := ff.now();
+  v_generation integer;
+  v_xid        xid8;
 begin
   perform ff._check_limit(p_limit);
   with due as materialized (
@@ -58,10 +59,13 @@ begin
             select from ff.flow f
             where f.partition_key = v.partition_key and f.flow_id = v.execution_id
             offset 0) end
-    returning v.xid
+    returning v.generation, v.xid
   )
-  select (select count(*) from done), (select max(v.xid) from events v) into handled, v_xid;
-  perform ff._raise_trim_mark(p_partition_key, v_xid);
+  select (select count(*) from done), g.generation,
+         (select max(v.xid) from events v where v.generation = g.generation)
+    into handled, v_generation, v_xid
+  from (select max(v.generation) as generation from events v) g;
+  perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid);
   due_in := (
     select t.due_at - v_now from ff.event_trim t
     where t.partition_key = p_partition_key and t.due_at > v_now

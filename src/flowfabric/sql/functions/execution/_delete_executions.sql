@@ -20,8 +20,9 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid   xid8;
-  v_flows uuid[];
+  v_generation integer;
+  v_xid        xid8;
+  v_flows      uuid[];
 begin
   with item as materialized (
     select p_partition_key as pk, u.execution_id
@@ -112,12 +113,13 @@ begin
             select from ff.flow f
             where f.partition_key = v.partition_key and f.flow_id = v.execution_id
             offset 0) end
-    returning v.xid
+    returning v.generation, v.xid
   )
-  select (select max(v.xid) from events v),
+  select g.generation, (select max(v.xid) from events v where v.generation = g.generation),
          (select array_agg(distinct m.flow_id) from member m)
-    into v_xid, v_flows;
-  perform ff._raise_trim_mark(p_partition_key, v_xid);
+    into v_generation, v_xid, v_flows
+  from (select max(v.generation) as generation from events v) g;
+  perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid);
   if v_flows is null then
     return;
   end if;

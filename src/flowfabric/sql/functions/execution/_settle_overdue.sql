@@ -19,12 +19,13 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid      xid8;
-  v_ended    uuid[] := coalesce(p_over, '{}');
-  v_late     uuid[] := coalesce(p_late, '{}');
-  v_hopeless uuid[];
-  v_retried  uuid[];
-  v_row      record;
+  v_xid        xid8;
+  v_generation integer;
+  v_ended      uuid[] := coalesce(p_over, '{}');
+  v_late       uuid[] := coalesce(p_late, '{}');
+  v_hopeless   uuid[];
+  v_retried    uuid[];
+  v_row        record;
 begin
   if cardinality(v_ended) > 0 then
     perform ff._end_executions(
@@ -65,6 +66,7 @@ begin
 
   if cardinality(v_late) > 0 then
     v_xid := pg_current_xact_id();
+    v_generation := ff._lock_generation(p_partition_key);
     with item as materialized (
       select p_partition_key as pk, x.execution_id, x.lease_id, x.worker_instance_id, x.wait
       from unnest(v_late) u(execution_id)
@@ -116,9 +118,10 @@ begin
     ),
     logged as (
       insert into ff.event (
-        partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+        partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
         worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
-      select p_partition_key, v_xid, r.execution_id, r.version, 'retry_scheduled', r.attempt_index,
+      select p_partition_key, v_generation, v_xid, r.execution_id, r.version, 'retry_scheduled',
+             r.attempt_index,
              r.lease_id, r.epoch, r.worker_instance_id, r.route_id, r.flow_id, r.namespace,
              r.instance_tag, r.transitioned_at,
              jsonb_build_object('class', 'timeout', 'category', 'attempt_timeout',

@@ -31,7 +31,7 @@ declare
   v_is_filtered constant boolean := num_nonnulls(p_namespace, p_lane, p_tags) > 0;
   v_now         timestamptz := ff.now();
   v_locked      uuid[];
-  v_position    text;
+  v_position    uuid;
   v_scan        record;
 begin
   v_locked := array(
@@ -67,23 +67,23 @@ begin
       v_locked := v_locked || v_scan.locked_ids;
       next_after := v_scan.next_id;
     else
-      insert into ff.meta (name, value)
-      select 'trim_position:' || p_partition_key, ''
+      insert into ff.trim_position (partition_key)
+      select p_partition_key
       where not exists (
-        select from ff.meta m where m.name = 'trim_position:' || p_partition_key)
+        select from ff.trim_position t where t.partition_key = p_partition_key)
       on conflict do nothing;
-      select m.value into v_position
-      from ff.meta m where m.name = 'trim_position:' || p_partition_key
+      select t.execution_id into v_position
+      from ff.trim_position t where t.partition_key = p_partition_key
       for update skip locked;
       if found then
         v_scan := ff._lock_executions_to_trim(
-          p_partition_key, nullif(v_position, '')::uuid, p_limit - cardinality(v_locked),
+          p_partition_key, v_position, p_limit - cardinality(v_locked),
           p_retention, v_now);
         v_locked := v_locked || v_scan.locked_ids;
         due_in := case when v_scan.next_id is not null then interval '2 seconds' end;
-        update ff.meta m set value = coalesce(v_scan.next_id::text, '')
-        where m.name = 'trim_position:' || p_partition_key
-          and m.value is distinct from coalesce(v_scan.next_id::text, '');
+        update ff.trim_position t set execution_id = v_scan.next_id
+        where t.partition_key = p_partition_key
+          and t.execution_id is distinct from v_scan.next_id;
       end if;
     end if;
   elsif v_is_filtered then

@@ -24,8 +24,9 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid    constant xid8 := pg_current_xact_id();
-  v_routes bigint[];
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_routes     bigint[];
 begin
   with item as materialized (
     select p_partition_key as pk, u.execution_id,
@@ -82,10 +83,10 @@ begin
   ),
   logged as (
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-      occurred_at, actor, detail)
-    select p_partition_key, v_xid, r.execution_id, r.version, 'replayed', r.route_id, r.flow_id,
-           r.namespace, r.instance_tag, r.transitioned_at, p_actor,
+      partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
+      instance_tag, occurred_at, actor, detail)
+    select p_partition_key, v_generation, v_xid, r.execution_id, r.version, 'replayed', r.route_id,
+           r.flow_id, r.namespace, r.instance_tag, r.transitioned_at, p_actor,
            jsonb_build_object('branch', case when r.is_blocked then 'skipped_flow_member'
                                              else 'normal' end) || p_detail
     from replayed r

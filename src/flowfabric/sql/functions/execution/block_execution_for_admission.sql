@@ -33,17 +33,18 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_row   ff.execution;
-  v_now   timestamptz;
-  v_xid   xid8;
-  v_to    constant ff.eligibility := case p_blocking_reason
-    when 'waiting_for_budget' then 'blocked_by_budget'
-    when 'waiting_for_quota' then 'blocked_by_quota'
-    when 'waiting_for_capable_worker' then 'blocked_by_route'
-    when 'paused_by_operator' then 'blocked_by_operator'
-    when 'paused_by_policy' then 'blocked_by_operator' end;
-  v_by    constant ff.blocking_reason := case when v_to is not null then p_blocking_reason end;
-  v_event constant integer := (p_actor is not null)::integer;
+  v_row        ff.execution;
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_generation integer;
+  v_to         constant ff.eligibility := case p_blocking_reason
+         when 'waiting_for_budget' then 'blocked_by_budget'
+         when 'waiting_for_quota' then 'blocked_by_quota'
+         when 'waiting_for_capable_worker' then 'blocked_by_route'
+         when 'paused_by_operator' then 'blocked_by_operator'
+         when 'paused_by_policy' then 'blocked_by_operator' end;
+  v_by         constant ff.blocking_reason := case when v_to is not null then p_blocking_reason end;
+  v_event      constant integer := (p_actor is not null)::integer;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(p_actor, p_detail);
@@ -72,6 +73,7 @@ begin
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
   v_xid := pg_current_xact_id();
+  v_generation := ff._lock_generation(p_partition_key);
   with blocked as (
     update ff.execution e set
       eligibility = v_to,
@@ -86,9 +88,9 @@ begin
     returning e.version
   )
   insert into ff.event (
-    partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-    occurred_at, actor, detail)
-  select p_partition_key, v_xid, p_execution_id, b.version, 'blocked', v_row.route_id,
+    partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
+    instance_tag, occurred_at, actor, detail)
+  select p_partition_key, v_generation, v_xid, p_execution_id, b.version, 'blocked', v_row.route_id,
          v_row.flow_id, v_row.namespace, v_row.instance_tag, v_now, p_actor,
          jsonb_strip_nulls(jsonb_build_object('blocking_reason', v_by, 'reason', p_detail))
   from blocked b

@@ -29,11 +29,12 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_row    ff.execution;
-  v_now    timestamptz;
-  v_xid    xid8;
-  v_rank   constant smallint := 9000 - least(greatest(p_priority, 0), 9000);
-  v_change jsonb;
+  v_row        ff.execution;
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_generation integer;
+  v_rank       constant smallint := 9000 - least(greatest(p_priority, 0), 9000);
+  v_change     jsonb;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(p_actor, p_reason);
@@ -54,6 +55,7 @@ begin
   end if;
   v_now := ff.now();
   v_xid := pg_current_xact_id();
+  v_generation := ff._lock_generation(p_partition_key);
   v_change := jsonb_build_object('old_priority', 9000 - v_row.rank, 'new_priority', 9000 - v_rank);
   with changed as (
     update ff.execution e set
@@ -65,10 +67,10 @@ begin
     returning e.version, e.mutated_at
   )
   insert into ff.event (
-    partition_key, xid, execution_id, version, kind, route_id, flow_id, namespace, instance_tag,
-    occurred_at, actor, detail)
-  select p_partition_key, v_xid, p_execution_id, c.version, 'priority_changed', v_row.route_id,
-         v_row.flow_id, v_row.namespace, v_row.instance_tag, c.mutated_at, p_actor,
+    partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
+    instance_tag, occurred_at, actor, detail)
+  select p_partition_key, v_generation, v_xid, p_execution_id, c.version, 'priority_changed',
+         v_row.route_id, v_row.flow_id, v_row.namespace, v_row.instance_tag, c.mutated_at, p_actor,
          v_change || jsonb_strip_nulls(jsonb_build_object('reason', p_reason))
   from changed c;
   return query select 'changed', v_row.public_state::text, v_row.version + 1, v_change;

@@ -41,15 +41,16 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now       timestamptz;
-  v_xid       xid8;
-  v_done      bigint[];
-  v_routes    bigint[];
-  v_awaited   uuid[];
-  v_has_hooks boolean;
-  v_wakes     record;
-  v_rest      bigint[];
-  v_judged    ff.verdict[];
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_generation integer;
+  v_done       bigint[];
+  v_routes     bigint[];
+  v_awaited    uuid[];
+  v_has_hooks  boolean;
+  v_wakes      record;
+  v_rest       bigint[];
+  v_judged     ff.verdict[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
@@ -63,6 +64,7 @@ begin
   end if;
   v_now := ff.now();
   v_xid := pg_current_xact_id();
+  v_generation := ff._lock_generation(p_partition_key);
 
   -- Items that fail the fence here are judged below, one by one.
   with asked as materialized (
@@ -132,9 +134,9 @@ begin
   ),
   logged as (
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
-      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
-    select p_partition_key, v_xid, d.execution_id, d.version, 'completed', 'success',
+      partition_key, generation, xid, execution_id, version, kind, outcome, attempt_index, lease_id,
+      epoch, worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+    select p_partition_key, v_generation, v_xid, d.execution_id, d.version, 'completed', 'success',
            d.attempt_index, d.last_lease_id, d.epoch, d.last_worker_instance_id, d.route_id,
            d.flow_id, d.namespace, d.instance_tag, d.transitioned_at
     from done d

@@ -63,10 +63,10 @@ begin
   from (
     select x.* from ff.event x
     where x.partition_key = p_partition_key and x.execution_id = p_execution_id
-    order by x.event_id desc
+    order by x.generation desc, x.event_id desc
     limit 50) v
   where v.kind in ('blocked', 'held', 'cancelled', 'lease_revoked', 'replayed', 'skipped')
-  order by v.event_id desc
+  order by v.generation desc, v.event_id desc
   limit 1;
 
   if v_row.flow_id is not null then

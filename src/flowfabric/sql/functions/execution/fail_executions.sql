@@ -51,14 +51,15 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now     timestamptz;
-  v_xid     xid8;
-  v_judged  ff.verdict[];
-  v_settled ff.verdict[];
-  v_ended   uuid[];
-  v_awaited uuid[];
-  v_wakes   record;
-  v_pending uuid[];
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_generation integer;
+  v_judged     ff.verdict[];
+  v_settled    ff.verdict[];
+  v_ended      uuid[];
+  v_awaited    uuid[];
+  v_wakes      record;
+  v_pending    uuid[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
@@ -69,6 +70,7 @@ begin
                                p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
   v_xid := pg_current_xact_id();
+  v_generation := ff._lock_generation(p_partition_key);
 
   with item as materialized (
     select p_partition_key as pk, j.item, j.execution_id, p_reasons[j.item] as reason,
@@ -171,9 +173,9 @@ begin
   ),
   logged as (
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, outcome, attempt_index, lease_id, epoch,
-      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
-    select p_partition_key, v_xid, f.execution_id, f.version,
+      partition_key, generation, xid, execution_id, version, kind, outcome, attempt_index, lease_id,
+      epoch, worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
+    select p_partition_key, v_generation, v_xid, f.execution_id, f.version,
            case f.outcome when 'cancelled' then 'cancelled'::ff.event_kind
                           when 'failed' then 'failed' else 'retry_scheduled' end,
            nullif(f.outcome, 'none'),

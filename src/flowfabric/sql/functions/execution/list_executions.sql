@@ -118,7 +118,7 @@ begin
     select v.detail ->> 'step' as step from ff.event v
     where v.partition_key = p_partition_key and v.execution_id = u.id and v.kind = 'held'
       and h.is_held
-    order by v.event_id desc limit 1) s on true
+    order by v.generation desc, v.event_id desc limit 1) s on true
   order by u.n;
   execution_id := null; namespace := null; lane := null; task := null; priority := null;
   public_state := null; blocking_reason := null; attempt_index := null;

@@ -40,7 +40,7 @@ begin
       and not exists (
         select from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = v_first_id)
-    order by v.event_id
+    order by v.generation, v.event_id
     limit 1;
   elsif outcome = 'invalid' then
     detail := jsonb_build_object('field', 'flow_id', 'problem', 'is taken: make a new one');

@@ -54,12 +54,13 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_policy    ff.flow_cancel_policy;
-  v_flow      ff.flow;
-  v_has_ended boolean;
-  v_version   integer;
-  v_now       timestamptz;
-  v_xid       xid8;
+  v_policy     ff.flow_cancel_policy;
+  v_flow       ff.flow;
+  v_has_ended  boolean;
+  v_version    integer;
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_generation integer;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(p_actor, p_reason);
@@ -100,6 +101,7 @@ begin
     v_now := ff.now();
     v_now := greatest(v_now, v_flow.mutated_at);
     v_xid := pg_current_xact_id();
+    v_generation := ff._lock_generation(p_partition_key);
     v_flow.cancel_reason := coalesce(p_reason, v_flow.cancel_reason);
     v_flow.cancelled_by := coalesce(p_actor, v_flow.cancelled_by);
     -- A flow has no version column: count its cancel events.
@@ -119,11 +121,11 @@ begin
       mutated_at = v_now
     where f.partition_key = p_partition_key and f.flow_id = p_flow_id;
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, flow_id, namespace, occurred_at, actor,
-      detail)
+      partition_key, generation, xid, execution_id, version, kind, flow_id, namespace, occurred_at,
+      actor, detail)
     values (
-      p_partition_key, v_xid, p_flow_id, v_version, 'flow_cancel_requested', p_flow_id,
-      v_flow.namespace, v_now, p_actor, jsonb_strip_nulls(jsonb_build_object(
+      p_partition_key, v_generation, v_xid, p_flow_id, v_version, 'flow_cancel_requested',
+      p_flow_id, v_flow.namespace, v_now, p_actor, jsonb_strip_nulls(jsonb_build_object(
         'policy', v_policy, 'reason', p_reason, 'member_count', member_count,
         'raised_from', v_flow.cancel_policy)));
     v_flow.cancel_policy := v_policy;

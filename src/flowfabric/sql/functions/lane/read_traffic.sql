@@ -158,7 +158,7 @@ begin
     select v.route_id, v.kind, v.occurred_at
     from ff.event v
     where v.partition_key = p_partition_key
-    order by v.xid desc, v.event_id desc
+    order by v.generation desc, v.xid desc, v.event_id desc
     limit p_limit
   ),
   span as materialized (

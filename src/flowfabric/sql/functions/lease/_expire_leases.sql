@@ -22,7 +22,8 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_xid constant xid8 := pg_current_xact_id();
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
 begin
   with item as materialized (
     select p_partition_key as partition_key, u.execution_id
@@ -68,9 +69,10 @@ begin
               e.worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
   )
   insert into ff.event (
-    partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+    partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
     worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
-  select p_partition_key, v_xid, m.execution_id, m.version, 'lease_expired', m.attempt_index,
+  select p_partition_key, v_generation, v_xid, m.execution_id, m.version, 'lease_expired',
+         m.attempt_index,
          m.lease_id, m.epoch, m.worker_instance_id, m.route_id, m.flow_id, m.namespace,
          m.instance_tag, m.transitioned_at
   from marked m;

@@ -25,7 +25,7 @@ begin
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id
     and e.lease_id = p_lease_id
     and e.kind not in ('claimed', 'resumed', 'reclaimed')
-  order by e.event_id desc
+  order by e.generation desc, e.event_id desc
   limit 1;
   if v_event.detail ->> 'category' = 'attempt_timeout' then
     select b.policy -> 'timeout_policy' -> 'attempt_timeout_ms' into v_timeout

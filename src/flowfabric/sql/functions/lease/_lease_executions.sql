@@ -49,8 +49,10 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_xid   constant xid8 := pg_current_xact_id();
-  v_start constant ff.lease_start := case when p_reports_starts then 'waiting' else 'unreported' end;
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_start      constant ff.lease_start :=
+    case when p_reports_starts then 'waiting' else 'unreported' end;
 begin
   if not p_has_past then
     -- First attempts only, the usual case: no history to move, and all attempt columns are empty.
@@ -95,9 +97,10 @@ begin
     ),
     logged as (
       insert into ff.event (
-        partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+        partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
         worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
-      select p_partition_key, v_xid, l.execution_id, l.version, 'claimed', 0, p_claim_id, l.epoch,
+      select p_partition_key, v_generation, v_xid, l.execution_id, l.version, 'claimed', 0,
+             p_claim_id, l.epoch,
              p_worker_instance_id, l.route_id, l.flow_id, l.namespace, l.instance_tag,
              l.transitioned_at
       from leased l
@@ -236,9 +239,9 @@ begin
   ),
   logged as (
     insert into ff.event (
-      partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+      partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
       worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
-    select p_partition_key, v_xid, l.execution_id, l.version,
+    select p_partition_key, v_generation, v_xid, l.execution_id, l.version,
            case l.cause when 'claim' then 'claimed'::ff.event_kind
                         when 'resume' then 'resumed' else 'reclaimed' end,
            l.attempt_index, p_claim_id, l.epoch, p_worker_instance_id, l.route_id, l.flow_id,

@@ -34,10 +34,11 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_row  ff.execution;
-  v_now  timestamptz;
-  v_xid  xid8;
-  v_word text;
+  v_row        ff.execution;
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_generation integer;
+  v_word       text;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(p_actor, p_reason);
@@ -60,6 +61,7 @@ begin
   end if;
 
   v_xid := pg_current_xact_id();
+  v_generation := ff._lock_generation(p_partition_key);
   with revoked as (
     update ff.execution e set
       ownership = 'lease_revoked',
@@ -88,9 +90,10 @@ begin
     returning e.version, e.epoch
   )
   insert into ff.event (
-    partition_key, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+    partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
     worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, actor, detail)
-  select p_partition_key, v_xid, p_execution_id, r.version, 'lease_revoked', v_row.attempt_index,
+  select p_partition_key, v_generation, v_xid, p_execution_id, r.version, 'lease_revoked',
+         v_row.attempt_index,
          v_row.lease_id, r.epoch, v_row.worker_instance_id, v_row.route_id, v_row.flow_id,
          v_row.namespace, v_row.instance_tag, v_now, p_actor,
          jsonb_strip_nulls(jsonb_build_object('reason', p_reason))

@@ -176,41 +176,61 @@ create table ff.execution (
 
   primary key (partition_key, execution_id),
 
-  constraint submitted_is_never_stored check (phase <> 'submitted'),
-  constraint terminal_iff_outcome check ((phase = 'terminal') = (outcome <> 'none')),
-  constraint terminal_iff_ended check ((phase = 'terminal') = (terminal_at is not null)),
-  constraint owned_iff_active check ((phase = 'active') = (ownership <> 'unowned')),
-  constraint eligible_iff_runnable check ((phase = 'runnable') = (eligibility <> 'not_applicable')),
-  constraint lease_iff_held check (
-    num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id)
-      = case when ownership in ('leased', 'lease_expired_reclaimable') then 4 else 0 end),
-  constraint delayed_iff_until check (
-    (eligibility = 'not_eligible_until_time') = (delayed_until is not null)),
-  constraint running_iff_leased check ((attempt_state = 'running_attempt') = (ownership = 'leased')),
-  constraint attempt_iff_counted check (
+  -- Three CHECKs, because every write of a row evaluates all of them. Doctor's S12 lists the rules
+  -- that they enforce, by name.
+  constraint execution_state check (
+    case phase
+      when 'runnable' then
+        ownership = 'unowned' and eligibility <> 'not_applicable' and outcome = 'none'
+        and attempt_state <> 'running_attempt'
+        and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id, reclaim_at,
+                         terminal_at, cancelled_by, trim_at) = 0
+        and (eligibility = 'not_eligible_until_time') = (delayed_until is not null)
+        and (blocking_reason <> 'paused_by_policy' or eligibility = 'blocked_by_operator')
+        and (wait_left is null or (eligibility = 'blocked_by_dependencies' and wait_left > 0))
+        and not wakes_pending
+      when 'active' then
+        eligibility = 'not_applicable' and outcome = 'none'
+        and case ownership
+              when 'leased' then
+                attempt_state = 'running_attempt' and blocking_reason = 'none'
+                and num_nulls(lease_id, lease_expires_at, worker_id, worker_instance_id) = 0
+                and reclaim_at is null
+              when 'lease_expired_reclaimable' then
+                attempt_state <> 'running_attempt' and blocking_reason <> 'paused_by_policy'
+                and num_nulls(lease_id, lease_expires_at, worker_id, worker_instance_id) = 0
+              when 'lease_revoked' then
+                attempt_state <> 'running_attempt' and blocking_reason <> 'paused_by_policy'
+                and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id) = 0
+              else false
+            end
+        and num_nonnulls(delayed_until, terminal_at, cancelled_by, trim_at, wait_left) = 0
+        and not wakes_pending
+      when 'terminal' then
+        ownership = 'unowned' and eligibility = 'not_applicable' and outcome <> 'none'
+        and attempt_state <> 'running_attempt' and blocking_reason = 'none'
+        and terminal_at is not null
+        and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id, reclaim_at,
+                         delayed_until, wait_left) = 0
+        and (cancelled_by is not null) = (outcome = 'cancelled')
+      when 'suspended' then
+        ownership = 'unowned' and eligibility = 'not_applicable' and outcome = 'none'
+        and attempt_state <> 'running_attempt'
+        and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id, reclaim_at,
+                         delayed_until, terminal_at, cancelled_by, trim_at, wait_left) = 0
+        and not wakes_pending
+      else false
+    end),
+  constraint execution_counts check (
     (attempt_id is not null) = (total_attempt_count > 0)
-    and attempt_index = greatest(total_attempt_count - 1, 0)),
-  constraint blocked_only_while_waiting check (
-    blocking_reason = 'none'
-    or (phase <> 'terminal' and attempt_state <> 'running_attempt')),
-  constraint policy_pause_is_an_operator_block check (
-    blocking_reason <> 'paused_by_policy' or eligibility = 'blocked_by_operator'
-    or phase = 'suspended'),
-  constraint reclaim_wait_only_when_reclaimable check (
-    reclaim_at is null or ownership in ('lease_expired_reclaimable', 'lease_revoked')),
-  constraint cancelled_iff_by_somebody check (
-    (cancelled_by is not null) = (outcome = 'cancelled')),
-  constraint trimmed_only_when_ended check (trim_at is null or phase = 'terminal'),
-  constraint follows_only_a_parent check (not ends_with_parent or parent_id is not null),
-  constraint wakes_only_when_ended check (not wakes_pending or phase = 'terminal'),
-  constraint waits_only_while_blocked check (
-    wait_left is null or (eligibility = 'blocked_by_dependencies' and wait_left > 0)),
-  constraint company_is_part_of_the_reclaims check (company_count between 0 and reclaim_count),
-  constraint lone_crashes_are_crashes check (lone_crash_count between 0 and crash_count),
-  constraint progress_is_a_percentage check (progress_percent between 0 and 100),
-  constraint limits check (
+    and attempt_index = greatest(total_attempt_count - 1, 0)
+    and company_count between 0 and reclaim_count
+    and lone_crash_count between 0 and crash_count
+    and (not ends_with_parent or parent_id is not null)),
+  constraint execution_limits check (
     rank between 0 and 9000 and epoch >= 0 and version >= 1 and max_reclaims >= 0
-    and octet_length(payload) <= 256 and octet_length(result) <= 1048576)
+    and octet_length(payload) <= 256 and octet_length(result) <= 1048576
+    and progress_percent between 0 and 100)
 ) with (
   fillfactor = 90,
   autovacuum_vacuum_scale_factor = 0.02,

@@ -1,11 +1,12 @@
 -- Events: each is written by the transaction that made the transition.
 
+-- A generation is one stay of a partition on one server. Transaction numbers and event ids rise
+-- within a generation only, so events are ordered by generation first.
 create table ff.event (
   partition_key      smallint      not null,
   version            integer       not null,
   attempt_index      integer,
   event_id           bigint        not null generated always as identity,
-  -- rises when the partition moves to another node; xids are comparable only within a generation
   generation         integer       not null default 0,
   xid                xid8          not null,
   execution_id       uuid          not null,
@@ -21,12 +22,20 @@ create table ff.event (
   instance_tag       text,
   actor              text,
   detail             jsonb,
-  primary key (partition_key, xid, event_id)
+  primary key (partition_key, generation, xid, event_id)
 ) with (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
-create index event_history on ff.event (partition_key, execution_id, event_id);
+create index event_history on ff.event (partition_key, execution_id, generation, event_id);
+
+-- The present generation of a partition, and the node of the cluster that writes it. Without a row
+-- the generation is 0. Where the tables are not distributed there is no node; usually no row either.
+create table ff.event_generation (
+  partition_key smallint primary key,
+  generation    integer  not null,
+  node_id       integer
+);
 
 -- Events outlive an execution that was trimmed early; due_at says when they are deleted.
 create table ff.event_trim (
@@ -35,3 +44,20 @@ create table ff.event_trim (
   execution_id  uuid        not null,
   primary key (partition_key, due_at, execution_id)
 );
+
+-- The highest event trimmed in a partition: a cursor before it has expired.
+create table ff.trim_mark (
+  partition_key smallint primary key,
+  generation    integer  not null,
+  xid           xid8     not null
+);
+
+-- Where the scan for executions to trim continues; null means at the first one.
+create table ff.trim_position (
+  partition_key smallint primary key,
+  execution_id  uuid
+);
+
+-- Which installation a cursor belongs to; a copy of the database has the same id.
+insert into ff.meta (name, value)
+values ('installation_id', replace(gen_random_uuid()::text, '-', ''));

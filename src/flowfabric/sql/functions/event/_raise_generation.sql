@@ -1,0 +1,22 @@
+-- Begin a new generation of events by hand: before the tables are distributed, or after they were
+-- restored from a dump into another server. Returns its number.
+--
+-- Call it while nothing writes: a call that has read generation 0 without a row is not waited for.
+-- Give the node that has the partition, or null where the tables are not distributed.
+drop function if exists ff._raise_generation;
+create function ff._raise_generation(p_partition_key smallint, p_node_id integer default null)
+returns integer
+language plpgsql
+as $$
+declare
+  v_generation integer;
+begin
+  perform from ff.event_generation g where g.partition_key = p_partition_key for update;
+  insert into ff.event_generation as g (partition_key, generation, node_id)
+  values (p_partition_key, 1, p_node_id)
+  on conflict (partition_key) do update
+    set generation = g.generation + 1, node_id = excluded.node_id
+  returning g.generation into v_generation;
+  return v_generation;
+end;
+$$;
