@@ -6,6 +6,8 @@ the time runs from the resume until all are terminal. The numbers of processes a
 BENCH_CONC (of each process) and BENCH_RUNS change the size.
 """
 
+# ruff: noqa: ASYNC110  the database is polled
+
 from __future__ import annotations
 
 import asyncio

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from flowfabric.worker.driver import SLICE_SECONDS, Driver
+from worker.waiting import eventually
 
 Handler = Callable[[], Awaitable[Any]]
 VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="unset")
@@ -39,9 +40,7 @@ class Drives:
 
     async def all_answers(self) -> list[Any]:
         self.start()
-        async with asyncio.timeout(30):
-            while self.waiting or self.running:
-                await asyncio.sleep(0)
+        await eventually(lambda: not self.waiting and not self.running)
         return [self.answers[number] for number in sorted(self.answers)]
 
     def _begin_next(
@@ -243,7 +242,7 @@ async def test_timeouts_and_groups_work_and_reach_no_other(at_once):
 
     async def has_time() -> str:
         async with asyncio.timeout(60):
-            return "done"
+            return await quick()
 
     async def fails_in_a_group() -> str:
         async def fails() -> None:
@@ -270,12 +269,10 @@ async def test_cancelling_one_that_suspended_reaches_no_other():
 
     drives = Drives(quick, waits, quick, waits, suspends)
     drives.start()
-    while drives.waiting:
-        await asyncio.sleep(0)
+    await eventually(lambda: not drives.waiting)
     drives.running[1].cancel()
     answers = asyncio.ensure_future(drives.all_answers())
-    while 1 in drives.running:
-        await asyncio.sleep(0)
+    await eventually(lambda: 1 not in drives.running)
     assert 3 in drives.running
     drives.running[3].cancel()
 
@@ -293,8 +290,7 @@ async def test_one_may_catch_its_cancellation_and_go_on():
 
     drives = Drives(goes_on)
     drives.start()
-    while drives.waiting:
-        await asyncio.sleep(0)
+    await eventually(lambda: not drives.waiting)
     drives.running[0].cancel()
 
     assert await drives.all_answers() == ["unset"]
