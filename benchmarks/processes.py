@@ -105,12 +105,13 @@ async def drain(url: str, count: int, postmaster_id: str) -> dict[str, Any]:
         server_cpu, began = -_server_cpu(postmaster_id), time.perf_counter()
         await client.lanes.resume("default")
         while await watcher.fetchval(_UNFINISHED):
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
         seconds = time.perf_counter() - began
         server_cpu += _server_cpu(postmaster_id)
         worker_cpu += await processes.cpu_seconds()
     await processes.ended()
     claims = await watcher.fetchval(_CLAIMS, WARM_UP * count)
+    completes = await watcher.fetchval(_COMPLETES, WARM_UP * count)
     share = await watcher.fetchval(_SHARE, WARM_UP * count)
     await watcher.close()
     return {
@@ -119,6 +120,7 @@ async def drain(url: str, count: int, postmaster_id: str) -> dict[str, Any]:
         "python_cpu_us": round(1e6 * worker_cpu / N, 1),
         "postgres_cpu_us": round(1e6 * server_cpu / N, 1),
         "executions_per_claim": round(N / claims),
+        "executions_per_complete": round(N / completes),
         "largest_share": round(share / N, 2),
     }
 
@@ -132,6 +134,10 @@ _WORKERS = "select count(*) from ff.worker"
 _CLAIMS = """
     select count(distinct lease_id)
     from (select lease_id from ff.event where kind = 'claimed' order by event_id offset $1) e
+    """
+_COMPLETES = """
+    select count(distinct xid::text)
+    from (select xid from ff.event where kind = 'completed' order by event_id offset $1) e
     """
 _SHARE = """
     select max(n) from (
