@@ -1,4 +1,4 @@
-"""PgQueuer, over a pool of asyncpg connections; its batch size is BENCH_BATCH."""
+"""PgQueuer, over a pool of asyncpg connections; its batch size is the concurrency."""
 
 # ruff: noqa: ASYNC110  every peer is watched the same way, by looking often
 
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from datetime import timedelta
 
@@ -15,8 +14,6 @@ from common import CONC, DSN, LAT, N, Phase, concurrently, report
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.queries import Queries
-
-BATCH = int(os.environ.get("BENCH_BATCH", CONC))
 
 done = 0
 starts = {}
@@ -39,7 +36,7 @@ async def main():
         done += 1
 
     phase = Phase()
-    w = asyncio.create_task(pgq.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=1)))
+    w = asyncio.create_task(pgq.run(batch_size=CONC, dequeue_timeout=timedelta(seconds=1)))
     while done < N:
         await asyncio.sleep(0.005)
     d, d_cpu = phase.end()
@@ -58,14 +55,7 @@ async def main():
         ks = [str(j).encode() for j in range(i, min(N, i + 500))]
         await q.enqueue(["noop"] * len(ks), ks, [0] * len(ks))
     b, b_cpu = phase.end()
-    report(
-        f"pgqueuer, batch {BATCH}",
-        s,
-        d,
-        lats,
-        b,
-        cpu={"single": s_cpu, "drain": d_cpu, "bulk": b_cpu},
-    )
+    report("pgqueuer", s, d, lats, b, cpu={"single": s_cpu, "drain": d_cpu, "bulk": b_cpu})
 
 
 asyncio.run(main())

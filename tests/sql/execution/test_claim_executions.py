@@ -123,26 +123,6 @@ async def test_a_claim_of_a_thousand(engine):
     assert len(set(ids(leases))) == 1000
 
 
-@pytest.mark.parametrize(("limit", "turns"), [(100, 0), (101, 1)])
-async def test_only_large_claims_take_turns(db, engine, limit, turns):
-    await engine.submit()
-    async with engine.connection.transaction():
-        await engine.claim(limit)
-        mine = "locktype = 'advisory' and pid = pg_backend_pid()"
-        assert await db.fetchval(f"select count(*) from pg_locks where {mine}") == turns
-
-
-async def test_a_large_claim_does_not_wait_for_ever_for_its_turn(db, engine):
-    all_ids = await submit(engine, *[Item()] * 202)
-    other = Engine(await db.connect())
-    async with engine.connection.transaction():
-        first = await engine.claim(101)
-        second = await other.claim(101, instance="other")
-
-    assert ids(first) == all_ids[:101]
-    assert ids(second) == all_ids[101:]
-
-
 @pytest.mark.parametrize("ttl", [timedelta(seconds=1), timedelta(days=1)])
 async def test_a_lease_lasts_as_long_as_was_asked(clock, engine, ttl):
     now = await clock.freeze()

@@ -22,8 +22,7 @@
 --           propagation: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
 --           or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in claim order, skipping locked ones; then their grants. Claims of more than
---           100 take turns (ff._take_claim_turn)
+-- Locks:    executions in claim order, skipping locked ones; then their grants
 -- Replay:   the same p_claim_id returns the executions that it leased and still holds
 -- Rights:   app
 drop function if exists ff.claim_executions;
@@ -180,9 +179,6 @@ begin
   end if;
   if v_routes is null then
     return;
-  end if;
-  if p_limit > 100 then
-    perform ff._take_claim_turn(p_partition_key, v_routes[1]);
   end if;
   select exists (
            select from ff.execution e
