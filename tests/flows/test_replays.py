@@ -260,7 +260,7 @@ class Ring:
 @pytest.mark.parametrize("is_rough", [False, True], ids=["quiet", "rough"])
 async def test_a_node_sees_what_it_was_promised_whoever_is_replayed(db, clock, is_rough):
     ring = await Ring.open(db, clock)
-    await ring.run(range(8), is_rough=is_rough)
+    await ring.run(range(12), is_rough=is_rough)
 
 
 @pytest.mark.slow

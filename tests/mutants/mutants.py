@@ -184,7 +184,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "a claim takes from a lane that is closed",
         "functions/execution/claim_executions.sql",
         "tests/sql/execution/test_claim_executions.py::test_the_state_of_the_lane_decides",
-        ("and (l.state in ('active', 'draining') or l.resumes_at <= v_now)", ""),
+        (
+            "\n      and (l.state in ('active', 'draining') or l.resumes_at <= v_now);\n"
+            "  end if;\n  if cardinality(p_unserved) > 0",
+            ";\n  end if;\n  if cardinality(p_unserved) > 0",
+        ),
     ),
     _mutant(
         "a claim overwrites the slot of its process",

@@ -112,12 +112,16 @@ async def test_one_that_suspends_keeps_its_task_and_the_rest_goes_on_in_another(
 
 async def test_all_slots_can_be_taken_by_those_that_suspend():
     now = most = 0
+    full = asyncio.Event()
 
     async def counts() -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.001)
+        if now == 10:
+            full.set()
+        await asyncio.wait_for(full.wait(), 60)
+        await asyncio.sleep(0)
         now -= 1
 
     await Drives(*[counts] * 50, slots=10).all_answers()
