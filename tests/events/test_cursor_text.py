@@ -163,7 +163,7 @@ async def test_a_cursor_older_than_what_was_trimmed_has_expired(log):
 async def test_a_cursor_whose_anchor_was_trimmed_goes_on(log):
     await log.write("a")
     # A transaction in another database of the server counts as unfinished, too.
-    while (cursor := await log.open()).split(":")[7]:
+    while (cursor := await log.open()).split(":")[7]:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await trim(log, 1)
     await log.write("b")
