@@ -1365,7 +1365,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
     logins = {"grant_namespace", "revoke_namespace", "list_namespace_grants"}
     # It is called on connections of users: tests/steps/test_transactions.py cuts those.
     on_others = {"record_step_json"}
-    # They write only where a partition has moved to another server: tests/events/test_generations.py.
+    # They write only where a partition has moved: tests/events/test_generations.py.
     readers = {"open_cursor", "read_events"}
     writing = {name for name in public if writes(name)} - logins - on_others - readers
     assert writing == {scenario.function for scenario in SCENARIOS}
