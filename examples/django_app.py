@@ -59,7 +59,7 @@ def main() -> None:
         cursor.execute("create table if not exists shop_order (number integer primary key)")
         cursor.execute("truncate shop_order")
     run = app.get(order(1, is_paid=True))
-    print(run.result_sync(timeout=30))
+    print(run.result_sync(timeout=60))
     try:
         order(2, is_paid=False)
     except ValueError as error:

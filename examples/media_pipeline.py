@@ -85,8 +85,8 @@ async def main() -> None:
             f.add(clean_up, url, after=film)
 
         worker = asyncio.create_task(app.run_worker())
-        print(await f.run.result(told, timeout=30))
-        results = await f.run.results(timeout=30)
+        print(await f.run.result(told, timeout=60))
+        results = await f.run.results(timeout=60)
         print(results["clean_up"])
         for chunk in chunks:
             encoded = await f.run.result(chunk)

@@ -35,13 +35,13 @@ async def main() -> None:
     async with app:
         await app.prepare()
         worker = asyncio.create_task(app.run_worker())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for _ in range(2):
                 print(await seen.get())
         for schedule in await (await app.client()).schedules.list():
             print(schedule.name, "next at", schedule.next_at)
         # A scheduled task is a task: it can also be submitted by hand.
-        print(await (await nightly.submit()).result(timeout=30))
+        print(await (await nightly.submit()).result(timeout=60))
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
 

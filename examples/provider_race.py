@@ -66,8 +66,8 @@ async def race() -> str:
         asked = [f.add(ask, name, name=name) for name in CARRIERS]
         asked.append(f.add(ask_the_old_one))
         f.add(book, first_of(*asked, cancel_rest=True))
-    result: str = await f.run.result(timeout=30)
-    await f.run.wait(timeout=30)
+    result: str = await f.run.result(timeout=60)
+    await f.run.wait(timeout=60)
     for member in (await f.run.graph()).members:
         print(f"{member.name} {member.public_state}")
     return result
@@ -79,7 +79,7 @@ async def best_of_two() -> str:
         asked = [f.add(ask, name, name=name) for name in CARRIERS]
         two = quorum(2, *asked, cancel_rest=True)
         f.add(compare, [one.result for one in asked], after=two)
-    result: str = await f.run.result(timeout=30)
+    result: str = await f.run.result(timeout=60)
     return result
 
 
@@ -88,7 +88,7 @@ async def order_only() -> str:
     async with app.flow("order only") as f:
         asked = [f.add(ask, name, name=name) for name in ("swift", "north")]
         f.add(invoice, after=any_of(*asked, cancel_rest=True))
-    result: str = await f.run.result(timeout=30)
+    result: str = await f.run.result(timeout=60)
     return result
 
 

@@ -46,9 +46,9 @@ async def main() -> None:
         await app.prepare()
         worker = asyncio.create_task(app.run_worker())
 
-        print(await (await fetch.submit("https://example.org")).result(timeout=30))
+        print(await (await fetch.submit("https://example.org")).result(timeout=60))
         try:
-            await (await fetch.submit("ftp://example.org")).result(timeout=30)
+            await (await fetch.submit("ftp://example.org")).result(timeout=60)
         except ExecutionFailed as error:
             print(f"failed: {error}")
 
@@ -57,7 +57,7 @@ async def main() -> None:
             await asyncio.sleep(0.02)
         await run.cancel(reason="no longer needed")
         try:
-            await run.result(timeout=30)
+            await run.result(timeout=60)
         except ExecutionCancelled as error:
             print(f"cancelled: {error}")
         worker.cancel()

@@ -12,6 +12,7 @@ from support.isolation import (
     no_tasks_left,
     nowhere,
     pytest_collection,
+    pytest_collection_finish,
     pytest_sessionfinish,
     pytest_xdist_auto_num_workers,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "nowhere",
     "pytest_addoption",
     "pytest_collection",
+    "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_report_header",

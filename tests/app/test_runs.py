@@ -115,7 +115,7 @@ async def test_an_execution_that_ran_out_of_time_says_which(app, clock):
     await clock.advance(minutes=2)
     await (await app.client()).executions.expire()
     with pytest.raises(ExecutionExpired) as caught:
-        await run.result(timeout=1)
+        await run.result(timeout=60)
 
     assert str(caught.value) == (
         "shop.slow ran out of time: its deadline has passed. Its `deadline` may be too short. "
@@ -238,7 +238,7 @@ async def test_a_run_that_is_not_there_says_so_when_asked(app, ask):
 async def test_another_namespace_sees_no_run(app, make_app, work):
     run = await work.submit(7)
     with pytest.raises(NotFound):
-        await make_app(namespace="other").get(run.id).result(timeout=1)
+        await make_app(namespace="other").get(run.id).result(timeout=60)
 
 
 @pytest.mark.parametrize("id", ["", "7", "{fp:x}:7", "3f5a6b7c8d9e", "0" * 32])

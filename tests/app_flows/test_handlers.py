@@ -174,9 +174,11 @@ async def test_waiting_for_a_plain_submit_in_a_thread_ends(app, db):
 
 
 async def test_a_run_that_a_key_leads_to_again_frees_the_slot(app, db):
+    go = asyncio.Event()
+
     @app.task
     async def short() -> int:
-        await asyncio.sleep(0.5)
+        await asyncio.wait_for(go.wait(), 60)
         return 5
 
     @app.task
@@ -184,10 +186,15 @@ async def test_a_run_that_a_key_leads_to_again_frees_the_slot(app, db):
         return await (await short.submit(key="once")).result()
 
     run = await parent.submit()
+
+    async def is_waiting() -> bool:
+        return "waiting" in await kinds(db, run)
+
     async with working(app):
+        await eventually(is_waiting)
+        go.set()
         assert await run.result(timeout=60) == 5
     assert await db.fetchval("select count(*) from ff.execution") == 2
-    assert "waiting" in await kinds(db, run)
 
 
 async def test_a_name_where_a_flow_is_meant(app):

@@ -10,10 +10,13 @@ import pytest
 
 from flowfabric import InvalidInput, NotFound
 from flowfabric.core.errors import LaneClosed
+from support.proofs import some_of
 from via.kinds import KINDS, Caller, RolledBack
 from worker.apps import working
 
-EVERY = pytest.mark.parametrize("kind", KINDS)
+
+def kinds(turn: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("kind", some_of(KINDS, turn, share=2))
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ async def store(caller: Caller, app, add, *, commit: bool = True, lane: str | No
     return begun[0].run
 
 
-@EVERY
+@kinds(0)
 async def test_what_is_committed_runs(db, app, add, notes, kind):
     async with KINDS[kind](db.url) as caller, working(app):
         run = await store(caller, app, add)
@@ -73,7 +76,7 @@ async def test_what_is_committed_runs(db, app, add, notes, kind):
         assert await notes() == 1
 
 
-@EVERY
+@kinds(1)
 async def test_what_is_rolled_back_leaves_no_trace(db, app, add, notes, kind):
     async with KINDS[kind](db.url) as caller:
         run = await store(caller, app, add, commit=False)
@@ -82,7 +85,7 @@ async def test_what_is_rolled_back_leaves_no_trace(db, app, add, notes, kind):
     for table in ("execution", "event", "edge", "edge_group", "flow", "execution_body"):
         assert await db.fetchval(f"select count(*) from ff.{table}") == 0, table
     with pytest.raises(NotFound, match="rolled back"):
-        await run.result(timeout=1)
+        await run.result(timeout=60)
 
 
 @pytest.mark.parametrize("kind", ["asyncpg_connection", "psycopg_connection"])

@@ -53,6 +53,8 @@ LONG = Scale(
 )
 
 
+# `--short` runs the long one for half a minute, and `make test` the flows under fire.
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(600)
 async def test_a_short_chaos_breaks_no_promise(durable: Server, tmp_path: Path) -> None:
     scale = replace(SHORT, seconds=8.0, pace=replace(SHORT.pace, crash=4.0, subscriber=5.0))

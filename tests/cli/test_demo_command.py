@@ -11,9 +11,12 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
+import pytest
+
 from support.isolation import chosen_binaries
 
 
+@pytest.mark.slow
 def test_the_demo_recovers_its_sleeper_and_ends_with_the_summary():
     # The user of the server must be able to enter the folder; pytest's own is closed.
     folder = Path(tempfile.mkdtemp(prefix="ff-demo-", dir="/tmp"))

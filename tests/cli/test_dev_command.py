@@ -176,6 +176,7 @@ async def test_a_save_of_a_module_that_the_app_imports_counts(dev, folder, shop)
     assert await ask(shop) == "Moin Ada"
 
 
+@pytest.mark.slow
 async def test_broken_code_is_shown_and_the_next_save_mends_it(dev, folder, shop):
     running = await dev()
     await running.logged("started:")
@@ -206,6 +207,7 @@ async def test_code_that_is_broken_at_first_is_waited_for(dev, folder, shop):
     assert await running.end(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 async def test_a_worker_that_ends_while_it_loads_is_told_of(dev, folder, shop):
     (folder / "shop.py").write_text("import os; os._exit(7)\n")
     running = await dev()
@@ -272,7 +274,11 @@ async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev
 @pytest.mark.parametrize(
     ("reference", "told"),
     [
-        *((form, "is not of the form module:app") for form in ("shop", "shop.py", ":app", "")),
+        ("shop", "is not of the form module:app"),
+        *(
+            pytest.param(form, "is not of the form module:app", marks=pytest.mark.slow(short=1))
+            for form in ("shop.py", ":app", "")
+        ),
         ("no:app", "there is no module 'no', neither in"),
         ("shop:ap", "'shop' has no App named 'ap'; did you mean shop:app?"),
     ],
@@ -284,13 +290,14 @@ def test_a_reference_to_nothing_is_refused_as_other_commands_do(folder, referenc
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 2
     assert told in " ".join(done.stderr.replace("│", " ").split())
 
 
+@pytest.mark.slow
 async def test_ctrl_c_while_it_starts_prints_no_traceback(folder, db):
     (folder / "shop.py").write_text("open('marks', 'w').close()\nimport time\ntime.sleep(60)\n")
     process = await asyncio.create_subprocess_exec(
@@ -338,6 +345,7 @@ async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folde
     assert marks.read_text() == "started\nstarted\n"
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_killed_is_started_again(dev, shop):
     running = await dev()
     await running.logged("started:")
@@ -350,6 +358,7 @@ async def test_a_worker_that_is_killed_is_started_again(dev, shop):
     assert await ask(shop) == "Hello Ada"
 
 
+@pytest.mark.slow
 async def test_a_second_ctrl_c_does_not_wait_and_gives_back_what_runs(dev, folder, shop, client):
     running = await dev("--concurrency", "1")
     await running.logged("started:")
@@ -369,6 +378,7 @@ async def test_a_second_ctrl_c_does_not_wait_and_gives_back_what_runs(dev, folde
     assert kinds == ["submitted", "claimed", "released"]
 
 
+@pytest.mark.slow
 async def test_the_worker_does_not_outlive_a_killed_dev(dev):
     running = await dev()
     await running.logged("started:")
@@ -400,6 +410,7 @@ async def test_without_a_database_the_project_gets_its_own(dev):
         shutil.rmtree(own, ignore_errors=True)
 
 
+@pytest.mark.slow
 async def test_a_foreign_database_is_migrated_only_when_told_to(dev, cluster, db):
     name = f"{db.name}_foreign"
     admin = await asyncpg.connect(cluster.url)

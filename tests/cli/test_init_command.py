@@ -53,6 +53,7 @@ async def test_a_name_that_is_no_module_is_a_usage_error(ff, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_file_is_small_and_passes_the_type_checker(tmp_path):
     text = TEMPLATE.format(module="app", file="app.py")
     (tmp_path / "app.py").write_text(text)

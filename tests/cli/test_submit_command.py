@@ -94,7 +94,7 @@ class Submits:
 
     async def __call__(self, task: str, *arguments: str) -> Finished:
         process = await self.start("submit", f"e6_store:{task}", *arguments)
-        out, err = await asyncio.wait_for(process.communicate(), 40)
+        out, err = await asyncio.wait_for(process.communicate(), 200)
         assert process.returncode is not None
         talk = " ".join(err.decode().replace("│", " ").split())
         return Finished(process.returncode, out.decode(), talk)

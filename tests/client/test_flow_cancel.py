@@ -28,7 +28,7 @@ from support.factories import NAMESPACE, Engine
 from support.flows import Flow, make_flow
 from worker.waiting import eventually
 
-SECONDS = timedelta(seconds=10)
+SECONDS = timedelta(seconds=60)
 
 
 @pytest.fixture

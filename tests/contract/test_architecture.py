@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ print("\\n".join(sorted(sys.modules)))
 """
 
 
+@cache
 def modules_with(name: str) -> set[str]:
     program = ALONE.format(folder=str(PACKAGE), name=name)
     finished = subprocess.run(
@@ -72,7 +74,17 @@ def test_the_import_contracts_hold():
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
-@pytest.mark.parametrize("name", [*PACKAGES, "config", "telemetry", "tracing"])
+# import-linter reads all of them in `make check`: these also see what an import brings along.
+IMPORTED = ("core", "client", "worker", "cli")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in IMPORTED else pytest.param(name, marks=pytest.mark.slow(short=3))
+        for name in (*PACKAGES, "config", "telemetry", "tracing")
+    ],
+)
 def test_a_part_imports_alone(name):
     """With what is below it, and nothing from beside or above."""
     parts = {

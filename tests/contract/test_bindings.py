@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from flowfabric.db import functions
+from support.cases import for_each
 
 PUBLIC = """
     select p.proname as name,
@@ -40,12 +39,17 @@ def test_every_binding_is_listed():
         for value in vars(functions).values()
         if isinstance(value, functions.Function | functions.Read)
     }
-    assert bound == {*functions.FUNCTIONS, *functions.READS, functions.HINT}
+    assert bound == {
+        *functions.FUNCTIONS,
+        *functions.READS,
+        functions.HINT,
+        functions.READ_PARTITIONS,
+    }
     names = [statement.name for statement in (*functions.FUNCTIONS, *functions.READS)]
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("function", functions.FUNCTIONS, ids=lambda f: f.name)
+@for_each("function", functions.FUNCTIONS, name=lambda function: function.name)
 async def test_a_call_can_be_prepared(catalogue, function):
     statement = await catalogue.prepare(function.text)
     assert len(statement.get_parameters()) == len(function.arguments)
@@ -66,7 +70,7 @@ async def test_reads_get_built_in_types_only(catalogue):
         assert {a.type.schema for a in statement.get_attributes()} == {"pg_catalog"}, read.name
 
 
-@pytest.mark.parametrize("read", functions.READS, ids=lambda read: read.name)
+@for_each("read", functions.READS, name=lambda read: read.name)
 async def test_a_read_asks_one_function_and_can_be_prepared(catalogue, read):
     assert re.findall(r"\bff\.(\w+)", read.text) == [read.function]
     assert read.function in {function.name for function in functions.FUNCTIONS}

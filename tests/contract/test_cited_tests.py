@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from support.cases import for_each
 
 from .sources import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", PAGES)
 def test_a_test_that_is_cited_is_there(page):
     missing = []
     file = None

@@ -12,6 +12,7 @@ import pytest
 import flowfabric
 from flowfabric.core import errors
 from flowfabric.core.errors import FlowFabricError
+from support.cases import for_each
 
 from .sources import public_functions, sql_files
 
@@ -97,7 +98,7 @@ def test_a_header_names_each_code_its_function_raises():
         assert raised <= set(re.findall(r"WF\d{3}", file.fields["Refuses"])), file.id
 
 
-@pytest.mark.parametrize("word", sorted(set(BY_NAME) - {"route_collision"}))
+@for_each("word", sorted(set(BY_NAME) - {"route_collision"}))
 def test_a_word_is_written_somewhere_in_sql(word):
     assert any(f"'{word}'" in file.statements for file in sql_files("shared", "functions"))
 
@@ -118,7 +119,7 @@ def test_codes_are_grouped_by_what_to_do():
         assert issubclass(kind, groups[code[2]]), kind
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+@for_each("kind", CLASSES)
 def test_an_error_survives_a_pickle(kind):
     error = kind("what happened", execution_id="{fp:0}:x", epoch=3)
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
@@ -134,13 +135,13 @@ def test_an_invalid_input_keeps_its_field_over_a_pickle():
     assert str(twin) == str(error) == "lane: must not be empty"
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+@for_each("kind", CLASSES)
 def test_an_error_says_something_by_itself(kind):
     assert kind.__doc__
     assert str(kind()) == " ".join(kind.__doc__.split())
 
 
-@pytest.mark.parametrize("key", [*BY_CODE, *BY_NAME])
+@for_each("key", [*BY_CODE, *BY_NAME])
 def test_the_engine_s_word_becomes_the_error(key):
     kind = BY_CODE.get(key) or BY_NAME[key]
     error = FlowFabricError.from_engine(key, {"field": "lane", "problem": "is odd"})

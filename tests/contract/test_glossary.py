@@ -18,7 +18,7 @@ close conclude count create created current dead declare decode describe due err
 escalated evaluate every exists explain explained exponential fabric fallback find fixed for forget
 found from function gather get graph header held id impossible index info infra initial invalid
 is issue jitter last let list locality loops lost many mark match max maximum message mismatch
-moment
+moment position
 multiplier name never next of on once only open options overriding pending permanent prepare
 project random read record register registered remaining report requested resolve respect reused
 satisfied seconds set shutdown stage startup stored summarise summary swept sync to too tool trace

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
-
 from flowfabric.db import functions
+from support.cases import for_each
 
 from .sources import PACKAGE, python_files
 
@@ -51,11 +50,7 @@ def sql_texts(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    "file",
-    [file for file in python_files() if file.relative_to(PACKAGE).parts[0] != "db"],
-    ids=lambda file: str(file.relative_to(PACKAGE)),
-)
+@for_each("file", [file for file in python_files() if file.relative_to(PACKAGE).parts[0] != "db"])
 def test_no_statement_outside_db(file):
     allowed = ALLOWED.get(str(file.relative_to(PACKAGE)), [])
     assert sql_texts(file.read_text(encoding="utf-8")) == allowed

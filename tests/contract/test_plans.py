@@ -93,6 +93,7 @@ class Work:
             "route_lane",
             "meta_pkey",
             "namespace_grant_pkey",
+            "event_generation_pkey",
         }
         used = {index for index in self.scans if index not in small}
         assert used <= set(most), used - set(most)

@@ -8,6 +8,7 @@ from enum import StrEnum
 import pytest
 
 from flowfabric.core import states
+from support.cases import for_each
 
 from .sources import SqlFile, helpers, public_functions, sql_files
 
@@ -92,7 +93,7 @@ async def test_nothing_but_replay_leaves_the_end(catalogue):
     assert not [row for row in rows if "submitted" in (row["from_phase"], row["to_phase"])]
 
 
-@pytest.mark.parametrize("file", LIBRARY, ids=lambda file: file.id)
+@for_each("file", LIBRARY, name=lambda file: file.id)
 async def test_a_number_in_a_header_exists(catalogue, file: SqlFile):
     numbers = {row["number"] for row in await transitions(catalogue)}
     assert file.transition_numbers <= numbers
@@ -166,7 +167,7 @@ def helpers_of(file: SqlFile) -> set[SqlFile]:
     return found
 
 
-@pytest.mark.parametrize("file", public_functions(), ids=lambda file: file.id)
+@for_each("file", public_functions(), name=lambda file: file.id)
 async def test_the_moves_of_a_header_are_made_and_all_are_named(catalogue, file: SqlFile):
     """A public function's T-numbers are those its own and its helpers' causes stand for."""
     rows = await transitions(catalogue)

@@ -27,6 +27,7 @@ from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint
 from flowfabric.core.step import Step
+from support.cases import for_each
 from support.factories import NAMESPACE
 from support.isolation import chosen_binaries
 from worker.apps import working
@@ -35,7 +36,7 @@ ALL = [command for page in PAGES for command in commands(page)]
 SHOWN = [command for command in ALL if command.output]
 
 
-@pytest.mark.parametrize("command", ALL, ids=str)
+@for_each("command", ALL)
 def test_a_command_exists_with_its_options(command: Command):
     words = command.words
     match words[0]:
@@ -94,6 +95,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_the_quickstart_prints_what_it_shows(folder):
     """The first minutes, in a folder without a database: init, dev, submit."""
     init = shown(QUICKSTART, "flowfabric init")

@@ -423,7 +423,7 @@ async def test_long_lived_executions(program, db, clock):
     async with working(names["app"]):
         run = await names["subscription"].submit("ann", month=11)
         client = await names["app"].client()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (await run.state()).is_terminal:
                 if await run.state() == PublicState.DELAYED:
                     await clock.advance(days=30)

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from flowfabric.doctor import installation_checks, invariants
+from support.cases import for_each
 from support.commands import invoke
 from support.factories import Item
 from support.sabotage import drop_checks
@@ -95,9 +96,7 @@ async def test_a_list_of_findings_is_cut(doctor, working, plain):
     assert "and 5 others" in out
 
 
-@pytest.mark.parametrize(
-    "check", [*installation_checks(), *invariants()], ids=lambda check: check.name
-)
+@for_each("check", [*installation_checks(), *invariants()], name=lambda check: check.name)
 async def test_a_check_is_explained_without_a_database(check, tmp_path):
     command = ("doctor", "--database-url", f"postgresql://nobody@/none?host={tmp_path}")
     told = await invoke(*command, "--explain", check.name.lower(), "-o", "table")

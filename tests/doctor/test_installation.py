@@ -116,13 +116,16 @@ async def test_synchronous_commit_off_in_the_url_is_refused(bare):
     assert ("X01", "synchronous_commit is off for this session (client)") in found
 
 
+SLOW = pytest.mark.slow(short=1)
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ("-c fsync=off", "PGOPTIONS sets fsync=off"),
-        ("-cfsync=0", "PGOPTIONS sets fsync=0"),
+        pytest.param("-c fsync=off", "PGOPTIONS sets fsync=off", marks=SLOW),
+        pytest.param("-cfsync=0", "PGOPTIONS sets fsync=0", marks=SLOW),
         ("-c jit=on -c synchronous_commit=OFF", "PGOPTIONS sets synchronous_commit=OFF"),
-        ("--full-page-writes=no", "PGOPTIONS sets full-page-writes=no"),
+        pytest.param("--full-page-writes=no", "PGOPTIONS sets full-page-writes=no", marks=SLOW),
     ],
 )
 async def test_pgoptions_that_switch_it_off_are_refused(bare, monkeypatch, options, problem):
@@ -268,6 +271,7 @@ RIGHTS = [
 ]
 
 
+@pytest.mark.slow
 async def test_rights_that_are_missing_or_too_many_are_found(own, owner):
     async with role(owner, "flowfabric_app"):
         assert {name for name, _ in await errors(own)} == {"X03"}

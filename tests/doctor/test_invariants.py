@@ -11,6 +11,7 @@ import pytest
 from flowfabric.db.inspection import narrowed, text_of
 from flowfabric.doctor import find_check, invariants
 from flowfabric.doctor.checks import Reads
+from support.cases import for_each
 from support.factories import STATES
 from support.sabotage import drop_checks, unwitnessed
 
@@ -324,7 +325,7 @@ async def test_a_broken_database_names_the_invariant_the_execution_and_the_probl
     assert row["problem"] == "version 3, but that of the last event is 1"
 
 
-@pytest.mark.parametrize("name", [check.name for check in invariants()])
+@for_each("name", [check.name for check in invariants()])
 async def test_an_invariant_calls_no_function_of_the_library_but_the_clock(conn, name):
     """What it checks must not be what it trusts."""
     check = find_check(name)
@@ -339,7 +340,7 @@ async def test_an_invariant_calls_no_function_of_the_library_but_the_clock(conn,
     assert names[4:] == (["is_stuck"] if check.is_eventual else [])
 
 
-@pytest.mark.parametrize("name", [check.name for check in invariants()])
+@for_each("name", [check.name for check in invariants()])
 def test_a_header_says_what_it_means_and_what_to_do(name):
     check = find_check(name)
     text = text_of(f"invariants/{name}.sql")

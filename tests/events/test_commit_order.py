@@ -208,6 +208,7 @@ async def test_hundreds_of_savepoints_do_not_confuse_a_reader(log, start):
     assert await reader.drain(1) == [f"a{version}" for version in range(1, 101)]
 
 
+@pytest.mark.slow
 async def test_three_hundred_open_writers_fit_into_a_cursor_of_four_kilobytes(servers):
     """Some of them prepared: for a snapshot they are as open as the others, and cost no process."""
     log = await servers.make(max_prepared_transactions="280").log()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from datetime import UTC, datetime
@@ -161,7 +162,9 @@ async def test_a_cursor_older_than_what_was_trimmed_has_expired(log):
 
 async def test_a_cursor_whose_anchor_was_trimmed_goes_on(log):
     await log.write("a")
-    cursor = await log.open()
+    # A transaction in another database of the server counts as unfinished, too.
+    while (cursor := await log.open()).split(":")[7]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     await trim(log, 1)
     await log.write("b")
     assert (await log.read(cursor)).names == ["b1"]

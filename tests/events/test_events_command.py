@@ -195,6 +195,7 @@ async def test_an_expired_cursor_ends_with_four_and_says_from_when_to_go_on(run,
         assert (await run("--since", since, url=log.url))[0] == 0
 
 
+@pytest.mark.slow
 async def test_a_standby_ends_with_five(run, servers):
     primary = servers.make()
     standby = servers.adopt(primary.back_up(standby=True))

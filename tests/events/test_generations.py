@@ -291,3 +291,43 @@ async def test_random_moves_rollbacks_and_open_writers_lose_and_repeat_nothing(l
         await reader.drain(chance.choice([1, 3, 500]))
         assert sorted(reader.seen) == committed
         assert_in_order(reader.seen)
+
+
+async def test_cursors_survive_a_dump_that_is_restored_into_a_younger_server(log, servers):
+    """Two real servers: the numbers of the new one are lower."""
+    other = await servers.make().log()
+    number = "select pg_current_xact_id()::text::bigint"
+    ahead = await other.conn.fetchval(number) - await log.conn.fetchval(number) + 1000
+    await log.conn.execute(
+        f"do $$ begin for i in 1..{max(ahead, 0)} loop perform pg_current_xact_id(); commit; "
+        "end loop; end $$"
+    )
+    reader = Reader(log, await log.open())
+    for _ in range(3):
+        await log.write("a", "b")
+    await reader.step(1)
+    await log.write("c")
+    for table in ("ff.event", "t.execution"):
+        rows = await log.conn.fetch(f"select * from {table}")
+        for row in rows:
+            places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
+            await other.conn.execute(
+                f"insert into {table} ({', '.join(row.keys())}) overriding system value "
+                f"values ({places})",
+                *row.values(),
+            )
+    await other.conn.execute(
+        "update ff.meta set value = $1 where name = 'installation_id'",
+        await log.conn.fetchval("select value from ff.meta where name = 'installation_id'"),
+    )
+    with refused("WF403", reason="another_system"):
+        await other.read(reader.cursor)
+    await other.conn.execute("select ff._raise_generation(0::smallint)")
+    reader.log = other
+    await other.write("a", "d")
+    await reader.drain(1)
+    assert sorted(reader.seen) == sorted(await other.committed())
+    assert_in_order(reader.seen)
+    highest = "select max(xid)::text::bigint from ff.event where generation = $1"
+    assert await other.conn.fetchval(highest, 0) > await other.conn.fetchval(highest, 1)
+    await other.conn.close()

@@ -35,7 +35,7 @@ class Scale:
 @pytest.mark.parametrize(
     "scale",
     [
-        pytest.param(Scale(150, 3, 2, 4.0), id="small"),
+        pytest.param(Scale(150, 3, 2, 4.0), id="small", marks=pytest.mark.slow(short=0)),
         pytest.param(
             Scale(300, 5, 3, 8.0), id="middle", marks=[pytest.mark.slow, pytest.mark.timeout(240)]
         ),

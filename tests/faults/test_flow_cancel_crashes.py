@@ -118,7 +118,7 @@ Finish = Callable[[Database, Clock, Flow], Awaitable[None]]
 # One point in so many; from another one on whenever the test runs.
 SOME = pytest.mark.parametrize(
     "each",
-    [pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow(short=1))],
+    [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow(short=1))],
 )
 
 

@@ -227,7 +227,7 @@ async def test_events_are_followed_by_polling(app: App, client: FlowFabric) -> N
 
 async def test_a_worker_process(pooler: Pooler, db: Database, tmp_path: Path) -> None:
     app, tasks = tasks_on(pooler.url)
-    fleet = Fleet(tmp_path, pooler.url, 1, concurrency=4, lease=2)
+    fleet = Fleet(tmp_path, pooler.url, 1, concurrency=4, lease=60)
     try:
         runs = [await tasks["quick"].submit(n) for n in range(50)]
         runs += [await tasks["flaky"].submit(n) for n in range(4)]

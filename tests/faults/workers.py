@@ -76,7 +76,7 @@ class Crew:
         self._logs: dict[int, Path] = {}
         self.workers = [self._start(position) for position in range(len(commands))]
 
-    async def until_started(self, within: float = 60.0) -> None:
+    async def until_started(self, within: float = 200.0) -> None:
         deadline = time.monotonic() + within
         while self.log().count(" started: ") < len(self.workers):
             assert time.monotonic() < deadline, self.log()
@@ -115,7 +115,7 @@ class Crew:
         """What all of them wrote, dead ones too."""
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("worker-*.log")))
 
-    def close(self, within: float = 60.0) -> list[int]:
+    def close(self, within: float = 200.0) -> list[int]:
         """SIGTERM to all; their exit codes."""
         for worker in self.workers:
             worker.send_signal(signal.SIGCONT)
@@ -166,7 +166,7 @@ class Fleet(Crew):
         environment = {"FLOWFABRIC_DATABASE_URL": url, "FLOWFABRIC_LEASE_TTL": str(lease)}
         super().__init__(folder, [command] * size, environment)
 
-    def close(self, within: float = 60.0) -> list[int]:
+    def close(self, within: float = 200.0) -> list[int]:
         """SIGTERM to all once they have started: one that still imports would die of it."""
         deadline = time.monotonic() + within
         while any(

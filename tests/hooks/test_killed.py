@@ -3,7 +3,6 @@ called its hook once."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -15,8 +14,6 @@ from steps.killer import Killer, killing
 from steps.victims import hooked
 
 CALLS = {"claim_executions", "complete_executions", "record_steps"}
-# A run that took another way does not come to its point.
-TRIES = 5
 
 
 @pytest.mark.timeout(300)
@@ -37,7 +34,7 @@ async def kill_and_recover(app: Any, db: Any, clock: Any, tmp_path: Any, *, each
     """Kill the worker at one in `each` of its calls; return how often a step was done again."""
     log, passed = tmp_path / "log", tmp_path / "log.points"
     task = hooked(app, log)
-    again = met = count = 0
+    again = 0
     async with killing(app, db, clock, log, "hooked") as killer:
         for n, outcome in ((7, "success"), (-7, "failed")):
             passed.write_text("")
@@ -46,24 +43,23 @@ async def kill_and_recover(app: Any, db: Any, clock: Any, tmp_path: Any, *, each
             points = passed.read_text().split()
             last = "complete_executions" if n > 0 else "fail_executions"
             assert {point.partition(":")[0] for point in points} >= {*CALLS, last}
-            points = points[random.randrange(min(each, len(points))) :: each]
-            count += len(points)
-            for point in points:
-                for _ in range(TRIES):
-                    log.write_text("")
-                    run = await task.submit(n)
-                    was_killed = await killer.kill_at(run, point)
-                    await recover(killer, run)
-                    await is_told_once(db, run)
-                    told = Counter(log.read_text().split())
-                    assert set(told) == {f"{outcome}:{n}"}
-                    assert told.total() <= 1 + was_killed, f"killed at {point}"
-                    again += told.total() - 1
-                    if was_killed:
-                        met += 1
-                        break
-    print(f"killed at {met} points of {count}; told again: {again}")
-    assert met >= count - 2
+
+            async def begin(n: int = n) -> Run[Any]:
+                log.write_text("")
+                return await task.submit(n)
+
+            async def check(
+                run: Run[Any], point: str, was_killed: bool, only: str = f"{outcome}:{n}"
+            ) -> None:
+                nonlocal again
+                await recover(killer, run)
+                await is_told_once(db, run)
+                told = Counter(log.read_text().split())
+                assert set(told) == {only}
+                assert told.total() <= 1 + was_killed, f"killed at {point}"
+                again += told.total() - 1
+
+            await killer.kill_at_each(points, begin, check, each=each)
     return again
 
 

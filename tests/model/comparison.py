@@ -27,6 +27,7 @@ _UNSEEN = {
     "journal",
     "execution_id",
     "generation",
+    "passed_on",
 }
 _SEEN = tuple(f.name for f in fields(Execution) if f.name not in _UNSEEN)
 _DERIVED = ("public_state", "attempt_index")

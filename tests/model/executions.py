@@ -285,15 +285,24 @@ class Executions(Walker):
         delay=one_of(
             [20 * SECOND, 20 * SECOND, 5 * MINUTE, NOTHING, -SECOND, None, timedelta(days=40_000)]
         ),
+        newer_step=one_of([None, None, None, "ff.patch x"]),
         again=AGAIN,
     )
     def delay_execution(
-        self, pick: int, kind: str, who: str | None, delay: timedelta | None, again: bool
+        self,
+        pick: int,
+        kind: str,
+        who: str | None,
+        delay: timedelta | None,
+        newer_step: str | None,
+        again: bool,
     ) -> None:
+        delay = delay if newer_step is None else None
         fence = self.fence(self.choose_held(pick), kind)
+        given = {"delay": delay, "newer_step": newer_step}
         self.step(
-            self._single("delay_execution", fence, who, "delayed_until", delay=delay),
-            lambda: self.model.delay(who, fence, delay),
+            self._single("delay_execution", fence, who, "delayed_until", **given),
+            lambda: self.model.delay(who, fence, delay, newer_step),
             target=fence.execution_id,
             again=again,
         )

@@ -205,7 +205,7 @@ class Steps(Executions, Operators, Grants):
             **self._position("nap", sum(name == "nap" for name, _ in e.journal)),
         )
         self._record([(self.fence(id_, "current"), nap)], None, False)
-        self.delay_execution(1, "current", None, MINUTE, False)
+        self.delay_execution(1, "current", None, MINUTE, None, False)
         if is_woken:
             self.retry_execution(1, None, None, "any", False)
         self.aim = None

@@ -108,7 +108,7 @@ class Timers(Leases, Steps):
             {"partition_key": 0, "limit": 500, "retention": retention, "event_floor": floor},
             lambda rows: 0,
         )
-        self._run(self.bench.connection.execute("delete from ff.meta where name like 'trim_pos%'"))
+        self._run(self.bench.connection.execute("delete from ff.trim_position"))
         self.step(call, lambda: self.model.trim_retention(retention, floor) * 0)
 
     @operation(1, again=AGAIN)

@@ -29,10 +29,10 @@ T = TypeVar("T")
 _RESET = """
 truncate ff.execution, ff.execution_body, ff.attempt, ff.event, ff."grant", ff.claim_slot,
   ff.idempotency_key, ff.event_trim, ff.step, ff.run_wait, ff.flow, ff.edge, ff.edge_group,
-  ff.kept_result, ff.cancel_backlog, ff.cancel_backlog_member restart identity;
+  ff.kept_result, ff.cancel_backlog, ff.cancel_backlog_member, ff.trim_mark, ff.trim_position
+  restart identity;
 update ff.lane set state = 'active', resumes_at = null, reason = null, changed_by = null,
   changed_at = null;
-delete from ff.meta where name like 'trim%';
 """
 
 

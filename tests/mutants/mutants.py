@@ -184,7 +184,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "a claim takes from a lane that is closed",
         "functions/execution/claim_executions.sql",
         "tests/sql/execution/test_claim_executions.py::test_the_state_of_the_lane_decides",
-        ("and (l.state in ('active', 'draining') or l.resumes_at <= v_now)", ""),
+        (
+            "\n      and (l.state in ('active', 'draining') or l.resumes_at <= v_now);\n"
+            "  end if;\n  if cardinality(p_unserved) > 0",
+            ";\n  end if;\n  if cardinality(p_unserved) > 0",
+        ),
     ),
     _mutant(
         "a claim overwrites the slot of its process",
@@ -330,9 +334,29 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/events/test_commit_order.py::"
         "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
         (
-            "ff._format_cursor(p_partition_key, v_anchor.xid, v_snapshot,",
-            "ff._format_cursor(p_partition_key, pg_snapshot_xmax(v_snapshot), v_snapshot,",
+            "ff._format_cursor(p_partition_key, v_generation, v_anchor.xid,",
+            "ff._format_cursor(p_partition_key, v_generation, pg_snapshot_xmax(v_snapshot),",
         ),
+    ),
+    _mutant(
+        "an older generation is judged by the snapshot",
+        "functions/event/read_events.sql",
+        "tests/events/test_generations.py::test_a_reader_goes_on_after_a_move[500-1000000]",
+        ("v_is_old := v_generation < v_cursor.current;", "v_is_old := false;"),
+    ),
+    _mutant(
+        "the first writer on another node goes on in the old generation",
+        "functions/event/_lock_generation.sql",
+        "tests/events/test_generations.py::"
+        "test_the_first_on_another_node_raises_the_generation[writer]",
+        ("if v_node_id = v_here then", "if true then"),
+    ),
+    _mutant(
+        "a trim mark is compared without its generation",
+        "functions/event/_read_cursor.sql",
+        "tests/events/test_generations.py::"
+        "test_what_is_trimmed_in_an_old_generation_expires_only_cursors_before_it",
+        ("(generation, last_xid) < (v_gone, v_gone_to)", "last_xid < v_gone_to"),
     ),
     _mutant(
         "the cursor forgets what has not ended",

@@ -11,6 +11,7 @@ from time import monotonic
 
 import pytest
 
+from support.cases import for_each
 from support.cluster import VARIABLE as SERVER
 from support.database import MUTANT
 
@@ -74,6 +75,6 @@ def test_there_are_enough_mutants_and_no_two_of_a_name():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@for_each("mutant", MUTANTS, name=lambda mutant: mutant.name)
 def test_a_mutant_changes_the_library_as_it_is(mutant):
     assert mutant.text()

@@ -337,6 +337,22 @@ async def _(stage: Stage) -> ExecutionId:
 
 
 @situation(
+    "its worker has older code",
+    "time",
+    "waiting_for_newer_code",
+    "waits for a worker with newer code until",
+    "pool-1 does not know its step ff.patch x",
+    "held after 10 minutes",
+    after=timedelta(seconds=1),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.executions.wait_for_newer_code(held, "ff.patch x")
+    return held.id
+
+
+@situation(
     "it is in back-off",
     "time",
     "retry_backoff",

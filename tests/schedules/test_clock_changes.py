@@ -28,7 +28,7 @@ CHANGES = {
 @pytest.mark.parametrize(
     "span",
     [
-        pytest.param(timedelta(hours=3), id="short"),
+        pytest.param(timedelta(hours=2), id="short"),
         pytest.param(
             timedelta(hours=60),
             id="full",

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from flowfabric import PublicState, Run
 from worker.apps import working
+
+# A run that took another way (the child ended before it was waited for) does not come to its point.
+TRIES = 5
 
 
 class Killer:
@@ -46,6 +50,38 @@ class Killer:
             status = await ended
         assert status == f"ended {signal.SIGKILL.value}"
         return was_killed
+
+    async def kill_at_each(
+        self,
+        points: Sequence[str],
+        begin: Callable[[], Awaitable[Run[Any]]],
+        check: Callable[[Run[Any], str, bool], Awaitable[None]],
+        *,
+        each: int = 1,
+    ) -> None:
+        """Kill a victim at one in `each` points of a new run, and check what becomes of the run."""
+        points = points[random.randrange(min(each, len(points))) :: each]
+        met = 0
+        for point in points:
+            for _ in range(TRIES):
+                run = await begin()
+                was_killed = await self.kill_at(run, point)
+                await check(run, point, was_killed)
+                if was_killed:
+                    met += 1
+                    break
+        print(f"killed at {met} points of {len(points)}")
+        assert met >= len(points) - 2
+
+    async def kill_alone_at(self, point: str) -> bool:
+        """Let a victim run that ends by itself; tell whether it was killed. No time passes."""
+        assert self._process.stdin
+        self._process.stdin.write(f"{self._db.url} {point}\n".encode())
+        await self._line()
+        async with asyncio.timeout(60):
+            status = await self._line()
+        assert status in ("ended 0", f"ended {signal.SIGKILL.value}")
+        return status != "ended 0"
 
     async def pass_time(self, run: Run[Any]) -> None:
         """It sleeps for an hour: nobody has to."""

@@ -23,9 +23,19 @@ async def until(run: Run[Any], state: PublicState | str) -> None:
 
 async def skip(app: App, clock: Clock, span: timedelta) -> None:
     """Let time pass, and what became due by it go on."""
-    await clock.advance(span)
+    now = await clock.advance(span)
     client = await app.client()
-    await client.executions.promote_delayed()
+
+    async def are_promoted() -> bool:
+        """A worker that promotes them at the same time has them locked."""
+        await client.executions.promote_delayed()
+        return not await clock.db.fetchval(
+            "select exists (select from ff.execution"
+            " where eligibility = 'not_eligible_until_time' and delayed_until <= $1)",
+            now,
+        )
+
+    await eventually(are_promoted)
 
 
 async def journal(db: Database, run: Run[Any]) -> dict[tuple[str, int], Any]:

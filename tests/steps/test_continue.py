@@ -208,7 +208,7 @@ async def test_each_generation_belongs_to_the_code_version_that_begins_it(make_a
             await ctx.continue_as()
 
     async with working(app):
-        await (await grow.submit()).result(timeout=20)
+        await (await grow.submit()).result(timeout=60)
     assert seen == [(None, "1"), (None, "1")]
 
 

@@ -57,7 +57,7 @@ def test_a_later_run_finds_every_step_in_its_place():
     again = recorded(*[begin(first, name) for name in ("a", "b", "a")])
     found = [begin(again, name) for name in ("a", "b", "a")]
     assert [one.record is not None for one in found] == [True] * 3
-    assert again.unreached is None
+    again.end("returned")
     new = begin(again, "c")
     assert (new.record, new.position) == (None, 3)
 
@@ -75,7 +75,7 @@ def test_steps_beside_the_handler_share_a_position_and_come_in_any_order():
     order = ["a", "x2", "x0", "x3", "x1", "b"]
     for name in order:
         assert begin(again, name, beside=name.startswith("x")).record is not None
-    assert again.unreached is None
+    again.end("returned")
 
 
 def test_branches_may_be_quicker_or_slower_than_last_time():
@@ -132,16 +132,15 @@ def test_what_was_recorded_and_not_reached_is_named():
     )
     begin(again, "a")
     begin(again, "y", beside=True)
-    left = again.unreached
-    assert left is not None
-    assert left.name == "x"
+    with pytest.raises(Mismatch, match="x: was recorded, but the handler returned without it"):
+        again.end("returned")
 
 
 def test_a_sleep_that_is_not_reached_is_nothing_to_hold_for():
     first = Journal()
     again = recorded(begin(first, "a"), begin(first, "nap", kind=StepKind.SLEEP, beside=True))
     begin(again, "a")
-    assert again.unreached is None
+    again.end("returned")
 
 
 def failed(entry: Entry) -> Entry:
@@ -155,7 +154,7 @@ def test_a_failure_is_found_in_the_place_of_its_step():
     again = recorded(begin(first, "a"), failed(begin(first, "b")), begin(first, "c"))
     found = [begin(again, name).record for name in ("a", "b", "c")]
     assert [one and one.kind for one in found] == [StepKind.STEP, StepKind.FAILURE, StepKind.STEP]
-    assert again.unreached is None
+    again.end("returned")
 
 
 def test_a_failure_has_its_place_like_any_step():
@@ -163,8 +162,8 @@ def test_a_failure_has_its_place_like_any_step():
     steps = [begin(first, "a"), failed(begin(first, "b"))]
     again = recorded(*steps)
     begin(again, "a")
-    assert again.unreached is not None
-    assert again.unreached.name == "b"
+    with pytest.raises(Mismatch, match="b: was recorded"):
+        again.end("returned")
     with pytest.raises(Mismatch) as found:
         begin(again, "renamed")
     assert found.value.step == "b"
@@ -186,7 +185,7 @@ def test_going_through_a_journal_costs_the_same_for_each_step():
         started = time.thread_time()
         for n in range(steps):
             begin(again, f"step {n}")
-        assert again.unreached is None
+        again.end("returned")
         return time.thread_time() - started
 
     # Ten times the steps: ten times the time, where a look through all of them takes a hundred.

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Context, ExecutionFailed, PublicState
+from flowfabric import Context, ExecutionFailed, Fixed, PublicState, Retry
 from steps.stage import journal, skip, until, until_held
 from worker.apps import working
+from worker.waiting import eventually
 
 HOUR = timedelta(hours=1)
 PATCH = "ff.patch fraud"
@@ -122,8 +123,7 @@ async def test_each_round_of_a_loop_gets_an_answer_of_its_own(app, db, clock):
     ("is_old", "patch_at", "is_deprecated", "problem"),
     [
         (False, "before", True, None),
-        # a patch that has gone from the code does not hold, its step does
-        (False, None, False, "fraud: the code runs 'pack'"),
+        (False, None, False, f"{PATCH}: took the new path of this patch"),
         (True, "before", True, f"{PATCH}: took the old path of this patch"),
         (True, None, False, None),
     ],
@@ -143,8 +143,11 @@ async def test_the_code_of_the_old_path_may_go_when_no_run_needs_it(
         await skip(app, clock, HOUR)
         if problem is None:
             await run.result(timeout=60)
-        else:
-            assert (await until_held(db, run)).startswith(problem)
+            return
+        if "new path" in problem:
+            await until_passed_on(db, run)
+            await skip(app, clock, timedelta(minutes=10))
+        assert (await until_held(db, run)).startswith(problem)
 
 
 async def test_an_answer_that_was_not_awaited_is_an_error(app):
@@ -181,13 +184,127 @@ async def test_a_run_that_slept_through_the_patch_does_not_silently_take_the_new
         assert (await until_held(db, run)).startswith(f"{PATCH}: took the old path")
 
 
-async def test_old_code_does_not_end_a_run_that_took_the_new_path(app, db, clock):
-    is_new = True
+async def until_passed_on(db, run) -> None:
+    """Wait until a worker has left a run to newer code."""
 
-    @app.task
+    async def is_passed_on() -> bool:
+        return await db.fetchval(
+            "select attempt_pause_cause = 'older_code' and lease_id is null from ff.execution"
+            " where execution_id = $1",
+            run.id.uuid,
+        )
+
+    await eventually(is_passed_on, what=f"{run} is left to newer code")
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_old_code_leaves_a_run_that_took_the_new_path_to_newer_code(
+    make_app, db, clock, is_async
+):
+    old_app, new_app = make_app(), make_app()
+    old, new = Shop(old_app, is_async), Shop(new_app, is_async)
+    new.patch_at = "before"
+    run = await new.task.submit()
+    async with working(new_app):
+        await until(run, PublicState.DELAYED)
+    async with working(old_app):
+        await skip(old_app, clock, HOUR)
+        await until_passed_on(db, run)
+        client = await old_app.client()
+        why = await client.executions.why(run.id)
+        assert why.code == "waiting_for_newer_code"
+        assert f"does not know its step {PATCH}" in str(why)
+        await skip(old_app, clock, timedelta(minutes=9))
+        await until_passed_on(db, run)
+    async with working(new_app):
+        await skip(new_app, clock, HOUR)
+        await sleep_through(new_app, clock, run, 1)
+        assert await run.result(timeout=60) == ["charge", "fraud", "pack", "ship"]
+    assert old.calls == []
+    assert await db.fetchval("select count(*) from ff.event where kind = 'held'") == 0
+    assert await db.fetchval("select total_attempt_count from ff.execution") == 1
+
+
+@pytest.mark.parametrize("follows", ["step", "sleep", "now", "patch", "child", "continue", "end"])
+async def test_old_code_does_nothing_new_on_the_new_path(app, db, clock, follows):
+    """The run has recorded nothing behind its patch yet: the failure is in the new code."""
+    is_new, calls = True, []
+
+    @app.task(name="child")
+    async def child() -> None:
+        calls.append("child")
+
+    def note() -> None:
+        calls.append("step")
+
+    @app.task(retry=Retry(1, Fixed(HOUR)))
     async def work(ctx: Context) -> str:
         await ctx.step("one", len, "text")
+        if is_new and await ctx.patched("x"):
+            raise ValueError("new code")
+        match follows:
+            case "step":
+                await ctx.step("old", note)
+            case "sleep":
+                await ctx.sleep(HOUR)
+            case "now":
+                await ctx.now()
+            case "patch":
+                await ctx.patched("y")
+            case "child":
+                await ctx.submit(child)
+            case "continue":
+                await ctx.continue_as()
+        return "old"
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        is_new = False
+        await skip(app, clock, HOUR)
+        await until_passed_on(db, run)
+        assert calls == []
+        assert list(await journal(db, run)) == [("one", 0), ("ff.patch x", 0)]
+        await skip(app, clock, timedelta(minutes=10))
+        assert (await until_held(db, run)).startswith("ff.patch x: took the new path")
+
+
+async def test_a_patch_beside_steps_that_run_side_by_side_is_met_again(app, db, clock):
+    """A branch may begin its next step before the handler asks again."""
+    fail = True
+
+    @app.task(retry=Retry(1, Fixed(HOUR)))
+    async def work(ctx: Context) -> bool:
+        async def branch(name: str) -> None:
+            await ctx.step(name, len, name)
+            if fail:
+                raise ValueError("once")
+            await ctx.step(f"{name} 2", len, name)
+
+        async def asking() -> bool:
+            await asyncio.sleep(0)
+            return await ctx.patched("x")
+
+        found = await asyncio.gather(branch("a"), branch("b"), asking(), return_exceptions=True)
+        if fail:
+            raise ValueError("once")
+        return bool(found[-1])
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        fail = False
+        await skip(app, clock, HOUR)
+        assert await run.result(timeout=60)
+
+
+async def test_a_task_that_begins_anew_is_left_to_newer_code_first(app, db, clock):
+    is_new = True
+
+    @app.task(on_change="restart")
+    async def work(ctx: Context) -> str:
         path = "new" if is_new and await ctx.patched("x") else "old"
+        await ctx.step(path, len, path)
         await ctx.sleep(HOUR)
         return path
 
@@ -196,7 +313,16 @@ async def test_old_code_does_not_end_a_run_that_took_the_new_path(app, db, clock
         await until(run, PublicState.DELAYED)
         is_new = False
         await skip(app, clock, HOUR)
-        assert (await until_held(db, run)).startswith("ff.patch x: was recorded, but")
+        await until_passed_on(db, run)
+        assert ("new", 0) in await journal(db, run)
+        await skip(app, clock, timedelta(minutes=10))
+        await eventually(lambda: _has_begun_anew(db, run))
+        await sleep_through(app, clock, run, 1)
+        assert await run.result(timeout=60) == "old"
+
+
+async def _has_begun_anew(db, run) -> bool:
+    return ("old", 0) in await journal(db, run)
 
 
 async def test_a_sleep_beside_others_is_past_the_patch_too(app, clock):

@@ -303,13 +303,15 @@ async def test_a_sleep_ends_here_if_a_step_outlasts_it(app, db):
     @app.task
     async def work(ctx: Context) -> list[int]:
         order: list[int] = []
+        has_slept = asyncio.Event()
 
         async def nap() -> None:
             await ctx.sleep(0.1)
             order.append(1)
+            has_slept.set()
 
         async def slow() -> int:
-            await asyncio.sleep(1.0)
+            await asyncio.wait_for(has_slept.wait(), 60)
             order.append(2)
             return 0
 

@@ -25,6 +25,7 @@ from typing import Any
 from flowfabric import App, Context, Ended
 from flowfabric.client import callers
 from flowfabric.db import call
+from flowfabric.db.connection import read_only
 
 # What a worker calls on its own, whatever its handlers do.
 BACKGROUND = {
@@ -157,13 +158,45 @@ def hooked(app: App, log: Path) -> Any:
     return task
 
 
-TASKS = {"journey": journey, "hooked": hooked, "ledger": ledger}
+def changed(app: App, log: Path, code: str = "new") -> Any:
+    """A task that begins anew with code that has lost a step: each call is a line in the log."""
+
+    def note(name: str) -> str:
+        with log.open("a") as file:
+            file.write(f"{name}\n")
+        return name
+
+    @app.task(name="changed", max_reclaims=1000, on_change="restart")
+    async def task(ctx: Context) -> list[str]:
+        names = ("old", "pay") if code == "old" else ("new", "pay")
+        done = [await ctx.step(name, note, name) for name in names]
+        await ctx.sleep(timedelta(hours=1))
+        return [*done, await ctx.step("ship", note, "ship")]
+
+    return task
+
+
+TASKS = {"journey": journey, "hooked": hooked, "ledger": ledger, "changed": changed}
 
 
 async def work(url: str, log: Path, what: str) -> None:
+    if what == "check":
+        await check(url, log)
+        return
     app = App(database_url=url, lease_ttl=timedelta(seconds=30))
     TASKS[what](app, log)
     await app.run_worker(concurrency=2)
+
+
+async def check(url: str, log: Path) -> None:
+    """Check journals as `flowfabric check` does; every verdict is a line in the log."""
+    app = App(database_url=read_only(url))
+    journey(app, log)
+    changed(app, log)
+    with log.open("a") as file:
+        async for one in app.check_journals():
+            file.write(f"{one.fit} {one.id}\n")
+    await app.close()
 
 
 def main() -> None:

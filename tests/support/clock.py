@@ -19,7 +19,7 @@ class Clock:
     """Moves the time of one test database. What it did is committed when the call returns."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        self.db = db
 
     async def now(self) -> datetime:
         return await self._read("select ff.now()")
@@ -53,7 +53,7 @@ class Clock:
         return await self._read("select ff_test.run_clock()")
 
     async def _read(self, query: str, *arguments: object) -> datetime:
-        when: datetime = await self._db.fetchval(query, *arguments)
+        when: datetime = await self.db.fetchval(query, *arguments)
         return when
 
 

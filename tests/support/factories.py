@@ -656,8 +656,10 @@ class Engine:
         delay: timedelta | None = timedelta(hours=1),
         *,
         until: datetime | None = None,
+        newer_step: str | None = None,
     ) -> Outcome:
-        return await self._fenced("delay_execution", lease, p_delay=delay, p_delayed_until=until)
+        given = {"p_delay": delay, "p_delayed_until": until, "p_newer_step": newer_step}
+        return await self._fenced("delay_execution", lease, **given)
 
     async def wait_children(self, lease: Lease) -> Outcome:
         return await self._fenced("wait_children", lease)
@@ -874,7 +876,7 @@ class Engine:
         """The events of one execution in order of version, or of all in order of writing."""
         return await self.connection.fetch(
             "select * from ff.event where partition_key = $1 "
-            "and ($2::uuid is null or execution_id = $2) order by event_id",
+            "and ($2::uuid is null or execution_id = $2) order by generation, event_id",
             self.partition_key,
             execution_id,
         )

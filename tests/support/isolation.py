@@ -7,6 +7,7 @@ clone has all of them once somebody has worked in it, so no test may see its clo
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -61,6 +62,13 @@ def pytest_collection(session: pytest.Session) -> None:
         os.chdir(_nowhere)
         # Hypothesis writes where it is: let it do so in the clone.
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(_started_in / ".hypothesis"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave the thousands of collected tests out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -361,6 +361,8 @@ class Execution:
     wakes_pending: bool = False
     wait_no: int = 0
     wait_left: int | None = None
+    # the last lease of older code, and since when such leases follow each other
+    passed_on: tuple[int, datetime] | None = None
     tags: dict[str, str] = field(default_factory=dict)
     history: list[PastAttempt] = field(default_factory=list)
     journal: dict[tuple[str, int], Recorded] = field(default_factory=dict)
@@ -1268,14 +1270,33 @@ class Model(Flows):
             answers.append(answer if answer.word != "repeat" else Answer("released"))
         return answers
 
-    def delay(self, namespace: str | None, fence: Fence, delay: timedelta | None) -> Answer:  # T15
-        if delay is None or abs(delay) > timedelta(days=36525):
+    def delay(
+        self,
+        namespace: str | None,
+        fence: Fence,
+        delay: timedelta | None,
+        newer_step: str | None = None,
+    ) -> Answer:  # T15
+        """No worker is registered here: older code passes it on for 10 minutes and no longer."""
+        if (delay is None) == (newer_step is None):
+            raise invalid("delay")
+        if delay is not None and abs(delay) > timedelta(days=36525):
             raise invalid("delay")
         e, answer = self._judge(namespace, fence, "delay")
-        if e is not None:
-            until = self.now + delay if delay > NOTHING else None
-            self._interrupt("T15", e, "delay", EventKind.DELAYED, "worker_delay", until)
+        if e is not None and newer_step is not None:
+            epoch, since = e.passed_on or (0, self.now)
+            since = since if epoch == e.epoch - 1 else self.now
+            if since + timedelta(minutes=10) <= self.now:
+                return Answer("no_newer_code", {"delayed_until": None})
+            e.passed_on = (e.epoch, since)
+            least, most = timedelta(seconds=1), timedelta(seconds=10)
+            until = self.now + max(least, min(most, (self.now - since) / 4))
+            self._interrupt("T15", e, "delay", EventKind.DELAYED, "older_code", until)
             return Answer("delayed", {"delayed_until": until})
+        if e is not None and delay is not None:
+            wanted = self.now + delay if delay > NOTHING else None
+            self._interrupt("T15", e, "delay", EventKind.DELAYED, "worker_delay", wanted)
+            return Answer("delayed", {"delayed_until": wanted})
         assert answer is not None
         if answer.word == "repeat":
             return Answer("delayed", {"delayed_until": answer["retry_at"]})

@@ -3,6 +3,8 @@
     @pytest.mark.slow             --short runs it in a smaller size, which the test asks for:
     graphs = sized(1500, short=60)
     @pytest.mark.slow(short=2)    --short runs two of its parametrised cases, other ones each time
+    some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of them,
+                                  other ones for the next test; no case and no test is left out
 
 The cases are drawn by a number that the head of the output shows; the variable repeats it.
 """
@@ -12,15 +14,25 @@ from __future__ import annotations
 import os
 import secrets
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 SEED = "FLOWFABRIC_PROOF_SEED"
 
 T = TypeVar("T")
+
+
+def some_of(values: Iterable[T], turn: int, *, share: int = 3) -> list[Any]:
+    """Mark all values as slow but one in `share`: other ones for each of `share` turns in a row."""
+    return [
+        value
+        if (number + turn) % share == 0
+        else pytest.param(value, marks=pytest.mark.slow(short=1))
+        for number, value in enumerate(values)
+    ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

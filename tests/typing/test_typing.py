@@ -62,28 +62,23 @@ def pyright(_cache: Path) -> Found:
     ]
 
 
-@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
-def told(request: pytest.FixtureRequest) -> Found:
-    check: Callable[[Path], Found] = request.param
-    return check(request.config.cache.mkdir("typing"))
-
-
 def marked() -> dict[int, str]:
     lines = enumerate(BAD.read_text(encoding="utf-8").splitlines(), 1)
     return {number: line for number, line in lines if "# bad" in line}
 
 
-def test_what_is_right_is_accepted(told: Found) -> None:
+# One test for each checker: it reads the whole package, and tests of a file run in all processes.
+@pytest.mark.parametrize("check", [pytest.param(mypy, marks=pytest.mark.slow), pyright])
+def test_what_is_right_is_accepted_and_every_mistake_is_found(
+    check: Callable[[Path], Found], pytestconfig: pytest.Config
+) -> None:
+    assert pytestconfig.cache is not None
+    told = check(pytestconfig.cache.mkdir("typing"))
     assert [one for one in told if one[0] == GOOD.name] == []
-
-
-def test_every_mistake_is_found(told: Found) -> None:
-    found = {line for file, line, _ in told if file == BAD.name}
-    assert [line for number, line in marked().items() if number not in found] == []
-
-
-def test_nothing_else_is_complained_about(told: Found) -> None:
     marks = marked()
     assert len(marks) > 25
+    found = {line for file, line, _ in told if file == BAD.name}
+    assert [line for number, line in marks.items() if number not in found] == []
+    # Nothing else is complained about.
     assert [one for one in told if one[0] == BAD.name and one[1] not in marks] == []
     assert {file for file, _, _ in told} <= {GOOD.name, BAD.name}

@@ -15,11 +15,15 @@ from sqlalchemy.orm import Session
 
 from flowfabric import App, Fixed, InvalidInput, KeyReused, NotFound, Retry, Run, SchemaMismatch
 from flowfabric.core.errors import LaneClosed, RetryExhausted, UnknownRoute
+from support.proofs import some_of
 from via.kinds import KINDS, Caller
 from worker.apps import working
 from worker.waiting import eventually
 
-EVERY = pytest.mark.parametrize("kind", KINDS)
+
+def kinds(turn: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("kind", some_of(KINDS, turn))
+
 
 # What must be the same however an execution was submitted.
 COMPARED = (
@@ -55,7 +59,7 @@ async def traces(db) -> int:
     )
 
 
-@EVERY
+@kinds(0)
 async def test_what_is_committed_runs(db, app, greet, notes, kind):
     async with KINDS[kind](db.url) as caller, working(app):
         run = await caller.submit(greet, "Ann", times=2)
@@ -66,17 +70,17 @@ async def test_what_is_committed_runs(db, app, greet, notes, kind):
         assert await notes() == 1
 
 
-@EVERY
+@kinds(1)
 async def test_what_is_rolled_back_leaves_no_trace(db, app, greet, notes, kind):
     async with KINDS[kind](db.url) as caller:
         run = await caller.submit(greet, "Ann", key="ann", commit=False)
 
     assert await traces(db) == await notes() == 0
     with pytest.raises(NotFound, match="rolled back"):
-        await run.result(timeout=1)
+        await run.result(timeout=60)
 
 
-@EVERY
+@kinds(2)
 async def test_a_savepoint_takes_its_submit_back_and_no_more(db, app, greet, notes, kind):
     async with KINDS[kind](db.url) as caller:
         undone = await caller.submit(greet, "Ann", key="ann", undo=True)
@@ -89,7 +93,7 @@ async def test_a_savepoint_takes_its_submit_back_and_no_more(db, app, greet, not
     assert await run.state() == "waiting"
 
 
-@EVERY
+@kinds(3)
 async def test_a_refused_submit_leaves_the_transaction_usable(db, app, greet, notes, kind):
     client = await app.client()
     await greet.using(lane="closed").submit("Ann")
@@ -123,7 +127,7 @@ async def test_a_refused_submit_leaves_the_transaction_usable(db, app, greet, no
     assert await db.fetchval("select count(*) from ff.execution") == 2
 
 
-@EVERY
+@kinds(4)
 async def test_a_key_in_the_callers_transaction_leads_to_the_existing_run(
     db, app, greet, notes, kind
 ):
@@ -151,7 +155,7 @@ async def test_a_key_in_the_callers_transaction_leads_to_the_existing_run(
     assert await db.fetchval("select count(*) from ff.execution") == 2
 
 
-@EVERY
+@kinds(5)
 async def test_everything_that_can_be_asked_for_travels(db, app, kind, clock):
     await clock.freeze()
 

@@ -50,7 +50,7 @@ def app(make_app: AppMaker) -> App:
 
 
 @asynccontextmanager
-async def working(app: App, *, within: float = 60.0, **options: Any) -> AsyncIterator[Worker]:
+async def working(app: App, *, within: float = 120.0, **options: Any) -> AsyncIterator[Worker]:
     """A worker that runs during the block and is told to stop after it."""
     worker = await app.worker(**options)
     task = asyncio.create_task(worker.run())
@@ -82,15 +82,15 @@ class WorkerProcess:
         self.process = process
         self.pid = process.pid
 
-    async def end(self, number: int = signal.SIGTERM, *, within: float = 60.0) -> int:
+    async def end(self, number: int = signal.SIGTERM, *, within: float = 120.0) -> int:
         """Send a signal and wait for the end; returns the exit code."""
         self.process.send_signal(number)
         return await self.ended(within=within)
 
-    async def ended(self, *, within: float = 60.0) -> int:
+    async def ended(self, *, within: float = 120.0) -> int:
         return await asyncio.wait_for(self.process.wait(), within)
 
-    async def asleep(self, *, within: float = 60.0) -> None:
+    async def asleep(self, *, within: float = 120.0) -> None:
         """Wait until its main thread sleeps, and has handled the signals that it got."""
         async with asyncio.timeout(within):
             seen = 0
@@ -107,7 +107,7 @@ class WorkerProcess:
         assert self.process.stderr
         return (await self.process.stderr.read()).decode()
 
-    async def logged(self, text: str, *, within: float = 60.0) -> str:
+    async def logged(self, text: str, *, within: float = 120.0) -> str:
         """Wait for a line of its log that holds a text."""
         assert self.process.stderr
         async with asyncio.timeout(within):

@@ -132,7 +132,7 @@ async def test_an_attempt_that_takes_too_long_is_stopped(make_app, caplog):
     async with working(app):
         with pytest.raises(ExecutionExpired):
             await run.result(timeout=60)
-        await asyncio.wait_for(probe.stopped.wait(), 30)
+        await asyncio.wait_for(probe.stopped.wait(), 60)
     (line,) = [one for one in caplog.records if "lost the lease" in one.getMessage()]
     assert line.getMessage().endswith("attempt 1: timed out after 0.3 s, no retry is left")
     assert line.levelname == "ERROR"

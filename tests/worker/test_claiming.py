@@ -125,21 +125,51 @@ async def test_slow_handlers_get_nothing_claimed_ahead_of_a_free_slot(app, db):
         await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
 
 
-async def test_fast_handlers_get_work_claimed_ahead(app, db):
-    go = asyncio.Event()
+@pytest.mark.parametrize("how", ["suspends", "blocks the loop", "in threads"])
+async def test_fast_handlers_get_work_claimed_ahead_until_they_turn_slow(app, db, how):
+    go = threading.Event()
+    slow = 0
 
-    @app.task
-    async def work(waits: bool) -> None:
-        if waits:
-            await go.wait()
+    async def work(is_slow: bool) -> None:
+        nonlocal slow
+        slow += is_slow
+        if is_slow and how == "suspends":
+            await asyncio.to_thread(go.wait, 60)
+        if is_slow and how == "blocks the loop" and slow < 3:
+            time.sleep(0.3)  # noqa: ASYNC251 - a handler that blocks the loop is the subject
 
-    warm_up = await work.submit_many([(False,) for _ in range(20)])
-    async with working(app, concurrency=3):
+    def work_in_a_thread(is_slow: bool) -> None:
+        nonlocal slow
+        slow += is_slow
+        if is_slow:
+            go.wait(60)
+
+    task = app.task(name="shop.work")(work_in_a_thread if how == "in threads" else work)
+    warm_up = await task.submit_many([(False,) for _ in range(300)])
+    async with working(app, concurrency=3) as worker:
         await asyncio.wait_for(asyncio.gather(*(run.result() for run in warm_up)), 60)
-        runs = await work.submit_many([(True,) for _ in range(20)])
-        await eventually(lambda: _is(leased(db), 6), what="twice the concurrency is leased")
+        await eventually(lambda: worker.is_idle)
+        worker._runner.pace._per_second = 400.0  # whatever the load of the machine
+        runs = await task.submit_many([(True,) for _ in range(20)])
+        await eventually(lambda: _is_some(given_back(db)), what="some are given back")
+        if how != "blocks the loop":
+            await eventually(lambda: _is(leased(db), 3), what="only what runs is leased")
+            assert slow == 3
         go.set()
         await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
+
+    assert slow == 20
+    assert await db.fetchval("select max(crash_count) from ff.execution") == 0
+
+
+async def given_back(db) -> int:
+    query = "select count(*) from ff.event where detail->>'cause' = 'claimed_ahead'"
+    count: int = await db.fetchval(query)
+    return count
+
+
+async def _is_some(coroutine) -> bool:
+    return await coroutine > 0
 
 
 async def _is(coroutine, expected) -> bool:

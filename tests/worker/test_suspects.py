@@ -210,7 +210,7 @@ async def test_a_suspect_without_a_free_slot_is_put_off(app, db, clock, monkeypa
     other = await endless.using(priority=1000).submit()
     async with working(app, concurrency=1) as worker:
         await eventually(began.is_set)
-        worker._runner.mean_seconds = 0.05  # as after a few quick ones: it claims ahead
+        worker._runner.pace._per_second = 40.0  # as after quick ones: it claims ahead
         worker.notify_room()
         await eventually(lambda: sum("suspect postponed" in line for line in caplog.messages) >= 2)
         go.set()

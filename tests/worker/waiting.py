@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def eventually(
-    condition: Callable[[], T | Awaitable[T]], *, within: float = 60.0, what: str = ""
+    condition: Callable[[], T | Awaitable[T]], *, within: float = 120.0, what: str = ""
 ) -> T:
     """Ask until the answer is true, and return it; fails when the time is over."""
     deadline = monotonic() + within

@@ -131,20 +131,34 @@ class Events(Scoped):
         feed = _feed(feed)
         partitions = await self._database.partitions.all()
         cursors = split_cursor(cursor, len(partitions))
-        wanted = {
-            "namespace": self._namespace,
-            "limit": -(-limit // len(partitions)) if isinstance(limit, int) else limit,
-            "kinds": _kinds(kinds, feed),
-            "lanes": _texts("lanes", lanes),
-            "tasks": _texts("tasks", tasks),
-            "execution_ids": None
-            if executions is None
-            else [(await self._execution(id)).uuid for id in executions],
-            "instance_tags": _texts("instance_tags", instance_tags),
-        }
-        pages = await _each(
-            partitions, lambda one: self._read_partition(one, cursors.get(one), wanted)
-        )
+        share = -(-limit // len(partitions)) if isinstance(limit, int) else limit
+        wanted_kinds = _kinds(kinds, feed)
+        wanted_lanes, wanted_tasks = _texts("lanes", lanes), _texts("tasks", tasks)
+        wanted_tags = _texts("instance_tags", instance_tags)
+        wanted_ids = None
+        if executions is not None:
+            wanted_ids = [(await self._execution(id)).uuid for id in executions]
+
+        async def read_one(partition: int) -> EventPage | Unavailable:
+            try:
+                *found, last = await self._database.call(
+                    functions.READ_EVENTS,
+                    partition_key=partition,
+                    namespace=self._namespace,
+                    cursor=cursors.get(partition) or await self._open(partition, _LONG_AGO),
+                    limit=share,
+                    kinds=wanted_kinds,
+                    lanes=wanted_lanes,
+                    tasks=wanted_tasks,
+                    execution_ids=wanted_ids,
+                    instance_tags=wanted_tags,
+                )
+            except Unavailable as error:
+                return error
+            events = [_event(row, partition) for row in found]
+            return EventPage(events, last["next_cursor"], last["has_more"])
+
+        pages = await _each(partitions, read_one)
         missing = tuple(n for n, page in enumerate(pages) if isinstance(page, Unavailable))
         if len(missing) == len(pages):
             raise next(page for page in pages if isinstance(page, Unavailable))
@@ -162,20 +176,6 @@ class Events(Scoped):
             any(page.has_more for page in read),
             missing,
         )
-
-    async def _read_partition(
-        self, partition: int, cursor: str | None, wanted: dict[str, Any]
-    ) -> EventPage | Unavailable:
-        try:
-            if cursor is None:
-                cursor = await self._open(partition, _LONG_AGO)
-            *found, last = await self._database.call(
-                functions.READ_EVENTS, partition_key=partition, cursor=cursor, **wanted
-            )
-        except Unavailable as error:
-            return error
-        events = [_event(row, partition) for row in found]
-        return EventPage(events, last["next_cursor"], last["has_more"])
 
     async def follow(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any

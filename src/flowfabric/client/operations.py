@@ -260,11 +260,33 @@ class ExecutionOperations(Scoped):
         """Delay a running execution; the same attempt continues then. Return until when."""
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
-        row = await self._fenced(
-            functions.DELAY_EXECUTION, held, done="delayed", delay=delay, delayed_until=until
-        )
+        row = await self._delay(held, delay, until)
         found: datetime | None = row["delayed_until"]
         return found
+
+    async def wait_for_newer_code(self, held: Claimed, step: str) -> bool:
+        """Leave a running execution to a worker that knows this recorded step; our code does not.
+
+        Return False, and keep the lease, if there has been no such worker for 10 minutes.
+        """
+        row = await self._delay(held, newer_step=step)
+        return bool(row["outcome"] == "delayed")
+
+    async def _delay(
+        self,
+        held: Claimed,
+        delay: timedelta | None = None,
+        until: datetime | None = None,
+        newer_step: str | None = None,
+    ) -> Any:
+        return await self._fenced(
+            functions.DELAY_EXECUTION,
+            held,
+            done=("delayed", "no_newer_code"),
+            delay=delay,
+            delayed_until=until,
+            newer_step=newer_step,
+        )
 
     async def wait_children(self, held: Claimed) -> None:
         """Let a running execution wait for its dependencies; the same attempt continues then."""
@@ -338,11 +360,16 @@ class ExecutionOperations(Scoped):
         )
 
     async def _fenced(
-        self, operation: Function, held: Claimed, *, done: str, **arguments: Any
+        self,
+        operation: Function,
+        held: Claimed,
+        *,
+        done: str | Sequence[str],
+        **arguments: Any,
     ) -> Any:
         where = lease_address(held, self._namespace)
         row = (await self._database.call(operation, **where, **arguments))[0]
-        if row["outcome"] != done:
+        if row["outcome"] not in ((done,) if isinstance(done, str) else done):
             raise refusal(row["outcome"], row["detail"], id=str(held.id))
         return row
 

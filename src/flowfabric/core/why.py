@@ -302,6 +302,15 @@ def _delayed_by_worker(e: Evidence) -> str:
     return f"Its handler delayed it until {_at(e, 'delayed_until')} (last held by {who})."
 
 
+def _waiting_for_newer_code(e: Evidence) -> str:
+    who = e.get("worker_instance_id") or "its worker"
+    return (
+        f"It waits for a worker with newer code until {_at(e, 'delayed_until')}: {who} does not "
+        f"know its step {e['step']}. Workers have passed it on since {_at(e, 'since')}; if none "
+        "has newer code, it is held after 10 minutes."
+    )
+
+
 def _sleeping(e: Evidence) -> str:
     nth = f" #{e['occurrence']}" if e["occurrence"] else ""
     return f"It sleeps until {_at(e, 'delayed_until')} (step {e['sleep']}{nth})."
@@ -443,6 +452,7 @@ SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "retry_backoff": _retry_backoff,
     "delayed_by_submit": _delayed_by_submit,
     "delayed_by_worker": _delayed_by_worker,
+    "waiting_for_newer_code": _waiting_for_newer_code,
     "sleeping": _sleeping,
     "resume_delayed": _resume_delayed,
     "granted": _granted,

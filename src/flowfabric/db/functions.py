@@ -239,7 +239,9 @@ EXPIRE_EXECUTIONS = _function("expire_executions", "partition_key limit", "handl
 _FENCE = "partition_key namespace execution_id lease_id epoch attempt_id"
 REPORT_PROGRESS = _function("report_progress", f"{_FENCE} percent message", "outcome detail")
 DELAY_EXECUTION = _function(
-    "delay_execution", f"{_FENCE} delay delayed_until", "outcome delayed_until detail"
+    "delay_execution",
+    f"{_FENCE} delay delayed_until newer_step",
+    "outcome delayed_until detail",
 )
 WAIT_CHILDREN = _function("wait_children", _FENCE, "outcome detail")
 WAIT_FOR_RUNS = _function("wait_for_runs", f"{_FENCE} targets k", "outcome open detail")

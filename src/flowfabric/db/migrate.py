@@ -80,6 +80,13 @@ _BOOTSTRAP_VIEWS = frozenset({"installation"})
 
 _IS_BOOTSTRAPPED = "select pg_catalog.to_regclass('ff.installation') is not null"
 
+# False also if the view is of an earlier release, without its last column.
+_IS_BOOTSTRAP_CURRENT = """\
+select exists (
+  select from pg_catalog.pg_attribute a
+  where a.attrelid = pg_catalog.to_regclass('ff.installation') and a.attname = 'partitions')
+"""
+
 _READ_INSTALLATION = """\
 select i.step, i.name, i.checksum, i.breaking, i.applied_at, i.library_version, i.library_hash
 from ff.installation i
@@ -393,7 +400,7 @@ async def migrate(
         before = await status(connection, source=source)
         if refusal := before.refusal():
             raise refusal
-        if not before.has_schema:
+        if not await connection.fetchval(_IS_BOOTSTRAP_CURRENT):
             await _in_transaction(connection, [("schema ff", _BOOTSTRAP)], report)
         pending = [step for step in steps if step.number in before.pending]
         for step in pending:

@@ -12,7 +12,14 @@ from flowfabric.handlers.loops import (
     call_in_new_thread,
     check_no_loop,
 )
-from flowfabric.handlers.waits import MAX_TARGETS, Pause, PauseForRuns, PauseOnHold, PauseToRestart
+from flowfabric.handlers.waits import (
+    MAX_TARGETS,
+    Pause,
+    PauseForNewerCode,
+    PauseForRuns,
+    PauseOnHold,
+    PauseToRestart,
+)
 
 __all__ = [
     "MAX_TARGETS",
@@ -22,6 +29,7 @@ __all__ = [
     "HandlerRun",
     "OnceCall",
     "Pause",
+    "PauseForNewerCode",
     "PauseForRuns",
     "PauseOnHold",
     "PauseToRestart",

@@ -38,9 +38,7 @@ from flowfabric.handlers.step_calls import StepCall
 from flowfabric.handlers.step_errors import error_of, stored_error
 from flowfabric.handlers.steps import (
     RESERVED_PREFIX,
-    StepCodec,
     check_name,
-    codec_of,
     function_name,
     in_step,
 )
@@ -265,30 +263,8 @@ class Context(HandlerContext):
         side should have different names.
         """
         _check_loop(self._run, f"ctx.step({name!r}, ...)", "ctx.step_sync")
-        return self._step(asyncio.current_task(), name, function, args, kwargs)
-
-    async def _step(
-        self,
-        caller: asyncio.Task[Any] | None,
-        name: str,
-        function: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-    ) -> Any:
-        durable, codec, call = self._prepare_step(name, function, args, kwargs)
-        entry = await durable.begin_step(name, StepKind.STEP, is_own=self._run.is_own_flow())
-        if entry.record is not None:
-            return _recorded_value(durable, codec, entry.record)
-        try:
-            value = await call.call()
-            stored = codec.write(value, name)
-            record = await durable.record(entry, value=stored, encoding=codec.encoding)
-        except Exception as error:
-            durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
-            raise
-        finally:
-            durable.end_step()
-        return value if record.value == stored else _recorded_value(durable, codec, record)
+        prepare = self._prepare_step
+        return self._perform(asyncio.current_task(), prepare, name, function, args, kwargs)
 
     @overload
     def step_sync(
@@ -347,24 +323,7 @@ class Context(HandlerContext):
     ) -> Any:
         """`step` for a `def` handler; a plain function runs in the handler's own thread."""
         check_no_loop("ctx.step(...)")
-        durable, codec, call = self._prepare_step(name, function, args, kwargs)
-        is_own = self._run.is_own_flow()
-        begin = functools.partial(durable.begin_step, name, StepKind.STEP, is_own=is_own)
-        entry = self._run.call_sync(begin)
-        if entry.record is not None:
-            return _recorded_value(durable, codec, entry.record)
-        try:
-            value = call.call_sync()
-            stored = codec.write(value, name)
-            record = self._run.call_sync(
-                lambda: durable.record(entry, value=stored, encoding=codec.encoding)
-            )
-        except Exception as error:
-            durable.fail_step(entry, stored_error(error))
-            raise
-        finally:
-            durable.end_step_from_thread()
-        return value if record.value == stored else _recorded_value(durable, codec, record)
+        return self._perform_sync(self._prepare_step, name, function, args, kwargs)
 
     # `function` gets a connection or a session first, whose type depends on the setting `connect`.
 
@@ -417,29 +376,8 @@ class Context(HandlerContext):
         `App(connect=...)` gives the connections.
         """
         _check_loop(self._run, "ctx.transaction(...)", "ctx.transaction_sync")
-        return self._transaction(asyncio.current_task(), *_transaction_call(function, args), kwargs)
-
-    async def _transaction(
-        self,
-        caller: asyncio.Task[Any] | None,
-        name: str,
-        function: Callable[..., Any],
-        args: Any,
-        kwargs: dict[str, Any],
-    ) -> Any:
-        durable, codec, retry = self._prepare_transaction(name, function, kwargs)
-        entry = await durable.begin_step(name, StepKind.STEP, is_own=self._run.is_own_flow())
-        if entry.record is not None:
-            return _recorded_value(durable, codec, entry.record)
-        step = TransactionalStep(self._run, durable, entry, codec, function, args, kwargs)
-        try:
-            done = await StepCall(self._run, name, step.call, (), {}, retry).call()
-        except Exception as error:
-            durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
-            raise
-        finally:
-            durable.end_step()
-        return done.value if done.is_own else _recorded_value(durable, codec, done.record)
+        call = _transaction_call(function, args)
+        return self._perform(asyncio.current_task(), self._prepare_transaction, *call, kwargs)
 
     @overload
     def transaction_sync(
@@ -484,38 +422,63 @@ class Context(HandlerContext):
     def transaction_sync(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """`transaction` for a `def` handler; a plain function runs in the handler's own thread."""
         check_no_loop("ctx.transaction(...)")
-        name, function, args = _transaction_call(function, args)
-        durable, codec, retry = self._prepare_transaction(name, function, kwargs)
-        is_own = self._run.is_own_flow()
+        call = _transaction_call(function, args)
+        return self._perform_sync(self._prepare_transaction, *call, kwargs)
+
+    def _prepare_step(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> StepCall:
+        durable = self._run.begin(f"step {name!r}")
+        check_name(name)
+        retry, timeout = _pop_retry(kwargs), _pop_timeout(kwargs)
+        return StepCall(self._run, durable, name, function, args, kwargs, retry, timeout)
+
+    def _prepare_transaction(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> StepCall:
+        durable = self._run.begin(f"transaction {name!r}")
+        check_name(name)
+        retry = _pop_retry(kwargs)
+        return TransactionalStep(self._run, durable, name, function, args, kwargs, retry)
+
+    async def _perform(
+        self,
+        caller: asyncio.Task[Any] | None,
+        prepare: Callable[..., StepCall],
+        name: str,
+        *call: Any,
+    ) -> Any:
+        """Return the recorded value of a step, or do the step."""
+        step = prepare(name, *call)
+        durable = step.durable
+        entry = await durable.begin_step(name, StepKind.STEP, is_own=self._run.is_own_flow())
+        if entry.record is not None:
+            return _recorded_value(step, entry.record)
+        try:
+            value, other = await step.do(entry)
+        except Exception as error:
+            durable.fail_step(entry, stored_error(error), asyncio.current_task(), caller)
+            raise
+        finally:
+            durable.end_step()
+        return value if other is None else _recorded_value(step, other)
+
+    def _perform_sync(self, prepare: Callable[..., StepCall], name: str, *call: Any) -> Any:
+        """Do as `_perform` does, in the thread of a plain handler."""
+        step = prepare(name, *call)
+        durable, is_own = step.durable, self._run.is_own_flow()
         begin = functools.partial(durable.begin_step, name, StepKind.STEP, is_own=is_own)
         entry = self._run.call_sync(begin)
         if entry.record is not None:
-            return _recorded_value(durable, codec, entry.record)
-        step = TransactionalStep(self._run, durable, entry, codec, function, args, kwargs)
+            return _recorded_value(step, entry.record)
         try:
-            done = StepCall(self._run, name, step.call_sync, (), {}, retry).call_sync()
+            value, other = step.do_sync(entry)
         except Exception as error:
             durable.fail_step(entry, stored_error(error))
             raise
         finally:
             durable.end_step_from_thread()
-        return done.value if done.is_own else _recorded_value(durable, codec, done.record)
-
-    def _prepare_transaction(
-        self, name: str, function: Callable[..., Any], kwargs: dict[str, Any]
-    ) -> tuple[DurableRun, StepCodec, Retry | None]:
-        durable = self._run.begin(f"transaction {name!r}")
-        check_name(name)
-        return durable, codec_of(function, name), _pop_retry(kwargs)
-
-    def _prepare_step(
-        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> tuple[DurableRun, StepCodec, StepCall]:
-        durable = self._run.begin(f"step {name!r}")
-        check_name(name)
-        codec = codec_of(function, name)
-        retry, timeout = _pop_retry(kwargs), _pop_timeout(kwargs)
-        return durable, codec, StepCall(self._run, name, function, args, kwargs, retry, timeout)
+        return value if other is None else _recorded_value(step, other)
 
     @_awaited
     async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
@@ -738,15 +701,15 @@ def _check_loop(run: HandlerRun, call: str, instead: str) -> None:
     raise not_awaited(call, instead)
 
 
-def _recorded_value(durable: DurableRun, codec: StepCodec, record: StepRecord) -> Any:
+def _recorded_value(step: StepCall, record: StepRecord) -> Any:
     """Return the value of a recorded step, or raise its recorded failure."""
     tracing.step_replayed(record.name)
     if record.kind is StepKind.FAILURE:
         raise error_of(record)
     try:
-        return codec.read(record.value)
+        return step.codec.read(record.value)
     except ValueError as error:
-        raise durable.hold(record.name, f"its value does not fit any more: {error}") from None
+        raise step.durable.hold(record.name, f"its value does not fit any more: {error}") from None
 
 
 async def _record(durable: DurableRun, entry: Entry, **facts: Any) -> StepRecord:

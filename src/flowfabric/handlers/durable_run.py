@@ -174,7 +174,7 @@ class DurableRun:
         try:
             entry = journal.begin(name, kind, is_own=is_own, is_alone=not self._waits.in_flight)
         except Mismatch as error:
-            raise self.hold(error.step, error.problem) from None
+            raise self._hold_at(error) from None
         if entry.record is None:
             self._check_count(journal)
             self._begin_anything_new(name)
@@ -284,6 +284,12 @@ class DurableRun:
             name += f" {_fingerprint(submission.payload)}"
         occurrence = self._children.get(name, 0)
         self._children[name] = occurrence + 1
+        journal = self._journal or await self._load_journal()
+        self.check_running()
+        try:
+            journal.begin_child(is_own=is_own)
+        except Mismatch as error:
+            raise self._hold_at(error) from None
         claimed = self._claimed
         submission.id = child_id(parent, claimed.replay_count, name, occurrence, claimed.generation)
         submission.parent_id = parent
@@ -358,7 +364,11 @@ class DurableRun:
         await self._continue(is_own)
         journal = self._journal or await self._load_journal()
         self.check_running()
-        return journal, journal.begin_patch(step, is_own=is_own)
+        try:
+            is_alone = not self._waits.in_flight
+            return journal, journal.begin_patch(step, is_own=is_own, is_alone=is_alone)
+        except Mismatch as error:
+            raise self._hold_at(error) from None
 
     async def query(self, question: Awaitable[T]) -> T:
         """Wait for an answer of the database; the handler does not pause meanwhile."""
@@ -401,8 +411,7 @@ class DurableRun:
             return
         self._waits.begin_work()  # branches that still run do not pause a handler that returned
         journal = self._journal or await self._load_journal()
-        if (missing := journal.unreached) is not None:
-            raise self.hold(missing.name, "was recorded, but the handler returned without it")
+        self._end_journal(journal, "returned")
         await self._record_failures(is_own=True)
 
     async def continue_as(self, payload: bytes, *, is_own: bool) -> None:
@@ -415,14 +424,25 @@ class DurableRun:
             )
         journal = self._journal or await self._load_journal()
         self.check_running()
-        if (missing := journal.unreached) is not None:
-            raise self.hold(missing.name, "was recorded, but the handler continued without it")
+        self._end_journal(journal, "continued")
         self.pause_with(PauseToContinue(payload))
         raise self.interruption()
 
-    def hold(self, step: str, problem: str) -> BaseException:
-        """Hold the execution until an operator acts; returns the exception to raise."""
-        pause = PauseOnHold(step, problem, has_code_version=bool(self._worker.code_version))
+    def _end_journal(self, journal: Journal, how: str) -> None:
+        try:
+            journal.end(how)
+        except Mismatch as error:
+            raise self._hold_at(error) from None
+
+    def _hold_at(self, error: Mismatch) -> BaseException:
+        return self.hold(error.step, error.problem, is_older=error.is_older)
+
+    def hold(self, step: str, problem: str, *, is_older: bool = False) -> BaseException:
+        """Hold the execution until an operator acts; returns the exception to raise.
+
+        With `is_older`, it is left to newer code first.
+        """
+        pause = PauseOnHold(step, problem, bool(self._worker.code_version), is_older)
         if running_loop() is self.loop:
             self.pause_with(pause)
         else:

@@ -11,12 +11,13 @@ from flowfabric.handlers.steps import PATCH_PREFIX
 
 
 class Mismatch(Exception):
-    """The code does not match the journal at a step."""
+    """The code does not match the journal at a step; `is_older` if it is older than the run."""
 
-    def __init__(self, step: str, problem: str) -> None:
+    def __init__(self, step: str, problem: str, *, is_older: bool = False) -> None:
         super().__init__(f"{step}: {problem}")
         self.step = step
         self.problem = problem
+        self.is_older = is_older
 
 
 class Entry:
@@ -88,7 +89,7 @@ class Journal:
             one for one in in_order if one.name.startswith(PATCH_PREFIX) and one.value == b"true"
         )
         self._unbegun = Unbegun(steps)
-        self._sequential = Unbegun(one for one in in_order if one.is_sequential)
+        self._sequential = Unbegun(one for one in steps if one.is_sequential)
         self._occurrences: dict[str, int] = {}
         # How many steps this run has begun.
         self.count = 0
@@ -108,6 +109,7 @@ class Journal:
             position += 1
         if record is None:
             if is_own:
+                self._check_patches(position)
                 self._check_order(name, position)
         else:
             self._check_record(record, kind, is_own)
@@ -123,7 +125,7 @@ class Journal:
             self._last = max(follows, record.position)
         return Entry(name, occurrence, position, is_own and is_alone, kind, record, follows)
 
-    def begin_patch(self, name: str, *, is_own: bool) -> Entry:
+    def begin_patch(self, name: str, *, is_own: bool, is_alone: bool) -> Entry:
         """Begin the decision about a patch.
 
         It takes no position, because an old run may make it between two recorded steps.
@@ -133,7 +135,15 @@ class Journal:
         record = self._records.get((name, occurrence))
         self._patched.take((name, occurrence))
         position = self._next + (is_own and self._is_beside)
-        return Entry(name, occurrence, position, False, StepKind.STEP, record, self._last)
+        if record is None and is_own:
+            self._check_patches(position)
+        is_sequential = is_own and is_alone
+        return Entry(name, occurrence, position, is_sequential, StepKind.STEP, record, self._last)
+
+    def begin_child(self, *, is_own: bool) -> None:
+        """Refuse a child where the run took a path that the code does not know."""
+        if is_own:
+            self._check_patches(self._next + self._is_beside)
 
     @property
     def is_replaying(self) -> bool:
@@ -144,30 +154,50 @@ class Journal:
         """Note that a step of this run was recorded."""
         self._last = max(self._last, entry.position)
 
-    @property
-    def unreached(self) -> StepRecord | None:
-        """The first recorded step that this run has not begun."""
-        return self._unreached.first or self._patched.first
+    def end(self, how: str) -> None:
+        """Refuse an end of the handler before it has begun every recorded step."""
+        if (missing := self._unreached.first or self._patched.first) is not None:
+            raise self._mismatch(missing, f"was recorded, but the handler {how} without it")
+
+    def _check_patches(self, position: int) -> None:
+        """Refuse anything new behind a patch that the run took, but the code did not ask about.
+
+        Patches of branches do not count: they have no order.
+        """
+        patch = self._patched.first
+        if patch is not None and patch.is_sequential and patch.position <= position:
+            raise _older(patch)
+
+    def _mismatch(self, record: StepRecord, problem: str) -> Mismatch:
+        patch = self._patched.first
+        if patch is not None and patch.position <= record.position:
+            return _older(patch)
+        return Mismatch(record.name, problem)
 
     def _check_order(self, name: str, position: int) -> None:
         """Refuse a new step where another step was recorded, or behind it."""
         first = self._sequential.first
         if first is not None and first.position <= position:
-            raise Mismatch(first.name, f"the code runs {_short(name)} where this was recorded")
+            raise self._mismatch(first, f"the code runs {_short(name)} where this was recorded")
 
     def _check_record(self, record: StepRecord, kind: StepKind, is_own: bool) -> None:
         recorded = StepKind.STEP if record.kind is StepKind.FAILURE else record.kind
         if recorded is not kind:
-            raise Mismatch(
-                record.name, f"recorded as a {record.kind}, but the code makes it a {kind}"
+            raise self._mismatch(
+                record, f"recorded as a {record.kind}, but the code makes it a {kind}"
             )
         if not (is_own and record.is_sequential):
             return
         first = self._sequential.first
         if first is not None and first is not record:
-            raise Mismatch(
-                first.name, f"the code runs {_short(record.name)} where this was recorded"
+            raise self._mismatch(
+                first, f"the code runs {_short(record.name)} where this was recorded"
             )
+
+
+def _older(patch: StepRecord) -> Mismatch:
+    problem = "took the new path of this patch, which the code does not know"
+    return Mismatch(patch.name, problem, is_older=True)
 
 
 def _short(name: str) -> str:

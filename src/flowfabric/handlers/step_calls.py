@@ -9,18 +9,25 @@ import inspect
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from flowfabric import tracing
 from flowfabric.core.policy import Retry
 from flowfabric.handlers.durable_run import HandlerPaused
 from flowfabric.handlers.loops import call_for_future, call_in_new_thread
-from flowfabric.handlers.steps import in_step, is_coroutine_function, retry_delay
+from flowfabric.handlers.steps import codec_of, in_step, is_coroutine_function, retry_delay
 from flowfabric.telemetry import WORKER_LOGGER
 
 if TYPE_CHECKING:
+    from flowfabric.core.step import StepRecord
+    from flowfabric.handlers.durable_run import DurableRun
     from flowfabric.handlers.handler_run import HandlerRun
+    from flowfabric.handlers.journal import Entry
 
+T = TypeVar("T")
+
+# The value of a step, and the record of another run that was first.
+Done: TypeAlias = "tuple[Any, StepRecord | None]"
 # How often a plain handler that waits for a retry checks whether it was cancelled.
 _CHECK_SECONDS = 0.1
 
@@ -28,11 +35,15 @@ _CHECK_SECONDS = 0.1
 class StepCall:
     """One step's function with its arguments, its retry policy and the time limit of each call."""
 
-    __slots__ = ("_args", "_function", "_kwargs", "_name", "_retry", "_run", "_seconds")
+    __slots__ = (
+        *("_args", "_function", "_kwargs", "_name", "_retry", "_run", "_seconds"),
+        *("codec", "durable"),
+    )
 
     def __init__(
         self,
         run: HandlerRun,
+        durable: DurableRun,
         name: str,
         function: Callable[..., Any],
         args: Any,
@@ -41,12 +52,30 @@ class StepCall:
         timeout: timedelta | None = None,
     ) -> None:
         self._run = run
+        self.durable = durable
+        self.codec = codec_of(function, name)
         self._name = name
         self._function = function
         self._args = args
         self._kwargs = kwargs
         self._retry = retry
         self._seconds = None if timeout is None else timeout.total_seconds()
+
+    async def do(self, entry: Entry) -> Done:
+        """Call the function and record its value."""
+        value = await self.call()
+        stored = self.codec.write(value, self._name)
+        record = await self.durable.record(entry, value=stored, encoding=self.codec.encoding)
+        return value, None if record.value == stored else record
+
+    def do_sync(self, entry: Entry) -> Done:
+        """Do as `do` does, in the thread of a plain handler."""
+        value = self.call_sync()
+        stored, encoding = self.codec.write(value, self._name), self.codec.encoding
+        record = self._run.call_sync(
+            lambda: self.durable.record(entry, value=stored, encoding=encoding)
+        )
+        return value, None if record.value == stored else record
 
     async def call(self) -> Any:
         """Call the function until it returns or may not be retried; a plain one in a thread."""
@@ -106,19 +135,26 @@ class StepCall:
     async def _call_unlimited(self) -> Any:
         token = in_step.set(self._name)
         try:
-            if is_coroutine_function(self._function):
-                return await self._function(*self._args, **self._kwargs)
-            call = functools.partial(self._function, *self._args, **self._kwargs)
-            if self._seconds is None:
-                inherited = contextvars.copy_context()
-                value = await self._run.make_durable().run_in_thread(
-                    functools.partial(inherited.run, call_for_future, call, "the function")
-                )
-            else:
-                value = await call_in_new_thread(call, "the function")
-            return await value if inspect.isawaitable(value) else value
+            return await self._call_function()
         finally:
             in_step.reset(token)
+
+    async def _call_function(self) -> Any:
+        if is_coroutine_function(self._function):
+            return await self._function(*self._args, **self._kwargs)
+        call = functools.partial(self._function, *self._args, **self._kwargs)
+        if self._seconds is None:
+            value = await self._call_in_thread(call)
+        else:
+            value = await call_in_new_thread(call, "the function")
+        return await value if inspect.isawaitable(value) else value
+
+    async def _call_in_thread(self, call: Callable[[], T]) -> T:
+        inherited = contextvars.copy_context()
+        found: T = await self.durable.run_in_thread(
+            functools.partial(inherited.run, call_for_future, call, "the function")
+        )
+        return found
 
     def _call_once_sync(self) -> Any:
         if self._seconds is not None:
@@ -126,12 +162,15 @@ class StepCall:
             return self._run.call_sync(self._call_once)
         token = in_step.set(self._name)
         try:
-            value = self._function(*self._args, **self._kwargs)
-            if not inspect.isawaitable(value):
-                return value
-            return self._run.call_sync(lambda: _await(value))
+            return self._call_function_sync()
         finally:
             in_step.reset(token)
+
+    def _call_function_sync(self) -> Any:
+        value = self._function(*self._args, **self._kwargs)
+        if not inspect.isawaitable(value):
+            return value
+        return self._run.call_sync(lambda: _await(value))
 
 
 async def _await(value: Any) -> Any:

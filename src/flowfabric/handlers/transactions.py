@@ -8,11 +8,9 @@ rolls back, the function's writes included.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import inspect
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,12 +30,10 @@ from flowfabric.client.submissions import Ask
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.step import Step, StepRecord
 from flowfabric.db import functions
-from flowfabric.handlers.loops import call_for_future
-from flowfabric.handlers.steps import StepCodec, is_coroutine_function
+from flowfabric.handlers.step_calls import Done, StepCall
+from flowfabric.handlers.steps import is_coroutine_function
 
 if TYPE_CHECKING:
-    from flowfabric.handlers.durable_run import DurableRun
-    from flowfabric.handlers.handler_run import HandlerRun
     from flowfabric.handlers.journal import Entry
 
 _RECORD = Operation.of(functions.RECORD_STEP_JSON)
@@ -68,58 +64,42 @@ class _Attempt:
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Transacted:
-    """What a transactional step returns: its value, unless another run had recorded it first."""
-
-    record: StepRecord
-    value: Any
-    is_own: bool
-
-
-class TransactionalStep:
+class TransactionalStep(StepCall):
     """One step whose function writes to the database of its execution."""
 
-    def __init__(
-        self,
-        run: HandlerRun,
-        durable: DurableRun,
-        entry: Entry,
-        codec: StepCodec,
-        function: Callable[..., Any],
-        args: Any,
-        kwargs: dict[str, Any],
-    ) -> None:
-        self._run = run
-        self._durable = durable
+    __slots__ = ("_entry", "_is_async", "_tries")
+
+    async def do(self, entry: Entry) -> Done:
+        self._begin(entry)
+        done: Done = await self.call()
+        return done
+
+    def do_sync(self, entry: Entry) -> Done:
+        self._begin(entry)
+        done: Done = self.call_sync()
+        return done
+
+    def _begin(self, entry: Entry) -> None:
         self._entry = entry
-        self._codec = codec
-        self._function = function
-        self._args = args
-        self._kwargs = kwargs
-        self._is_async = is_coroutine_function(function)
+        self._is_async = is_coroutine_function(self._function)
         self._tries = 0
 
-    async def call(self) -> Transacted:
+    async def _call_function(self) -> Done:
         """Run transactions until one commits, or another run has recorded the step."""
-        database = await self._durable.client.transactional.identity()
+        database = await self.durable.client.transactional.identity()
         while True:
             if self._is_async:
                 attempt = await self._transact(database)
             else:
-                inherited = contextvars.copy_context()
                 work = functools.partial(self._transact_sync, database)
-                attempt = await self._durable.run_in_thread(
-                    functools.partial(inherited.run, call_for_future, work, "the function")
-                )
+                attempt = await self._call_in_thread(work)
             if (found := await self._conclude(attempt)) is not None:
                 return found
 
-    def call_sync(self) -> Transacted:
-        """Do as `call` does, in the thread of a plain handler."""
+    def _call_function_sync(self) -> Done:
         if self._is_async:
-            return self._run.call_sync(self.call)
-        database = self._run.call_sync(self._durable.client.transactional.identity)
+            return self._run.call_sync(self._call_function)
+        database = self._run.call_sync(self.durable.client.transactional.identity)
         while True:
             attempt = self._transact_sync(database)
             conclude = functools.partial(self._conclude, attempt)
@@ -198,9 +178,9 @@ class TransactionalStep:
                     raise
                 attempt.error = error
 
-    async def _conclude(self, attempt: _Attempt) -> Transacted | None:
+    async def _conclude(self, attempt: _Attempt) -> Done | None:
         """Return what the step returns; None if it has to run again."""
-        durable, answer = self._durable, attempt.answer
+        durable, answer = self.durable, attempt.answer
         self._tries += 1
         if attempt.error is not None and not attempt.is_called:
             # The connection was lost before the function was called: nothing has happened.
@@ -218,9 +198,9 @@ class TransactionalStep:
         if isinstance(answer, Exception):
             raise durable.refused(answer)
         durable.recorded(self._entry, answer.record)
-        return Transacted(answer.record, attempt.value, is_own=answer.is_new)
+        return attempt.value, None if answer.is_new else answer.record
 
-    async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Transacted | None:
+    async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Done | None:
         """Decide after an error of the record or of the commit, whose outcome may be unknown."""
         state = sqlstate_of(cause_of(error))
         if state not in _CONFLICTS:
@@ -228,8 +208,8 @@ class TransactionalStep:
             if not (is_ours and is_unknown):
                 raise error
             if (record := await self._find_record()) is not None:
-                self._durable.recorded(self._entry, record)
-                return Transacted(record, None, is_own=False)
+                self.durable.recorded(self._entry, record)
+                return None, record
         # If the first commit takes effect only now, the next transaction finds its record.
         await self._prepare_again(error)
         return None
@@ -239,19 +219,19 @@ class TransactionalStep:
         if self._tries >= _MAX_TRIES:
             raise error
         await asyncio.sleep(_PAUSE_SECONDS)
-        self._durable.check_running()
+        self.durable.check_running()
 
     async def _find_record(self) -> StepRecord | None:
         """Look for the record of a transaction whose commit was not answered."""
-        entry, durable = self._entry, self._durable
+        entry, durable = self._entry, self.durable
         for record in await durable.query(durable.client.steps.list(durable.id)):
             if (record.name, record.occurrence) == (entry.name, entry.occurrence):
                 return record
         return None
 
     def _step_of(self, value: Any) -> Step:
-        stored = self._codec.write(value, self._entry.name)
-        return self._durable.step_of(self._entry, value=stored, encoding=self._codec.encoding)
+        stored = self.codec.write(value, self._entry.name)
+        return self.durable.step_of(self._entry, value=stored, encoding=self.codec.encoding)
 
     async def _record(
         self, connection: AsyncConnection, step: Step, database: str
@@ -282,7 +262,7 @@ class TransactionalStep:
             self._check_database(answer, database)
 
     def _bound(self, step: Step | None, database: str | None) -> list[Any]:
-        steps = self._durable.client.steps
+        steps = self.durable.client.steps
         ask = Ask(
             functions.RECORD_STEP_JSON, steps.step_arguments(self._run.claimed, step, database)
         )
@@ -316,7 +296,7 @@ class TransactionalStep:
 
     async def _open(self) -> AbstractAsyncContextManager[Any]:
         connect = self._run.worker.connect
-        given: Any = self._durable.client.database.lend() if connect is None else connect()
+        given: Any = self.durable.client.database.lend() if connect is None else connect()
         if inspect.iscoroutine(given):
             given = await given
         if not hasattr(given, "__aenter__"):

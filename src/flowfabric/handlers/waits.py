@@ -19,6 +19,7 @@ from flowfabric.core.ids import ExecutionId
 QUIET_TURNS = 8
 _REASON_BYTES = 256
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
+_NOBODY = ", and for 10 minutes nobody with newer code came"
 _PREVENTION = " (a code version leaves an execution to the code that began it)"
 MAX_TARGETS = 1000
 # A handler that sleeps and waits for a run at the same time checks the run after an eighth of the
@@ -28,9 +29,12 @@ CHECK_SECONDS = (1.0, 300.0)
 
 
 class Pause(Protocol):
-    """How an execution pauses after its handler was unwound."""
+    """How an execution pauses after its handler was unwound.
 
-    async def apply(self, client: FlowFabric, claimed: Claimed) -> None: ...
+    `apply` returns how to pause instead, if it could not pause in this way.
+    """
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> Pause | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,15 @@ class PauseOnHold:
     step: str
     problem: str
     has_code_version: bool = False
+    # Whether the step was recorded by newer code.
+    is_older: bool = False
 
     @property
     def reason(self) -> str:
         """The problem and what to do about it, as short as the engine wants it."""
         repair = _REPAIR if self.has_code_version else f"{_REPAIR}{_PREVENTION}"
-        text = " ".join(self.problem.split()).encode("utf-8", "replace")
+        problem = f"{self.problem}{_NOBODY}" if self.is_older else self.problem
+        text = " ".join(problem.split()).encode("utf-8", "replace")
         return text[: _REASON_BYTES - len(repair)].decode(errors="ignore") + repair
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
@@ -98,6 +105,18 @@ class PauseToRestart:
         await client.executions.continue_as(
             claimed, claimed.payload, encoding=claimed.payload_encoding
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PauseForNewerCode:
+    """Leave the execution to a worker whose code knows a recorded step; else pause otherwise."""
+
+    step: str
+    otherwise: Pause
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> Pause | None:
+        is_left = await client.executions.wait_for_newer_code(claimed, self.step)
+        return None if is_left else self.otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Sequence
+from contextvars import Context
 from datetime import timedelta
 from time import monotonic
 from uuid import UUID
@@ -17,6 +18,7 @@ from flowfabric.core.ids import uuid7
 from flowfabric.db.outage import level_of
 from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER
+from flowfabric.worker.driver import Driver, Step
 from flowfabric.worker.heartbeat import Heartbeat, OnLost
 from flowfabric.worker.hints import Hints
 from flowfabric.worker.registration import Registration
@@ -29,13 +31,11 @@ IDLE_POLL_SECONDS = 10.0
 # How often a worker polls that receives no hints.
 NO_HINTS_POLL_SECONDS = 0.5
 FLOOR_SECONDS = 0.1
-# If handlers take longer than this on average, nothing is claimed ahead of a free slot: another
-# worker could run it meanwhile.
-AHEAD_SECONDS = 0.1
-# If handlers take less than this on average, the database is the limit: claims are large.
-BATCH_SECONDS = 0.01
-# How long a claimed execution may wait for a slot before it is released.
-AHEAD_HOLD_SECONDS = 1.0
+# At most so many executions wait here for a slot.
+MAX_AHEAD = 1000
+# How long a claimed execution may wait for a slot before it is released: another worker could run
+# it meanwhile.
+AHEAD_HOLD_SECONDS = 0.25
 # After this many full claims in a row, hints are not needed.
 BUSY_CLAIMS = 3
 
@@ -76,8 +76,15 @@ class Claimer:
         self._on_lost = on_lost
         self._lanes = _LaneTurns(registration.lanes, task_lanes)
         self._floor = _ClaimFloor()
+        self._driver = Driver(self._begin_next, on_task_kept=self._on_task_kept)
+        self._begun: Claimed | None = None
         # Claimed, and waiting for a slot.
         self.waiting: deque[Claimed] = deque()
+        # Claimed and not run in time: to be released.
+        self._overdue: list[Claimed] = []
+        # When executions were accepted last, and how many have started since.
+        self._accepted_at = 0.0
+        self._started = 0
         self.is_claiming = False
         self.is_idle = False
         # The id and the time of a claim whose answer is not known.
@@ -99,12 +106,14 @@ class Claimer:
     async def run(self) -> None:
         """Claim until the worker stops."""
         while not self._stopping.is_set():
-            room = self._runner.slots.free + self._ahead - len(self.waiting)
-            if room <= 0 or self._suspects.current is not None or self._hints.is_reserved:
+            if self._overdue or self._is_overdue(monotonic()):
+                await self._release_overdue()
+                continue
+            limit = self._limit
+            if limit <= 0 or self._suspects.current is not None or self._hints.is_reserved:
                 await self._wait_for_room()
                 continue
-            # In halves, so that handlers have something to run during the next claim.
-            limit = self._suspects.limit(min(room, MAX_CLAIM, 2 * self._concurrency))
+            limit = self._suspects.limit(limit)
             behind_suspects = self._suspects.floor
             self._woken.clear()
             claimed = await self._claim(limit, behind_suspects)
@@ -136,19 +145,46 @@ class Claimer:
 
     def start_waiting(self) -> None:
         """Start what waits for a slot, as far as there are slots."""
+        if not self._driver.is_running and self._start_suspending():
+            self._driver.start()
+
+    def _start_suspending(self) -> bool:
+        """Start what will probably suspend, each in a task of its own, up to one that will not."""
         while self.waiting and self._runner.slots.free > 0:
+            if not self._runner.suspends(self.waiting[0]):
+                return True
+            self._started += 1
             self._runner.start(self.waiting.popleft())
+        return False
+
+    def _begin_next(self, task: asyncio.Task[None]) -> tuple[Context, Step] | None:
+        """Begin the next execution that will probably not suspend, if there is a slot for it."""
+        if self._stopping.is_set() or not self._start_suspending():
+            return None
+        if self._is_overdue(monotonic()):
+            self._set_overdue_aside()
+        self._started += 1
+        self._begun = self.waiting.popleft()
+        return self._runner.begin(self._begun, task)
+
+    def _on_task_kept(self, has_suspended: bool) -> None:
+        if has_suspended and self._begun is not None:
+            self._runner.note_suspended(self._begun)
+        if not self._stopping.is_set():
+            self.start_waiting()
 
     def discard(self, gone: Collection[Claimed]) -> None:
         """Drop executions that wait for a slot and whose leases are lost."""
         if any(claimed in gone for claimed in self.waiting):
             self.waiting = deque(claimed for claimed in self.waiting if claimed not in gone)
             self.notify_room()
+        self._overdue = [claimed for claimed in self._overdue if claimed not in gone]
 
     def take_waiting(self) -> list[Claimed]:
-        """Return what waits for a slot and forget it."""
-        waiting = list(self.waiting)
+        """Return what has not started and forget it."""
+        waiting = [*self.waiting, *self._overdue]
         self.waiting.clear()
+        self._overdue = []
         return waiting
 
     async def recover_last_claim(self) -> list[Claimed]:
@@ -222,6 +258,10 @@ class Claimer:
         """Start ordinary executions or let them wait for a slot; begin the turn of a suspect."""
         self._heartbeat.keep(claimed, asked_at, self._on_lost)
         ordinary, suspects = self._suspects.split(claimed)
+        if ordinary:
+            self._accepted_at, self._started = monotonic(), 0
+            if not self.waiting and not self._runner.running:
+                self._runner.pace.resume(self._accepted_at)
         self.waiting.extend(ordinary)
         self.start_waiting()
         if suspects:
@@ -249,11 +289,38 @@ class Claimer:
             await self._wait(NO_HINTS_POLL_SECONDS if self._hints.are_missed else IDLE_POLL_SECONDS)
 
     @property
-    def _ahead(self) -> int:
-        """How many executions may wait here for a slot."""
-        if self._runner.mean_seconds < BATCH_SECONDS:
-            return 3 * self._concurrency
-        return self._concurrency if self._runner.mean_seconds < AHEAD_SECONDS else 0
+    def _limit(self) -> int:
+        """How many executions to claim now: as many as end soon, so that claims are few."""
+        free, waiting = self._runner.slots.free, len(self.waiting)
+        ahead = min(self._runner.pace.within_horizon, MAX_AHEAD)
+        half = (ahead + 1) // 2
+        if waiting > half:
+            # Handlers have enough to run during the next claim, which brings the other half.
+            return 0
+        return min(free + ahead - waiting, max(free, half), MAX_CLAIM)
+
+    def _is_overdue(self, now: float) -> bool:
+        """Tell whether what waits here should have been started long ago."""
+        return bool(self.waiting) and now - self._accepted_at > AHEAD_HOLD_SECONDS
+
+    def _set_overdue_aside(self) -> None:
+        """Keep what will start soon; the rest another worker could run meanwhile."""
+        now = monotonic()
+        soon = self._started * AHEAD_HOLD_SECONDS / (now - self._accepted_at)
+        kept = max(self._runner.slots.free, int(soon))
+        self._accepted_at, self._started = now, 0
+        if len(self.waiting) > kept:
+            waiting = list(self.waiting)
+            self.waiting, self._overdue = deque(waiting[:kept]), [*self._overdue, *waiting[kept:]]
+            self._runner.pace.forget()
+            self.notify_room()
+            self.wake()
+
+    async def _release_overdue(self) -> None:
+        if self._is_overdue(monotonic()):
+            self._set_overdue_aside()
+        overdue, self._overdue = self._overdue, []
+        await self._settlement.release(overdue, "claimed_ahead")
 
     async def _wait_for_room(self) -> None:
         self._room_freed.clear()
@@ -261,14 +328,12 @@ class Claimer:
             async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else None):
                 await self._room_freed.wait()
         except TimeoutError:
-            # The handlers have become slow: another worker could run what waits here.
-            self._runner.mean_seconds = AHEAD_SECONDS
-            await self._settlement.release(self.take_waiting(), "claimed_ahead")
+            return  # what waits here may be overdue
 
     async def _wait(self, seconds: float) -> None:
         self.is_idle = True
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else seconds):
                 await self._woken.wait()
         except TimeoutError:
             return

@@ -1,11 +1,11 @@
-"""Runs executions: one asyncio task for each, from its payload to its settlement."""
+"""Runs executions, from the payload to the settlement."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -25,6 +25,7 @@ from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
     HandlerPaused,
     HandlerRun,
+    PauseForNewerCode,
     PauseOnHold,
     PauseToRestart,
     WorkerServices,
@@ -43,6 +44,7 @@ from flowfabric.telemetry import WORKER_LOGGER, execution_in_log
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.lifespan import Lifespan
 from flowfabric.worker.log_text import attempt_text
+from flowfabric.worker.pace import Pace
 from flowfabric.worker.settlement import Settlement, log_loss
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
@@ -50,8 +52,8 @@ from flowfabric.worker.threads import Threads
 
 # How long a handler that was cancelled or told to pause may take to end.
 UNWIND_SECONDS = 5.0
-# The weight of the last execution in the mean of their durations.
-MEAN_WEIGHT = 0.05
+# A handler that ends sooner is not worth a task of its own, if it did not suspend.
+QUICK_SECONDS = 0.0001
 
 
 class Runner:
@@ -70,7 +72,6 @@ class Runner:
         code_version: str | None,
         concurrency: int,
         lease_ttl: timedelta,
-        mean_seconds: float,
         stopping: asyncio.Event,
         on_free_slot: Callable[[], None],
         on_no_slots: Callable[[], None],
@@ -93,7 +94,9 @@ class Runner:
         # What the app's startup hooks set in contextvars.
         self.contextvars = contextvars.copy_context()
         self.running: dict[Claimed, HandlerRun] = {}
-        self.mean_seconds = mean_seconds
+        self.pace = Pace()
+        # The tasks whose handlers suspend.
+        self._suspending: set[str] = set()
         # For plain handlers and plain steps.
         self.threads = Threads(concurrency, "flowfabric-task")
         self.slots = Slots(
@@ -119,11 +122,29 @@ class Runner:
 
     def start(self, claimed: Claimed) -> asyncio.Task[None]:
         """Start an execution in a task of its own."""
-        run = HandlerRun(claimed, self._tasks[claimed.task], self._services)
+        run = self._make_run(claimed)
         # Not with the contextvars of the handler that freed the slot.
         run.task = self._loop.create_task(self._run(run), context=self.contextvars.copy())
-        self.running[claimed] = run
         return run.task
+
+    def begin(
+        self, claimed: Claimed, task: asyncio.Task[None]
+    ) -> tuple[contextvars.Context, Coroutine[Any, Any, None]]:
+        """Return the run of an execution, to be started in a task, and its contextvars."""
+        run = self._make_run(claimed)
+        run.task = task
+        return self.contextvars.copy(), self._run(run)
+
+    def suspends(self, claimed: Claimed) -> bool:
+        """Tell whether the handler will probably suspend: then it needs a task of its own."""
+        return claimed.task in self._suspending
+
+    def note_suspended(self, claimed: Claimed) -> None:
+        self._suspending.add(claimed.task)
+
+    def _make_run(self, claimed: Claimed) -> HandlerRun:
+        run = self.running[claimed] = HandlerRun(claimed, self._tasks[claimed.task], self._services)
+        return run
 
     async def _run(self, run: HandlerRun) -> None:
         """Run one execution: decode → prepare → call → encode → settle."""
@@ -151,7 +172,10 @@ class Runner:
             if not run.is_pausing:
                 self._settlement.complete(claimed, result)
         finally:
-            self.mean_seconds += MEAN_WEIGHT * (monotonic() - started_at - self.mean_seconds)
+            ended_at = monotonic()
+            self.pace.end(ended_at - started_at, ended_at)
+            if ended_at - started_at < QUICK_SECONDS:
+                self._suspending.discard(claimed.task)
             del self.running[claimed]
             run.end()
             if run.is_pausing:
@@ -298,8 +322,12 @@ class Runner:
             return
         durable.has_paused = True
         pause = durable.pause
-        if isinstance(pause, PauseOnHold) and run.is_restarted_on_change:
-            pause = PauseToRestart(pause.step, pause.problem)
+        if isinstance(pause, PauseOnHold):
+            step, is_older = pause.step, pause.is_older
+            if run.is_restarted_on_change:
+                pause = PauseToRestart(step, pause.problem)
+            if is_older:
+                pause = PauseForNewerCode(step, pause)
         self._settlement.pause(run.claimed, pause)
 
     def is_running(self, claimed: Claimed) -> bool:

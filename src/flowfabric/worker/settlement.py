@@ -19,7 +19,13 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import Claimed, Failure
 from flowfabric.core.states import FailureClass
 from flowfabric.core.trace import skip_library
-from flowfabric.handlers import Pause, PauseForRuns, PauseOnHold, PauseToRestart
+from flowfabric.handlers import (
+    Pause,
+    PauseForNewerCode,
+    PauseForRuns,
+    PauseOnHold,
+    PauseToRestart,
+)
 from flowfabric.tasks import failure_of
 from flowfabric.telemetry import WORKER_LOGGER, about
 from flowfabric.worker.heartbeat import Heartbeat
@@ -86,20 +92,6 @@ class Settlement:
 
     def pause(self, claimed: Claimed, pause: Pause) -> None:
         """Pause an execution whose handler was unwound."""
-        if isinstance(pause, PauseOnHold):
-            WORKER_LOGGER.warning(
-                "execution held at step %s: %s: %s",
-                pause.step,
-                attempt_text(claimed),
-                pause.reason,
-            )
-        elif isinstance(pause, PauseToRestart):
-            WORKER_LOGGER.warning(
-                "execution begins anew, the code does not fit step %s: %s: %s",
-                pause.step,
-                attempt_text(claimed),
-                pause.problem,
-            )
         self._settle(
             self._apply(pause, claimed), functools.partial(self._on_paused, claimed, pause)
         )
@@ -153,15 +145,19 @@ class Settlement:
         _log_error(level, event, claimed, failure.reason, error)
 
     async def _apply(self, pause: Pause, claimed: Claimed) -> None:
+        _log_pause(claimed, pause)
         for seconds in RETRY_SECONDS:
             try:
-                await pause.apply(self._client, claimed)
+                instead = await pause.apply(self._client, claimed)
             except Unavailable as error:
                 WORKER_LOGGER.info("pause not stored, retrying: %s: %s", claimed.id, error)
                 await asyncio.sleep(seconds)
             else:
-                return
-        await pause.apply(self._client, claimed)
+                break
+        else:
+            instead = await pause.apply(self._client, claimed)
+        if instead is not None:
+            await self._apply(instead, claimed)
 
     def _on_completed(
         self, item: tuple[Claimed, bytes | None], error: BaseException | None
@@ -248,6 +244,30 @@ class Settlement:
             self._heartbeat.drop(claimed)
         for claimed, reason in refused.items():
             WORKER_LOGGER.warning("lease not released: %s: %s", attempt_text(claimed), reason)
+
+
+def _log_pause(claimed: Claimed, pause: Pause) -> None:
+    """Log a pause that is not ordinary."""
+    if isinstance(pause, PauseForNewerCode):
+        WORKER_LOGGER.info(
+            "execution left to newer code, which knows step %s: %s",
+            pause.step,
+            attempt_text(claimed),
+        )
+    elif isinstance(pause, PauseOnHold):
+        WORKER_LOGGER.warning(
+            "execution held at step %s: %s: %s",
+            pause.step,
+            attempt_text(claimed),
+            pause.reason,
+        )
+    elif isinstance(pause, PauseToRestart):
+        WORKER_LOGGER.warning(
+            "execution begins anew, the code does not fit step %s: %s: %s",
+            pause.step,
+            attempt_text(claimed),
+            pause.problem,
+        )
 
 
 def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: BaseException) -> None:

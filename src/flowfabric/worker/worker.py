@@ -20,7 +20,7 @@ from flowfabric.core.policy import capability_set
 from flowfabric.db.session import Session
 from flowfabric.tasks import TaskSpec
 from flowfabric.telemetry import WORKER_LOGGER, named
-from flowfabric.worker.claims import AHEAD_SECONDS, Claimer
+from flowfabric.worker.claims import Claimer
 from flowfabric.worker.drain import Drain, finish
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.hints import Hints
@@ -116,7 +116,6 @@ class Worker:
             code_version=self._registration.code.name,
             concurrency=self._concurrency,
             lease_ttl=lease_ttl,
-            mean_seconds=AHEAD_SECONDS,
             stopping=self._stopping,
             on_free_slot=self._on_free_slot,
             on_no_slots=self._stop_without_slots,
@@ -194,7 +193,12 @@ class Worker:
     @property
     def handlers(self) -> list[tuple[asyncio.Task[None], Claimed]]:
         """The executions that run here, with their asyncio tasks; from any thread."""
-        return [(run.task, claimed) for claimed, run in list(self._runner.running.items())]
+        found = []
+        for claimed, run in list(self._runner.running.items()):
+            # A run that has ended meanwhile has no task.
+            if (task := getattr(run, "task", None)) is not None:
+                found.append((task, claimed))
+        return found
 
     @property
     def _is_empty(self) -> bool:

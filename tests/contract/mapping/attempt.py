@@ -205,7 +205,7 @@ async def _(world: World, see: See) -> None:
 @operation(
     "delay",
     sql=["delay_execution"],
-    python=["executions.delay"],
+    python=["executions.delay", "executions.wait_for_newer_code"],
     reasons=["0010", "D-11", "D-24", "D-43"],
 )
 async def _(world: World, see: See) -> None:
@@ -229,6 +229,9 @@ async def _(world: World, see: See) -> None:
     held = await world.claimed(lane="b")
     await delay(held, until=await world.now() - HOUR)
     see("to_a_past_time", await world.state(held.id), "waiting")
+    held = await world.claimed(lane="c")
+    see("to_newer_code", await world.executions.wait_for_newer_code(held, "ff.patch x"), True)
+    see("until_newer_code", await world.state(held.id), "delayed")
 
 
 @operation(

@@ -251,6 +251,10 @@ async def test_bad_arguments_are_named(engine, make, clock):
         await engine.delay(execution.lease, HOUR, until=await clock.now())
     with refused("WF001", field="delay"):
         await engine.delay(execution.lease, timedelta(days=40_000))
+    with refused("WF001", field="delay"):
+        await engine.delay(execution.lease, newer_step="patch")
+    with refused("WF001", field="newer_step"):
+        await engine.delay(execution.lease, None, newer_step="")
     with refused("WF001", field="reason"):
         await engine.hold(execution.lease, None)
     with refused("WF001", field="reason"):

@@ -411,7 +411,7 @@ async def cursor_now(engine: Engine) -> str:
     """A cursor behind all there is, which waits for no transaction of another test."""
     while True:
         cursor = await engine.connection.fetchval("select ff.open_cursor($1)", engine.partition_key)
-        if not cursor.split(":")[5]:
+        if not cursor.split(":")[7]:
             return cursor
         await asyncio.sleep(0.01)
 

@@ -935,7 +935,7 @@ async def test_who_is_added_before_the_header_ends_with_the_flow_who_comes_later
 
 
 async def test_an_add_and_a_header_at_once_leave_nobody_behind(db: Database) -> None:
-    for _ in range(15):
+    for _ in range(6):
         flow = await make_flow(db, nodes=["a"])
         other = flow.over(Engine(await db.connect()))
         one = await flow.engine.submit()

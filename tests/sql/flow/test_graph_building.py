@@ -681,7 +681,7 @@ async def test_an_edge_of_a_satisfied_group_holds_nothing_back(engine, graphs):
 
 async def test_an_end_and_an_apply_at_once_miss_nobody(db, engine, graphs):
     """A4: whichever comes first, the edge is resolved."""
-    for _ in range(15):
+    for _ in range(6):
         flow = await graphs.flow("a", "b")
         edge = await flow.stage("a", "b")
         lease = await engine.take(flow.ids["a"])

@@ -670,7 +670,7 @@ async def test_a_replay_waits_for_a_descendant_that_is_busy_for_a_moment(db: Dat
 
 
 async def test_replays_of_an_upstream_and_its_downstream_at_once(db: Database) -> None:
-    for turn in range(15):
+    for turn in range(6):
         flow = await make_flow(
             db, nodes=["a", "b", "c"], edges=[("a", "b"), ("b", "c"), ("a", "c")]
         )
@@ -693,7 +693,7 @@ async def test_replays_of_an_upstream_and_its_downstream_at_once(db: Database) -
 
 
 async def test_a_replay_and_a_header_at_once_leave_nobody_behind(db: Database) -> None:
-    for _ in range(15):
+    for _ in range(6):
         flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
         await flow.fail("a")
         other = Engine(await db.connect())
@@ -725,7 +725,7 @@ async def test_a_header_that_came_while_a_replay_was_on_its_way_sees_the_member(
 
 
 async def test_a_replay_and_the_end_of_another_upstream_at_once(db: Database) -> None:
-    for _ in range(15):
+    for _ in range(6):
         flow = await make_flow(db, nodes=["a", "b", "c"], edges=[("a", "c"), ("b", "c")])
         await flow.fail("a")
         lease = await flow.take("b")

@@ -457,6 +457,94 @@ async def test_lanes_and_traffic_count_versions_too(engine, fleet):
     assert tuple(await fleet.connection.fetchrow(traffic, NAMESPACE)) == (0, 1)
 
 
+class Relay:
+    """An execution that workers with older code pass on."""
+
+    def __init__(self, fleet: Fleet, clock: Any) -> None:
+        self.fleet, self.clock = fleet, clock
+
+    async def pass_on(self, instance: str) -> Any:
+        """Let a worker claim the execution, and say that its code does not know a patch."""
+        await self.fleet.engine.promote()
+        (lease,) = await self.fleet.claim(limit=1, instance=instance)
+        return await self.fleet.engine.delay(lease, None, newer_step="ff.patch x")
+
+    async def pass_on_for(self, span: timedelta, *instances: str) -> str:
+        """Let workers take turns for a time; returns the last answer."""
+        answer = await self.pass_on(instances[0])
+        end = await self.clock.now() + span
+        while answer.word == "delayed" and await self.clock.now() < end:
+            await self.clock.advance(seconds=30)
+            await self.fleet.beat(*instances)
+            for instance in instances:
+                answer = await self.pass_on(instance)
+                if answer.word != "delayed":
+                    break
+                await self.clock.advance(seconds=10)
+        return str(answer.word)
+
+
+@pytest.fixture
+async def relay(fleet, clock):
+    await clock.freeze()
+    await fleet.engine.submit()
+    return Relay(fleet, clock)
+
+
+@pytest.mark.parametrize(
+    ("facts", "answer"),
+    [
+        ({}, "delayed"),
+        ({"namespace": ""}, "delayed"),
+        ({"lanes": ["other"]}, "no_newer_code"),
+        ({"tasks": ["other"]}, "no_newer_code"),
+        ({"namespace": "other"}, "no_newer_code"),
+        ({"finish_only": True}, "no_newer_code"),
+        ({"ttl": MINUTE}, "no_newer_code"),
+        (None, "no_newer_code"),
+    ],
+    ids=str,
+)
+async def test_older_code_passes_on_as_long_as_a_worker_lives_that_has_not(
+    fleet, relay, clock, facts, answer
+):
+    await fleet.register(None, "old-1")
+    await fleet.register(None, "old-2")
+    if facts is not None:
+        await fleet.register(None, "new", **{"ttl": timedelta(hours=1)} | facts)
+    start = await clock.now()
+    assert await relay.pass_on_for(timedelta(minutes=30), "old-1", "old-2") == answer
+    if answer == "no_newer_code":
+        assert await clock.now() - start >= timedelta(minutes=10)
+        (row,) = await fleet.connection.fetch("select lease_id, public_state from ff.execution")
+        assert row["lease_id"] is not None, "the holder keeps its lease, to hold the execution"
+
+
+async def test_passing_on_waits_longer_and_longer(fleet, relay, clock):
+    waits = []
+    for seconds in (0, 4, 16, 100, 400):
+        await clock.advance(seconds=seconds)
+        waits.append((await relay.pass_on("old")).delayed_until - await clock.now())
+    assert [one.total_seconds() for one in waits] == [1, 1, 5, 10, 10]
+    row = await fleet.connection.fetchrow("select * from ff.execution")
+    assert (row["attempt_pause_cause"], row["retry_count"], row["crash_count"]) == (
+        "older_code",
+        0,
+        0,
+    )
+
+
+async def test_the_ten_minutes_begin_anew_when_fitting_code_had_the_execution(fleet, relay, clock):
+    assert (await relay.pass_on("old")).word == "delayed"
+    await clock.advance(minutes=9)
+    await fleet.engine.promote()
+    (lease,) = await fleet.claim(limit=1, instance="new")
+    await fleet.engine.delay(lease, MINUTE)
+    await clock.advance(minutes=9)
+    answer = await relay.pass_on("old")
+    assert answer.delayed_until - await clock.now() == timedelta(seconds=1)
+
+
 FLOOD = """
 with route as (
   insert into ff.route (

@@ -131,7 +131,7 @@ async def test_many_ends_at_once_always_wake_the_waiter(db, engine, make):
 
 async def test_waits_and_ends_at_once_never_miss_each_other(db, engine, make):
     waiters, enders = Engine(await db.connect()), Engine(await db.connect())
-    for _ in range(15):
+    for _ in range(6):
         waiter, kid = await make.execution("leased"), await make.execution("leased")
         answers = await asyncio.gather(
             waiters.wait_for(waiter.last_lease, [kid.id]),

@@ -26,7 +26,8 @@ from (
          lag(v.kind) over w as before_kind, lag(v.epoch) over w as before_epoch,
          lag(v.lease_id) over w as before_lease_id, lag(v.replays) over w as before_replays
   from (
-    select x.partition_key, x.execution_id, x.generation, x.event_id, x.version, x.kind, x.epoch, x.lease_id,
+    select x.partition_key, x.execution_id, x.generation, x.event_id, x.version, x.kind, x.epoch,
+           x.lease_id,
            count(*) filter (where x.kind = 'replayed') over (
              partition by x.partition_key, x.execution_id
              order by x.generation, x.event_id) as replays

@@ -80,7 +80,8 @@ begin
         select from ff.event e
         where e.partition_key = p_partition_key and e.generation = _read_cursor.generation
           and e.xid = last_xid and e.event_id = anchor_id
-          and ff._hash_id(e.execution_id) = anchor_of and e.occurred_at = anchor_at)
+          and ff._hash_id(e.execution_id) = anchor_of and e.occurred_at = anchor_at
+        offset 0)
       then 'history_lost' end;
   if v_reason is not null then
     -- Undelivered events of long transactions may be older than the anchor.

@@ -20,6 +20,7 @@ as $$
 #variable_conflict use_column
 declare
   v_sleep ff.step;
+  v_newer jsonb;
 begin
   if p_row.deadline_at > p_now and p_row.deadline_at <= p_row.delayed_until then
     return query select 'time', 'expires_before_it_starts',
@@ -50,14 +51,24 @@ begin
       order by s.position
       limit 1;
     end if;
+    if p_row.attempt_pause_cause = 'older_code' then
+      select v.detail into v_newer
+      from ff.event v
+      where v.partition_key = p_partition_key and v.execution_id = p_row.execution_id
+        and v.detail ? 'newer_step'
+      order by v.event_id desc
+      limit 1;
+    end if;
     return query select 'time',
       case when p_row.blocking_reason = 'waiting_for_resume_delay' then 'resume_delayed'
            when v_sleep.name is not null then 'sleeping'
+           when p_row.attempt_pause_cause = 'older_code' then 'waiting_for_newer_code'
            when p_row.attempt_state = 'attempt_interrupted' then 'delayed_by_worker'
            else 'delayed_by_submit' end,
       jsonb_strip_nulls(jsonb_build_object(
         'delayed_until', p_row.delayed_until, 'sleep', v_sleep.name,
         'occurrence', v_sleep.occurrence,
+        'step', v_newer -> 'newer_step', 'since', v_newer -> 'since',
         'worker_instance_id', case when p_row.attempt_state = 'attempt_interrupted'
                                 then p_row.last_worker_instance_id end)),
       p_row.delayed_until;

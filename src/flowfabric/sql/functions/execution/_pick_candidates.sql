@@ -40,6 +40,14 @@ set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+  -- The usual claim: one route, nothing to reclaim, no grants. It needs only the index of that route.
+  v_is_plain constant boolean :=
+    cardinality(p_routes) = 1 and not p_reclaiming and p_worker_id is null;
+  v_from_at  constant timestamptz := case
+    when p_turns[1] = p_from_turn then p_from_at
+    when p_turns[1] > p_from_turn then '-infinity'
+    else 'infinity' end;
 begin
   return query
   with candidate as materialized (
@@ -47,6 +55,18 @@ begin
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
       p_from_id, p_window, p_worker_id, p_now) c
+    where not v_is_plain
+    union all
+    select p_partition_key, c.rank, p_turns[1], c.order_at, c.execution_id
+    from (
+      select x.rank, x.order_at, x.execution_id
+      from ff.execution x
+      where v_is_plain and x.partition_key = p_partition_key and x.route_id = p_routes[1]
+        and x.phase = 'runnable' and x.eligibility = 'eligible_now'
+        and (x.rank, x.order_at, x.execution_id) > (p_from_rank, v_from_at, p_from_id)
+      order by x.rank, x.order_at, x.execution_id
+      limit p_window
+    ) c
   ),
   taken as materialized (
     select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.order_at

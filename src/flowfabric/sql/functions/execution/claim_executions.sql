@@ -121,48 +121,62 @@ begin
   end if;
 
   v_now := ff.now();
+  if p_finish_only is not true then
+    select array_agg(r.route_id order by r.route_id),
+           array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
+                     order by r.route_id)
+      into v_routes, v_turns
+    from (
+      -- By the index if the caller names its tasks, else all routes.
+      select k.route_id, k.lane, k.namespace, k.capabilities
+      from (select distinct u.task from unnest(p_tasks) u(task)) t
+      cross join lateral (
+        select x.route_id, x.lane, x.namespace, x.capabilities
+        from ff.route x where x.task = t.task and x.code_version is null offset 0) k
+      union all
+      select x.route_id, x.lane, x.namespace, x.capabilities
+      from ff.route x where p_tasks is null and x.code_version is null
+    ) r
+    join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
+    where (p_lanes is null or r.lane = any (p_lanes))
+      and (p_namespace is null or r.namespace = p_namespace)
+      and r.capabilities <@ p_capabilities
+      and (l.state in ('active', 'draining') or l.resumes_at <= v_now);
+  end if;
   if cardinality(p_unserved) > 0 then
     v_unserved := ff._read_unserved(p_unserved, v_now);
   end if;
-  select array_agg(r.route_id order by r.route_id),
-         array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
-                   order by r.route_id)
-    into v_routes, v_turns
-  from (
-    -- By the index if the caller names its tasks, else all routes.
-    select k.route_id, k.lane, k.namespace, k.capabilities
-    from (select distinct u.task from unnest(p_tasks) u(task)) t
-    cross join lateral (
+  -- A statement of its own, so that a worker without code versions does not pay for it.
+  if cardinality(p_code_versions) > 0 or cardinality(v_unserved) > 0 then
+    select v_routes || array_agg(r.route_id order by r.route_id),
+           v_turns || array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
+                                order by r.route_id)
+      into v_routes, v_turns
+    from (
+      select k.route_id, k.lane, k.namespace, k.capabilities
+      from (select distinct v.version, u.task from unnest(p_code_versions) v(version)
+            cross join unnest(p_tasks) u(task)) t
+      cross join lateral (
+        select x.route_id, x.lane, x.namespace, x.capabilities
+        from ff.route x where x.task = t.task and x.code_version = t.version offset 0) k
+      union all
       select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x where x.task = t.task and x.code_version is null offset 0) k
-    where not coalesce(p_finish_only, false)
-    union all
-    select k.route_id, k.lane, k.namespace, k.capabilities
-    from (select distinct v.version, u.task from unnest(p_code_versions) v(version)
-          cross join unnest(p_tasks) u(task)) t
-    cross join lateral (
-      select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x where x.task = t.task and x.code_version = t.version offset 0) k
-    union all
-    select k.route_id, k.lane, k.namespace, k.capabilities
-    from unnest(v_unserved) u(id)
-    cross join lateral (
-      select x.route_id, x.lane, x.namespace, x.capabilities, x.task, x.code_version
-      from ff.route x where x.route_id = u.id offset 0) k
-    where (p_tasks is null or k.task = any (p_tasks))
-      and (p_code_versions is null or k.code_version <> all (p_code_versions))
-    union all
-    select x.route_id, x.lane, x.namespace, x.capabilities
-    from ff.route x
-    where p_tasks is null
-      and case when x.code_version is null then not coalesce(p_finish_only, false)
-               else coalesce(x.code_version = any (p_code_versions), false) end
-  ) r
-  join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
-  where (p_lanes is null or r.lane = any (p_lanes))
-    and (p_namespace is null or r.namespace = p_namespace)
-    and r.capabilities <@ p_capabilities
-    and (l.state in ('active', 'draining') or l.resumes_at <= v_now);
+      from ff.route x where p_tasks is null and x.code_version = any (p_code_versions)
+      union all
+      select k.route_id, k.lane, k.namespace, k.capabilities
+      from unnest(v_unserved) u(id)
+      cross join lateral (
+        select x.route_id, x.lane, x.namespace, x.capabilities, x.task, x.code_version
+        from ff.route x where x.route_id = u.id offset 0) k
+      where (p_tasks is null or k.task = any (p_tasks))
+        and (p_code_versions is null or k.code_version <> all (p_code_versions))
+    ) r
+    join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
+    where (p_lanes is null or r.lane = any (p_lanes))
+      and (p_namespace is null or r.namespace = p_namespace)
+      and r.capabilities <@ p_capabilities
+      and (l.state in ('active', 'draining') or l.resumes_at <= v_now);
+  end if;
   if v_routes is null then
     return;
   end if;

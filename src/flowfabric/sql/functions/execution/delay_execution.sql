@@ -3,6 +3,11 @@
 -- Give an instant, or a delay from now by the database's clock. An instant in the past makes the
 -- execution eligible at once. The deadline of the execution does not move.
 --
+-- A holder whose code is older than the run gives p_newer_step instead, a recorded step that its code
+-- does not know. The execution then waits for a worker with newer code, 1 to 10 s at a time. When it
+-- has been passed on like this for 10 minutes, and no live worker is left that has not done so, the
+-- answer is `no_newer_code`, and the holder keeps its lease.
+--
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4)
@@ -20,7 +25,8 @@ create function ff.delay_execution(
   p_epoch         bigint,
   p_attempt_id    uuid,
   p_delay         interval default null,
-  p_delayed_until timestamptz default null
+  p_delayed_until timestamptz default null,
+  p_newer_step    text default null
 )
 returns table (outcome text, delayed_until timestamptz, detail jsonb)
 language plpgsql
@@ -34,11 +40,16 @@ declare
   v_verdict ff.verdict;
   v_now     timestamptz;
   v_until   timestamptz;
+  v_detail  jsonb := '{}';
 begin
   perform ff._check_namespace(p_namespace);
-  if num_nonnulls(p_delay, p_delayed_until) <> 1 then
+  if num_nonnulls(p_delay, p_delayed_until, p_newer_step) <> 1 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'delay', 'problem', 'give either a delay or a time to wait until'));
+      'field', 'delay', 'problem', 'give a delay, a time to wait until, or a step of newer code'));
+  end if;
+  if p_newer_step = '' or octet_length(p_newer_step) > 256 or p_newer_step ~ E'[\x01-\x1f\x7f]' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'newer_step', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;
   if p_delay not between interval '-36525 days' and interval '36525 days' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -58,6 +69,15 @@ begin
     return;
   end if;
   v_now := ff.now();
+  if p_newer_step is not null then
+    v_detail := ff._pass_on(p_partition_key, p_execution_id, v_now);
+    if v_detail is null then
+      return query select 'no_newer_code', null::timestamptz, null::jsonb;
+      return;
+    end if;
+    v_detail := v_detail || jsonb_build_object('newer_step', p_newer_step);
+    p_delay := greatest('1 s', least('10 s', (v_now - (v_detail ->> 'since')::timestamptz) / 4));
+  end if;
   v_until := coalesce(p_delayed_until, v_now + p_delay);
   v_until := case when v_until > v_now then v_until end;
   if v_until is null then
@@ -67,9 +87,10 @@ begin
   else
     perform ff._interrupt_executions(
       p_partition_key, array[p_execution_id], 'delay', 'not_eligible_until_time',
-      'waiting_for_delay', 'delay', 'delayed', 'worker_delay', v_now,
+      'waiting_for_delay', 'delay', 'delayed',
+      case when p_newer_step is null then 'worker_delay' else 'older_code' end, v_now,
       p_until_at => v_until,
-      p_detail => jsonb_build_object('delayed_until', v_until));
+      p_detail => v_detail || jsonb_build_object('delayed_until', v_until));
   end if;
   return query select 'delayed', v_until, null::jsonb;
 end;

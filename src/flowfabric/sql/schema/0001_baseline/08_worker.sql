@@ -55,4 +55,5 @@ create table ff.claim_slot (
   claimed_at         timestamptz not null,
   execution_ids      uuid[]      not null,
   primary key (partition_key, namespace, worker_instance_id)
-) with (fillfactor = 50);
+-- The ids of a claim stay in the row: compressing them would cost more than the row.
+) with (fillfactor = 50, toast_tuple_target = 8160);

@@ -1,0 +1,50 @@
+"""How fast a worker ends executions: the size of its claims."""
+
+from __future__ import annotations
+
+# A claim brings as much as the worker ends in this time.
+HORIZON_SECONDS = 0.05
+# If handlers take longer than this on average, nothing is claimed ahead of a free slot: another
+# worker could run it meanwhile.
+SLOW_SECONDS = 0.1
+# The pace is computed anew after so many executions or so much time.
+_WINDOW_COUNT = 100
+_WINDOW_SECONDS = 0.025
+
+
+class Pace:
+    """The rate at which executions end, in the time in which the worker has any."""
+
+    def __init__(self) -> None:
+        self._per_second = 0.0
+        # The window: since when, without the time in which there was nothing to do.
+        self._since = 0.0
+        self._last_end = 0.0
+        self._ended = 0
+        self._seconds = 0.0
+
+    @property
+    def within_horizon(self) -> int:
+        """How many executions the worker can be expected to end soon; 0 if handlers are slow."""
+        return int(self._per_second * HORIZON_SECONDS)
+
+    def resume(self, now: float) -> None:
+        """Note that there is work again: the time since the last end does not count."""
+        self._since += now - self._last_end
+        self._last_end = now
+
+    def end(self, seconds: float, now: float) -> None:
+        """Note an execution that has ended now, after so many seconds."""
+        self._last_end = now
+        self._ended += 1
+        self._seconds += seconds
+        elapsed = now - self._since
+        if self._ended >= _WINDOW_COUNT or elapsed >= _WINDOW_SECONDS:
+            is_slow = self._seconds / self._ended > SLOW_SECONDS
+            found = 0.0 if is_slow else self._ended / max(elapsed, 1e-6)
+            self._per_second = (self._per_second + found) / 2 if self._per_second else found
+            self._since, self._ended, self._seconds = now, 0, 0.0
+
+    def forget(self) -> None:
+        """Expect nothing until executions end again: the handlers have become slow."""
+        self._per_second = 0.0
