@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from flowfabric import App, Context, InvalidInput, PublicState
+from flowfabric.client import FlowFabric
 from steps.stage import held_at, skip, until, until_held
 from worker.apps import working
 from worker.waiting import eventually
@@ -49,7 +51,13 @@ async def asleep(app: App, task: Any) -> Any:
     run = await task.submit()
     async with working(app):
         await until(run, PublicState.DELAYED)
+    await eventually(partial(is_signed_off, await app.client()))
     return run
+
+
+async def is_signed_off(client: FlowFabric) -> bool:
+    """Whether no worker is registered: a late sign-off would count from a clock that was moved."""
+    return not await client.workers.list()
 
 
 @pytest.mark.parametrize("change", CHANGED)
