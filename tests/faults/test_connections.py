@@ -81,6 +81,20 @@ async def test_a_caller_without_patience_is_told_what_happened(db: Database) -> 
             )
 
 
+async def test_a_trial_of_hints_ends_if_its_connection_goes_dead(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call, "ANSWER_SECONDS", 0.2)
+    async with proxied(db.url) as proxy, FlowFabric(proxy.url) as client:
+        listening = client.database.session("listening")
+        await listening.listen("ff_any", lambda _: None, trial=False)
+        proxy.black_hole()
+        assert listening._connection is not None
+        trial = listening._try_hearing(listening._connection)
+        assert await asyncio.wait_for(trial, 60) is False
+        await listening.close()
+
+
 async def test_a_worker_goes_on_after_all_its_connections_went_dead(db: Database) -> None:
     async with proxied(db.url) as proxy:
         app = App(database_url=proxy.url)

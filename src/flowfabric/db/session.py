@@ -276,14 +276,19 @@ class Session:
             arrived.set()
 
         try:
-            await connection.add_listener(channel, heard)
+            async with _answering(connection):
+                await connection.add_listener(channel, heard)
             await self._hint(channel, "")
             async with asyncio.timeout(HEARING_SECONDS):
                 await arrived.wait()
-            await connection.remove_listener(channel, heard)
+            async with _answering(connection):
+                await connection.remove_listener(channel, heard)
         except TimeoutError:
             ENGINE_LOGGER.warning(
-                "LISTEN does not work on this connection (a transaction pooler?): polling instead"
+                "LISTEN not tested, polling instead: the server does not answer"
+                if connection.is_closed()
+                else "LISTEN does not work on this connection (a transaction pooler?): "
+                "polling instead"
             )
             return False
         except (FlowFabricError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
