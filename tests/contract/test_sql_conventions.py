@@ -121,6 +121,13 @@ def test_a_function_is_dropped_and_made_anew(file):
         assert statement.startswith(start)
 
 
+@each(FUNCTIONS)
+def test_the_events_of_an_execution_are_ordered_by_generation_first(file):
+    """Ids of events rise within a generation only; functions/event reads one generation."""
+    if file.room != "event":
+        assert not re.search(r"\border by \w+\.event_id\b", body(file))
+
+
 @each(VIEWS)
 def test_a_view_is_replaced(file):
     assert file.code.strip().startswith(f"create or replace view ff.{file.name} as\n")

@@ -534,6 +534,20 @@ async def test_passing_on_waits_longer_and_longer(fleet, relay, clock):
     )
 
 
+@pytest.mark.own_database
+async def test_passing_on_counts_across_generations_of_events(fleet, relay, clock):
+    await clock.advance(seconds=1)
+    for _ in range(8):
+        await relay.pass_on("old")
+        await clock.advance(seconds=10)
+    await fleet.connection.execute("select ff._raise_generation(0::smallint)")
+    await fleet.connection.execute("alter table ff.event alter column event_id restart with 1")
+    for wait in (10, 10):
+        answer = await relay.pass_on("old")
+        assert answer.delayed_until - await clock.now() == timedelta(seconds=wait)
+        await clock.advance(seconds=wait)
+
+
 async def test_the_ten_minutes_begin_anew_when_fitting_code_had_the_execution(fleet, relay, clock):
     assert (await relay.pass_on("old")).word == "delayed"
     await clock.advance(minutes=9)

@@ -56,7 +56,7 @@ begin
       from ff.event v
       where v.partition_key = p_partition_key and v.execution_id = p_row.execution_id
         and v.detail ? 'newer_step'
-      order by v.event_id desc
+      order by v.generation desc, v.event_id desc
       limit 1;
     end if;
     return query select 'time',

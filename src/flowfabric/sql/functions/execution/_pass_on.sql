@@ -26,7 +26,7 @@ begin
   from (
     select v.epoch, v.detail from ff.event v
     where v.partition_key = p_partition_key and v.execution_id = p_execution_id
-    order by v.event_id desc
+    order by v.generation desc, v.event_id desc
     limit 10) x
   where x.epoch = v_row.epoch - 1 and x.detail ? 'newer_step';
   v_since := coalesce(v_since, p_now);
