@@ -278,7 +278,7 @@ async def test_random_moves_rollbacks_and_open_writers_lose_and_repeat_nothing(l
             case "read":
                 await chance.choice(readers).step(chance.choice([1, 2, 500]))
             case "move":
-                # Whoever has written in the partition ends first; others may stay open.
+                # Transactions that have written in the partition end first; others may stay open.
                 for entry in [entry for entry in writers if entry[1]]:
                     await end(entry)
                 moved = await log.move(chance.choice([*SHIFTS, 50]))

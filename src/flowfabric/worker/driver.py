@@ -85,9 +85,9 @@ class Driver:
 
 
 def _traces(task: asyncio.Task[None]) -> tuple[object, ...]:
-    """Return what changes if a coroutine leaves something on its task, which others would meet."""
+    """Return values that change if a coroutine leaves something on the task it shares."""
     return (
-        # Whoever keeps the task can cancel it later.
+        # Code that keeps a reference to the task can cancel it later.
         getrefcount(task),
         getweakrefcount(task),
         task.cancelling(),

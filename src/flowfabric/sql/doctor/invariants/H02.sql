@@ -1,8 +1,8 @@
 -- Hooks are within their bounds.
 --
--- At most 20 hooks of a task are in force: ff.declare_hooks refuses more, but calls at the same
--- moment do not see each other. The ids of hooks are derived with a secret of 64 hex digits;
--- without it, whoever knows an execution can take the id of its hook.
+-- A task has at most 20 hooks. ff.declare_hooks refuses more, but two calls at the same moment do
+-- not see each other. The ids of hooks are derived with a secret of 64 hex digits. Without the
+-- secret, a caller who knows the id of an execution could compute the id of its hook and take it.
 --
 -- Holds:   always
 -- Reads:   the database

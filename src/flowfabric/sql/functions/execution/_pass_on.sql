@@ -1,5 +1,6 @@
--- Tell since when workers with older code have passed an execution on, one after the other. The caller
--- holds the row lock. Null if that has lasted 10 minutes, and no other live worker could take it.
+-- Return since when workers with older code have passed an execution on, one after the other. The
+-- caller holds the row lock. Null if that has lasted 10 minutes and no other live worker could take
+-- the execution.
 drop function if exists ff._pass_on;
 create function ff._pass_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb
@@ -21,7 +22,8 @@ begin
   select e.* into v_row
   from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
-  -- The lease before this one: whoever kept it longer had code that fits.
+  -- Only the lease before this one counts. If its worker did not pass the execution on, that worker
+  -- had code that fits, and the time begins anew.
   select (x.detail ->> 'since')::timestamptz into v_since
   from (
     select v.epoch, v.detail from ff.event v
