@@ -70,7 +70,7 @@ begin
   end if;
   v_now := ff.now();
   if p_newer_step is not null then
-    v_detail := ff._pass_on(p_partition_key, p_execution_id, v_now);
+    v_detail := ff._read_passed_on(p_partition_key, p_execution_id, v_now);
     if v_detail is null then
       return query select 'no_newer_code', null::timestamptz, null::jsonb;
       return;

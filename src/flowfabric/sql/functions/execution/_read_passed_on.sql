@@ -1,8 +1,8 @@
 -- Return since when workers with older code have passed an execution on, one after the other. The
 -- caller holds the row lock. Null if that has lasted 10 minutes and no other live worker could take
 -- the execution.
-drop function if exists ff._pass_on;
-create function ff._pass_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
+drop function if exists ff._read_passed_on;
+create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb
 language plpgsql
 stable
