@@ -187,9 +187,9 @@ async def test_a_sleeping_thread_of_a_worker_that_stops_is_let_go(make_app, db):
             ctx.sleep_sync(3600)
 
         napping = threading.Thread(target=nap_quietly, args=(nap, ended), daemon=True)
-        napping.start()
 
         def slow() -> None:
+            napping.start()
             began.set()
             while not ctx.cancelled:
                 time.sleep(0.01)
