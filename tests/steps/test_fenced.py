@@ -124,7 +124,7 @@ async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_own(
     @app.task
     async def block(ctx: Context) -> int:
         await ctx.step("before", lambda: 1)
-        block_for_leases(db.url, 3)
+        block_for_leases(db.url, ctx.execution_id, 3)
         await ctx.step("after", lambda: 2)
         return ctx.epoch
 

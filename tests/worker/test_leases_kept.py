@@ -20,6 +20,7 @@ import pytest
 from flowfabric import Context
 from flowfabric.core.errors import LeaseExpired, Unavailable
 from flowfabric.core.execution import Claimed
+from flowfabric.core.ids import ExecutionId
 from flowfabric.worker import claims as claims_module
 from flowfabric.worker import loop_watch
 from flowfabric.worker.heartbeat import Heartbeat
@@ -40,18 +41,18 @@ async def steal(db, clock) -> Lease:
         return await engine.take(worker="thief", instance="thief-1")
 
 
-def block_for_leases(url: str, number: int) -> None:
+def block_for_leases(url: str, id: ExecutionId, number: int) -> None:
     """Block the calling thread for as long as some leases of half a minute last.
 
     The clock is frozen: a lease that is renewed late has not expired, one that is not has.
     """
-    expiry = "select lease_expires_at from ff.execution"
+    query = "select lease_expires_at from ff.execution where execution_id = %s"
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(2 * number):
-            before = connection.execute(expiry).fetchone()
+            before = connection.execute(query, [id.uuid]).fetchone()
             connection.execute("select ff_test.advance_clock('20 seconds')")
             deadline = time.monotonic() + 60
-            while connection.execute(expiry).fetchone() == before:
+            while connection.execute(query, [id.uuid]).fetchone() == before:
                 assert time.monotonic() < deadline, "nobody renews the lease"
                 time.sleep(0.01)
 
@@ -59,7 +60,7 @@ def block_for_leases(url: str, number: int) -> None:
 async def test_the_lease_is_kept_while_a_handler_blocks_the_event_loop(app, db, clock, quick_beats):
     @app.task
     async def block(ctx: Context) -> str:
-        block_for_leases(db.url, 2)
+        block_for_leases(db.url, ctx.execution_id, 2)
         return f"attempt {ctx.attempt}, epoch {ctx.epoch}"
 
     await clock.freeze()
@@ -102,9 +103,14 @@ async def test_a_loop_that_does_not_move_is_told_of_with_the_task(
     monkeypatch.setattr(loop_watch, "BLOCKED_SECONDS", 0.1)
     app = make_app()
 
+    def told() -> list[str]:
+        """The lines about the handler: a busy machine blocks the loop by itself, too."""
+        blocked = "event loop blocked for 0.1 s"
+        return [one for one in caplog.messages if blocked in one and "shop.hog" in one]
+
     async def block() -> None:
         until = time.monotonic() + 60
-        while "event loop blocked" not in caplog.text and time.monotonic() < until:
+        while not told() and time.monotonic() < until:
             time.sleep(0.01)  # noqa: ASYNC251 - a handler that blocks the loop is the subject
 
     @app.task(name="shop.hog")
@@ -116,7 +122,7 @@ async def test_a_loop_that_does_not_move_is_told_of_with_the_task(
         async with working(app):
             await run.result(timeout=60)
             await eventually(lambda: "event loop runs again after" in caplog.text)
-    (line,) = [one for one in caplog.messages if "event loop blocked for 0.1 s" in one]
+    line = told()[0]
     # Before Python 3.12 a task that a handler has started cannot be told from others.
     if culprit == "the handler" or sys.version_info >= (3, 12):
         assert f"by shop.hog {run.id}" in line
@@ -127,7 +133,7 @@ async def test_a_loop_that_does_not_move_is_told_of_with_the_task(
 async def test_the_lease_is_kept_while_a_plain_handler_works(app, db, clock, quick_beats):
     @app.task
     def work(ctx: Context) -> int:
-        block_for_leases(db.url, 2)
+        block_for_leases(db.url, ctx.execution_id, 2)
         return ctx.epoch
 
     await clock.freeze()
