@@ -258,7 +258,8 @@ async def test_an_idle_worker_asks_for_nothing(app):
         assert claims.calls - before <= 1
 
 
-async def test_what_was_locked_when_its_hint_came_is_claimed_soon(app, db, monkeypatch):
+@pytest.mark.parametrize("when", ["idle", "claiming"])
+async def test_what_was_locked_when_its_hint_came_is_claimed_soon(app, db, monkeypatch, when):
     """A claim skips a row that another transaction has locked, and no second hint comes."""
     monkeypatch.setattr(claims_module, "IDLE_POLL_SECONDS", 3600.0)
 
@@ -273,21 +274,24 @@ async def test_what_was_locked_when_its_hint_came_is_claimed_soon(app, db, monke
     transaction = side.transaction()
     await transaction.start()
     await side.execute("select from ff.execution for no key update")
-    is_hinted = False
+    claims_left = 0
 
     async def claim_and_unlock(**options: Any) -> list[Claimed]:
-        nonlocal is_hinted
+        nonlocal claims_left
         claimed = await claim(**options)
-        if is_hinted:
-            is_hinted = False
+        if claims_left:
             assert claimed == []
-            await transaction.rollback()
+            if claims_left == 2:
+                worker.wake()  # a hint while this claim is under way
+            else:
+                await transaction.rollback()
+            claims_left -= 1
         return claimed
 
     monkeypatch.setattr(executions, "claim", claim_and_unlock)
     async with working(app) as worker:
         await eventually(lambda: worker.is_idle)
-        is_hinted = True
+        claims_left = 1 if when == "idle" else 2
         await db.execute("select pg_notify('ff_ready', '0 default default')")
         assert await run.result(timeout=60) == "done"
 

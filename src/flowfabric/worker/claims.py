@@ -28,7 +28,7 @@ from flowfabric.worker.suspects import SuspectRunner, Suspects
 
 MAX_CLAIM = 500
 IDLE_POLL_SECONDS = 10.0
-# How long after a hint a worker claims once more: the first claim skips what is locked for a moment.
+# How long after a hint a worker claims once more: a claim skips what is locked for a moment.
 SECOND_LOOK_SECONDS = 0.25
 # How often a worker polls that receives no hints.
 NO_HINTS_POLL_SECONDS = 0.5
@@ -95,7 +95,7 @@ class Claimer:
         self._full_claims = 0
         self._room_freed = asyncio.Event()
         self._woken = asyncio.Event()
-        # Whether there was a hint since the last idle wait.
+        # Whether no time has passed without a hint since the last one.
         self._is_hinted = False
 
     def wake(self) -> None:
@@ -291,11 +291,10 @@ class Claimer:
             await self._hints.listen()
         else:
             self._full_claims = 0
-            is_hinted, self._is_hinted = self._is_hinted, False
             if self._hints.are_missed:
                 await self._wait(NO_HINTS_POLL_SECONDS)
             else:
-                await self._wait(SECOND_LOOK_SECONDS if is_hinted else IDLE_POLL_SECONDS)
+                await self._wait(SECOND_LOOK_SECONDS if self._is_hinted else IDLE_POLL_SECONDS)
 
     @property
     def _limit(self) -> int:
@@ -345,7 +344,7 @@ class Claimer:
             async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else seconds):
                 await self._woken.wait()
         except TimeoutError:
-            return
+            self._is_hinted = False
         finally:
             self.is_idle = False
 
