@@ -101,6 +101,7 @@ async def test_without_a_url_it_starts_a_server_of_its_own_and_migrates(project,
         await asyncpg.connect(url, timeout=5)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 async def test_two_loops_that_start_at_once_share_one_server_and_stop_it(project):
     app = App(project=project)
 
@@ -301,6 +302,7 @@ def test_a_program_ends_without_a_warning(db, tmp_path, end):
         assert finished.stdout == f"{[f'Hello, {n}' for n in range(5)] + ['HEY']}\n"
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_synchronous_program_with_a_server_of_its_own_ends_cleanly(project):
     (project / "smoke.py").write_text(textwrap.dedent(SMOKE) % SYNC)
 

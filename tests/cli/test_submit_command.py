@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -59,19 +59,21 @@ async def sleep() -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The module e6_store in the current folder."""
     (tmp_path / "e6_store.py").write_text(SHOP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield
+    sys.modules.pop("e6_store", None)
 
 
 class Submits:
-    """`await submit("greet", '["Ada"]')`, each in a process of its own."""
+    """`await submit("greet", '["Ada"]')` in this process; `start` starts another one."""
 
     def __init__(self, url: str, folder: Path) -> None:
+        self._run = Commands(url)
         self.environment = {
             "PATH": os.environ["PATH"],
             "FLOWFABRIC_DATABASE_URL": url,
@@ -93,11 +95,7 @@ class Submits:
         )
 
     async def __call__(self, task: str, *arguments: str) -> Finished:
-        process = await self.start("submit", f"e6_store:{task}", *arguments)
-        out, err = await asyncio.wait_for(process.communicate(), 200)
-        assert process.returncode is not None
-        talk = " ".join(err.decode().replace("│", " ").split())
-        return Finished(process.returncode, out.decode(), talk)
+        return await self._run("submit", f"e6_store:{task}", *arguments, is_program=False)
 
 
 @pytest.fixture
@@ -173,7 +171,7 @@ async def test_waiting_prints_the_result_as_json(submit, worker):
         ("gather", '{"one": 1, "two": 2}', 3),
         ("nothing", "{}", None),
     ]:
-        finished = await submit(task, arguments, "--wait", "--timeout", "30s")
+        finished = await submit(task, arguments, "--wait", "--timeout", "100s")
 
         assert finished.code == 0, finished.err
         assert json.loads(finished.out) == result
@@ -181,7 +179,7 @@ async def test_waiting_prints_the_result_as_json(submit, worker):
 
 
 async def test_a_run_that_fails_ends_with_one_and_shows_its_trace(submit, worker):
-    finished = await submit("boom", "--wait", "--timeout", "30s")
+    finished = await submit("boom", "--wait", "--timeout", "100s")
 
     assert finished.code == 1
     assert finished.out == ""

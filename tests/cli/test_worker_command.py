@@ -209,6 +209,7 @@ async def _only(app: App) -> None:
     _seen.append((app.settings.database_url, app.settings.embedded))
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_db_uses_the_server_of_the_project(run, folder):
     without = run("db", "status")
     assert without.exit_code == 2
