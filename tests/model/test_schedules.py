@@ -339,7 +339,9 @@ class Walk:
         await self.clock.freeze(self.model.now)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(n, marks=pytest.mark.slow(short=1)) for n in range(1, 4))]
+)
 async def test_schedules_do_what_the_model_says(engine, conn, clock, number):
     route = await engine.register(lane="a")
     walk = Walk(conn, clock, route, number)

@@ -63,7 +63,9 @@ async def xid_of(engine: Engine) -> int:
 
 
 @pytest.mark.parametrize("head", [0, 1000], ids=["free head", "head of 1000 locked rows"])
-@pytest.mark.parametrize("skewed", [False, True], ids=["even", "skewed"])
+@pytest.mark.parametrize(
+    "skewed", [pytest.param(False, id="even", marks=SLOW), pytest.param(True, id="skewed")]
+)
 @pytest.mark.parametrize("routes", [pytest.param(1, marks=SLOW), 20, pytest.param(200, marks=SLOW)])
 async def test_claims_held_open_take_exactly_the_next(db, engine, routes, skewed, head):
     """Claimers that keep their transaction open, one after the other: nothing moves meanwhile, so

@@ -57,6 +57,7 @@ async def test_a_flow_is_stored_first(ff):
     assert await ff.run(f) == 1
 
 
+@pytest.mark.slow(short=4, of="the harness")
 async def test_of_several_last_nodes_all_results_are_returned(ff):
     async with app.flow("sums") as f:
         f.add(add, 1, name="a")
@@ -72,6 +73,7 @@ async def test_a_failure_is_raised_with_its_trace(ff):
     assert any("in fail" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.slow(short=4, of="the harness")
 async def test_drain_works_nodes_off_one_after_the_other(ff):
     async with app.flow("sums") as f:
         a, b = f.add(add, 1), f.add(add, 2)
@@ -101,6 +103,7 @@ async def test_a_worker_that_dies_with_a_node_leaves_it_what_it_was_given(ff):
     assert [one.name for one in await ff.steps(f.run.node(last))] == ["look"]
 
 
+@pytest.mark.slow(short=4, of="the harness")
 async def test_time_passes_for_nodes_that_are_tried_again(ff):
     async with shop.app.flow("flaky") as f:
         f.add(shop.greet, "ada", after=f.add(shop.flaky))
@@ -109,6 +112,7 @@ async def test_time_passes_for_nodes_that_are_tried_again(ff):
     assert await ff.now() - before >= timedelta(hours=2)
 
 
+@pytest.mark.slow(short=4, of="the harness")
 async def test_what_was_submitted_with_results_of_others(ff):
     async with app.flow("sums") as f:
         one = f.add(add.using(priority=3), 1, name="one")

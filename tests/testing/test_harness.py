@@ -123,6 +123,7 @@ class TestDrain:
             await ff.drain()
 
 
+@pytest.mark.slow(short=4, of="the harness")
 class TestRunUntil:
     async def test_active_is_when_the_handler_has_begun(self, ff):
         run = await ff.submit(shop.stuck_at_first)
@@ -265,6 +266,7 @@ class TestSchedules:
         assert await ff.drain() == 0
 
 
+@pytest.mark.slow(short=4, of="the harness")
 class TestAssertSubmitted:
     async def test_by_arguments(self, ff):
         await ff.run(shop.welcome, ["ada", "bob"])
@@ -323,6 +325,7 @@ class TestAssertSubmitted:
             ff.assert_submitted(greet.using(deadline=shop.DAY), "ada")
 
 
+@pytest.mark.slow(short=4, of="the harness")
 class TestMisuse:
     async def test_a_function_that_is_no_task(self, ff):
         async def plain() -> int:

@@ -146,6 +146,7 @@ def test_the_processes_of_xdist_share_one_server(suite, tmp_path):
     assert (len(processes), len(servers), len(databases)) == (2, 1, 10)
 
 
+@pytest.mark.slow(short=2, of="suites of users")
 def test_a_suite_that_does_not_ask_for_it_starts_nothing(suite):
     outcome = suite(
         *("--setup-show", "-p", "no:asyncio"),
@@ -161,6 +162,7 @@ def test_a_suite_that_does_not_ask_for_it_starts_nothing(suite):
     assert "ff" not in outcome.output.partition("collected")[2]
 
 
+@pytest.mark.slow(short=2, of="suites of users")
 def test_no_test_reaches_the_database_of_the_environment(suite, ours):
     outcome = suite(
         *MODE,

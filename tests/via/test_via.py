@@ -205,7 +205,7 @@ async def test_many_join_one_transaction(db, app, greet, notes):
     async with connection.transaction():
         runs = await joined.submit_many([(str(n),) for n in range(1200)])
     async with working(app, concurrency=100):
-        results = await asyncio.gather(*(run.result(timeout=60) for run in runs))
+        results = await asyncio.gather(*(run.result(timeout=200) for run in runs))
     assert results == [f"Hello, {n}" for n in range(1200)]
 
 
