@@ -32,9 +32,10 @@ from worker.waiting import eventually
 async def steal(db, clock) -> Lease:
     """Take the one execution over, as another worker would after a long silence of its holder.
 
-    In one transaction, so that the holder cannot be quicker.
+    In one transaction, so that the holder cannot be quicker: its renewal waits for the lock.
     """
     async with db.conn.transaction():
+        await db.execute("select from ff.execution for no key update")
         await clock.advance(minutes=10)
         engine = Engine(db.conn, namespace="default")
         await engine.expire()
@@ -244,6 +245,7 @@ async def test_a_buffered_execution_whose_lease_is_lost_is_not_started(
             lambda: second.id.uuid in [one.execution_id for one in worker._claimer.waiting]
         )
         async with db.conn.transaction():
+            await db.execute("select from ff.execution for no key update")
             await clock.advance(minutes=10)
             engine = Engine(db.conn, namespace="default")
             await engine.expire()
