@@ -11,7 +11,8 @@ from typing import Annotated
 
 import pytest
 
-from flowfabric import Context, ExecutionFailed, InvalidInput, provided
+from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState, provided
+from steps.stage import HOUR, skip, until
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -603,7 +604,7 @@ async def test_a_direct_call_passes_it_like_any_argument(app):
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_run_that_pauses_gives_everything_back_and_is_given_it_anew(app, is_async):
+async def test_a_run_that_pauses_gives_everything_back_and_is_given_it_anew(app, clock, is_async):
     seen = []
 
     def session() -> Iterator[Session]:
@@ -626,15 +627,18 @@ async def test_a_run_that_pauses_gives_everything_back_and_is_given_it_anew(app,
 
         @app.task
         async def nap(ctx: Context, session: Session = provided) -> str:
-            await ctx.sleep(0.05)
+            await ctx.sleep(HOUR)
             return session.name
     else:
 
         @app.task
         def nap(ctx: Context, session: Session = provided) -> str:
-            ctx.sleep_sync(0.05)
+            ctx.sleep_sync(HOUR)
             return session.name
 
     async with working(app):
-        assert await (await nap.submit()).result(timeout=60) == "real"
+        run = await nap.submit()
+        await until(run, PublicState.DELAYED)
+        await skip(app, clock, HOUR)
+        assert await run.result(timeout=60) == "real"
     assert seen == ["begins", "in", "out", "ends"] * 2

@@ -26,7 +26,7 @@ from flowfabric import (
 from flowfabric.app import gathering
 from flowfabric.core.ids import mint
 from flowfabric.handlers import run_ends, waits
-from steps.stage import journal, until
+from steps.stage import HOUR, journal, skip, until
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -214,7 +214,7 @@ class TestInAHandler:
             await ended(db, 3, "cancelled")
 
     @pytest.mark.parametrize("ends", ["crash", "sleep"])
-    async def test_the_winner_stays_whatever_ends_later(self, app, db, stage, ends):
+    async def test_the_winner_stays_whatever_ends_later(self, app, db, clock, stage, ends):
         """Also one that is said to have ended earlier, as by a clock that was set back."""
         winners: list[int] = []
         go_on = asyncio.Event()
@@ -227,7 +227,7 @@ class TestInAHandler:
                 await go_on.wait()
                 if ends == "crash":
                     raise ConnectionError
-            await ctx.sleep(0.01)
+            await ctx.sleep(HOUR)
             return winners[-1]
 
         run = await parent.submit()
@@ -239,6 +239,9 @@ class TestInAHandler:
             await ended(db, 1, "completed")
             await set_back(db, 1, timedelta(minutes=1))
             go_on.set()
+            await eventually(lambda: len(winners) == (2 if ends == "crash" else 1))
+            await until(run, "delayed")
+            await skip(app, clock, HOUR)
             assert await run.result(timeout=60) == 2
         await set_back(db, 1, -timedelta(minutes=1))
         assert set(winners) == {2}

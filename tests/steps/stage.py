@@ -11,6 +11,8 @@ from support.clock import Clock
 from support.database import Database
 from worker.waiting import eventually
 
+HOUR = timedelta(hours=1)
+
 
 async def until(run: Run[Any], state: PublicState | str) -> None:
     """Wait until a run is in a state."""

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from flowfabric import Context, ExecutionFailed, Fixed, PublicState, Retry
-from steps.stage import journal, skip, until, until_held
+from steps.stage import HOUR, journal, skip, until, until_held
 from worker.apps import working
 
-HOUR = timedelta(hours=1)
 AT_ONCE = Retry(max_retries=1, backoff=Fixed(timedelta(0)))
 
 

@@ -13,7 +13,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from flowfabric import Context, ExecutionFailed, Fixed, InvalidInput, Retry, tracing
+from flowfabric import (
+    Context,
+    ExecutionFailed,
+    Fixed,
+    InvalidInput,
+    PublicState,
+    Retry,
+    tracing,
+)
+from steps.stage import HOUR, skip, until
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -143,13 +152,16 @@ async def test_a_later_attempt_begins_a_trace_with_a_link(app, spans):
     assert second.status.status_code is StatusCode.UNSET
 
 
-async def test_a_run_that_comes_back_begins_a_trace_with_a_link(app, spans):
+async def test_a_run_that_comes_back_begins_a_trace_with_a_link(app, clock, spans):
     @app.task
     async def nap(ctx: Context) -> None:
-        await ctx.sleep(timedelta(milliseconds=50))
+        await ctx.sleep(HOUR)
 
     async with working(app):
-        await (await nap.submit()).result(timeout=60)
+        run = await nap.submit()
+        await until(run, PublicState.DELAYED)
+        await skip(app, clock, HOUR)
+        await run.result(timeout=60)
 
     send = spans.one("send")
     first, second = spans("process")
@@ -161,18 +173,21 @@ async def test_a_run_that_comes_back_begins_a_trace_with_a_link(app, spans):
     assert second.attributes["flowfabric.lease.epoch"] == 2
 
 
-async def test_a_step_has_a_span_only_when_it_runs(app, spans):
+async def test_a_step_has_a_span_only_when_it_runs(app, clock, spans):
     @app.task
     async def work(ctx: Context) -> int:
         def inside() -> int:
             return trace.get_current_span().get_span_context().span_id
 
         found = await ctx.step("load", inside)
-        await ctx.sleep(timedelta(milliseconds=50))
+        await ctx.sleep(HOUR)
         return found
 
     async with working(app):
-        found = await (await work.submit()).result(timeout=60)
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        await skip(app, clock, HOUR)
+        found = await run.result(timeout=60)
 
     first, second = spans("process")
     step = spans.one("step")
