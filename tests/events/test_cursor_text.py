@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from datetime import UTC, datetime
+from hashlib import sha256
 
 import asyncpg
 import pytest
@@ -79,6 +80,15 @@ async def test_five_hundred_mutations_are_refused_by_name(log, cursor):
     assert accepted == []
     assert crashed == []
     assert (await log.read(cursor)).events == []
+
+
+async def test_a_forged_distance_is_refused_by_name(log, cursor):
+    """With a checksum that is right: everybody can compute it."""
+    body = cursor.split(":")[:-1]
+    for distances in ("8" + "0" * 15, "f" * 16, ",", "1,", ",1", "1,,1"):
+        text = ":".join([*body[:7], distances, *body[8:]])
+        with refused("WF001", field="cursor"):
+            await log.read(f"{text}:{sha256(text.encode()).hexdigest()[:8]}")
 
 
 @pytest.mark.parametrize("opened_at", [None, datetime(2000, 1, 1, tzinfo=UTC)])

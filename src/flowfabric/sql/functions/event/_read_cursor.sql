@@ -33,7 +33,8 @@ begin
   end if;
   if p_cursor is null or octet_length(p_cursor) > 65536 or cardinality(v_parts) <> 13
      or p_cursor !~ ('^ff2:[0-9]{1,5}:[0-9a-f]{16}:[0-9a-f]{1,16}:[0-9A-F]{8}:[0-9]{1,9}'
-                     || ':[0-9]{1,18}:[0-9a-f,]*:[0-9]{1,18}:[0-9]{1,18}:[0-9a-f]{0,16}'
+                     || ':[0-9]{1,18}:([0-9a-f]{1,15}(,[0-9a-f]{1,15})*)?'
+                     || ':[0-9]{1,18}:[0-9]{1,18}:[0-9a-f]{0,16}'
                      || ':([0-9]{1,9}[.][0-9]{1,18})?:[0-9a-f]{8}$')
      or right(p_cursor, 8) <> left(
           encode(sha256(convert_to(left(p_cursor, -9), 'UTF8')), 'hex'), 8) then
