@@ -364,6 +364,25 @@ async def test_a_patch_beside_steps_that_run_side_by_side_is_met_again(app, db, 
         assert await run.result(timeout=60)
 
 
+async def test_a_patch_between_steps_side_by_side_is_passed_on_too(app, db, clock):
+    is_new = True
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        await asyncio.gather(ctx.step("a", len, "text"), ctx.step("b", len, "text"))
+        if is_new and await ctx.patched("x"):
+            await asyncio.gather(ctx.step("c", len, "text"), ctx.step("d", len, "text"))
+        await ctx.sleep(HOUR)
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        is_new = False
+        await skip(app, clock, HOUR)
+        await until_passed_on(db, run)
+    assert await db.fetchval("select count(*) from ff.event where kind = 'held'") == 0
+
+
 async def test_a_task_that_begins_anew_is_left_to_newer_code_first(app, db, clock):
     is_new = True
 

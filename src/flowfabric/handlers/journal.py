@@ -176,7 +176,8 @@ class Journal:
 
     def _mismatch(self, record: StepRecord, problem: str) -> Mismatch:
         patch = self._patched.first
-        if patch is not None and patch.position <= record.position:
+        # A step beside others may share the position of those in front of the patch.
+        if patch is not None and patch.position <= record.position + (not record.is_sequential):
             return _older(patch)
         return Mismatch(record.name, problem)
 
