@@ -160,8 +160,9 @@ class Journal:
         return self._unbegun.first is not None
 
     def recorded(self, entry: Entry) -> None:
-        """Note that a step of this run was recorded."""
-        self._last = max(self._last, entry.position)
+        """Note that a step of this run was recorded. A patch takes no position."""
+        if not entry.name.startswith(PATCH_PREFIX):
+            self._last = max(self._last, entry.position)
 
     def end(self, how: str) -> None:
         """Refuse an end of the handler before it has begun every recorded step."""
