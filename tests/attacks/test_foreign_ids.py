@@ -14,6 +14,7 @@ from flowfabric.core.ids import uuid7
 from support.factories import Engine, Item, new_id, refused
 
 from .conftest import OURS
+from .test_namespaces import HOUSEKEEPING
 
 TTL = timedelta(seconds=30)
 
@@ -62,6 +63,32 @@ async def test_no_row_of_another_namespace_is_locked(ours, theirs, call):
     async with ours.connection.transaction():
         await ours.connection.fetch(f"select * from {call}", OURS, new_id(), execution.id)
         assert (await theirs.complete(lease)).word == "completed"
+
+
+async def test_no_old_snapshot_tidies_for_others(ours, theirs, keeper):
+    """It did: a child was deleted although its parent was about to run, and submit it, again."""
+    parent = await theirs.submit()
+    lease = await theirs.take(parent.id)
+    child = await theirs.submit(parent=parent.id, policy={"retention_ms": 0})
+    assert (await theirs.complete(await theirs.take(child.id))).word == "completed"
+    assert (await theirs.complete(lease)).word == "completed"
+    for isolation in ("repeatable_read", "serializable"):
+        async with ours.connection.transaction(isolation=isolation):
+            await ours.connection.fetchval("select pg_current_snapshot()")
+            await theirs.connection.execute(
+                "select ff.replay_execution(0::smallint, $1, $2, 'why')",
+                *(theirs.namespace, parent.id),
+            )
+            for name in sorted(HOUSEKEEPING):
+                partition = "" if name == "sweep_workers" else "0::smallint, "
+                with refused("WF001", field="transaction_isolation"):
+                    async with ours.connection.transaction():
+                        await ours.connection.execute(f"select ff.{name}({partition}1)")
+        again = await theirs.take(parent.id)
+        assert (await theirs.complete(again)).word == "completed"
+    assert await keeper.fetchval(
+        "select count(*) = 1 from ff.execution where execution_id = $1", child.id
+    )
 
 
 async def test_no_policy_stops_the_reconcilers(ours, theirs):
