@@ -4,6 +4,7 @@ it, changes nothing by it and holds up nobody."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from datetime import timedelta
 from uuid import UUID
@@ -118,6 +119,29 @@ async def test_a_cursor_names_no_execution(ours, theirs):
         "select * from ff.read_events(0::smallint, $1, $2, 100)", OURS, cursor
     )
     assert [row["execution_id"] for row in rows] == [None]
+
+
+async def test_a_forged_cursor_costs_no_more_than_an_opened_one(ours):
+    """One of 64 KiB that named the same transaction 32 000 times returned 32 000 times its events,
+    and one with a number that is too large raised an error of Postgres."""
+    execution = await ours.submit()
+    opened = await ours.connection.fetchval("select ff.open_cursor(0::smallint)")
+    parts = opened.split(":")[:-1]
+
+    async def read(unfinished: str) -> list[UUID | None]:
+        body = ":".join((*parts[:6], str(int(parts[6]) + 1), unfinished, "0", *parts[9:]))
+        cursor = f"{body}:{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+        rows = await ours.connection.fetch(
+            "select execution_id from ff.read_events(0::smallint, $1, $2, p_execution_ids => $3)",
+            *(OURS, cursor, [execution.id]),
+        )
+        return [row["execution_id"] for row in rows]
+
+    for unfinished in ("1", ",".join("1" * 1000)):
+        assert await read(unfinished) == [execution.id, None]
+    for unfinished in ("8000000000000000", "0", "01", ",", "1,", "1,,1"):
+        with refused("WF001", field="cursor"):
+            await read(unfinished)
 
 
 async def test_why_tells_of_ones_own_namespace_only(ours, theirs):
