@@ -73,20 +73,17 @@ async def test_no_old_snapshot_tidies_for_others(ours, theirs, keeper):
     child = await theirs.submit(parent=parent.id, policy={"retention_ms": 0})
     assert (await theirs.complete(await theirs.take(child.id))).word == "completed"
     assert (await theirs.complete(lease)).word == "completed"
-    for isolation in ("repeatable_read", "serializable"):
-        async with ours.connection.transaction(isolation=isolation):
-            await ours.connection.fetchval("select pg_current_snapshot()")
-            await theirs.connection.execute(
-                "select ff.replay_execution(0::smallint, $1, $2, 'why')",
-                *(theirs.namespace, parent.id),
-            )
-            for name in sorted(HOUSEKEEPING):
-                partition = "" if name == "sweep_workers" else "0::smallint, "
-                with refused("WF001", field="transaction_isolation"):
-                    async with ours.connection.transaction():
-                        await ours.connection.execute(f"select ff.{name}({partition}1)")
-        again = await theirs.take(parent.id)
-        assert (await theirs.complete(again)).word == "completed"
+    async with ours.connection.transaction(isolation="repeatable_read"):
+        await ours.connection.fetchval("select pg_current_snapshot()")
+        await theirs.connection.execute(
+            "select ff.replay_execution(0::smallint, $1, $2, 'why')", theirs.namespace, parent.id
+        )
+        await ours.connection.execute("select pg_sleep(1.001)")  # the snapshot is old now
+        for name in sorted(HOUSEKEEPING):
+            partition = "" if name == "sweep_workers" else "0::smallint, "
+            with refused("WF001", field="transaction_isolation"):
+                async with ours.connection.transaction():
+                    await ours.connection.execute(f"select ff.{name}({partition}1)")
     assert await keeper.fetchval(
         "select count(*) = 1 from ff.execution where execution_id = $1", child.id
     )
@@ -100,6 +97,37 @@ async def test_no_policy_stops_the_reconcilers(ours, theirs):
             policy = {key: policy}
         answer = await ours.submit(policy=json.dumps(policy).replace("1e-300", "1e-400"))
         assert answer.word == "invalid", answer
+
+
+@pytest.mark.parametrize(
+    ("field", "others"),
+    [
+        ("deadline_ms", {}),
+        ("key_window_ms", {"key": "small", "key_fingerprint": "00"}),
+        ("delay_ms", {}),
+    ],
+)
+async def test_no_duration_is_too_small_for_a_double(ours, field, others):
+    """A hook with such a deadline was declared. Then the end of an execution failed, and with it
+    every pass of expire_executions, for all namespaces."""
+    route = await ours.register(task="small")
+    for small in ("1e-400", "-1e-400", "0.0009"):
+        options = json.dumps({field: 7, **others}).replace("7", small)
+        item = json.dumps({"execution_id": str(new_id()), "route_id": route})
+        (answer,) = json.loads(
+            await ours.connection.fetchval(
+                "select ff.submit_json(0::smallint, $1, jsonb_build_array($2::jsonb || $3::jsonb))",
+                *(OURS, item, options),
+            )
+        )["items"]
+        assert answer["outcome"] == "invalid", answer
+        if field == "deadline_ms":
+            with refused("WF001", field="deadline"):
+                await ours.connection.execute(
+                    "select ff.declare_hooks($1, '{1}', '{watched}', '{watched}', '{small}', "
+                    "'{end}', array[$2::bigint], p_options => array[$3::jsonb])",
+                    *(OURS, route, options),
+                )
 
 
 async def test_an_id_of_theirs_is_no_flow_of_ours(ours, theirs):
