@@ -28,6 +28,8 @@ from flowfabric.worker.suspects import SuspectRunner, Suspects
 
 MAX_CLAIM = 500
 IDLE_POLL_SECONDS = 10.0
+# How long after a hint a worker claims once more: a claim skips what is locked for a moment.
+SECOND_LOOK_SECONDS = 0.25
 # How often a worker polls that receives no hints.
 NO_HINTS_POLL_SECONDS = 0.5
 FLOOR_SECONDS = 0.1
@@ -98,10 +100,13 @@ class Claimer:
         self._full_claims = 0
         self._room_freed = asyncio.Event()
         self._woken = asyncio.Event()
+        # Whether no time has passed without a hint since the last one.
+        self._is_hinted = False
 
     def wake(self) -> None:
         """Claim soon: there may be work."""
         self.is_idle = False
+        self._is_hinted = True
         self._woken.set()
 
     def notify_room(self) -> None:
@@ -293,7 +298,10 @@ class Claimer:
             await self._hints.listen()
         else:
             self._full_claims = 0
-            await self._wait(NO_HINTS_POLL_SECONDS if self._hints.are_missed else IDLE_POLL_SECONDS)
+            if self._hints.are_missed:
+                await self._wait(NO_HINTS_POLL_SECONDS)
+            else:
+                await self._wait(SECOND_LOOK_SECONDS if self._is_hinted else IDLE_POLL_SECONDS)
 
     @property
     def _limit(self) -> int:
@@ -350,7 +358,7 @@ class Claimer:
             async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else seconds):
                 await self._woken.wait()
         except TimeoutError:
-            return
+            self._is_hinted = False
         finally:
             self.is_idle = False
 
