@@ -128,6 +128,24 @@ async def test_slow_handlers_get_nothing_claimed_ahead_of_a_free_slot(app, db):
         await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
 
 
+async def test_nothing_waits_for_a_slot_while_attempts_have_little_time(app, monkeypatch):
+    """Their time begins with the claim: they would time out before their handlers start."""
+    monkeypatch.setattr("flowfabric.worker.claims.SHORT_ATTEMPT", timedelta(hours=2))
+    most = 0
+
+    @app.task(name="shop.work", timeout=timedelta(hours=1))
+    async def work() -> None:
+        nonlocal most
+        worker._runner.pace._per_second = 400.0  # whatever the load of the machine
+        most = max(most, len(worker.claimed))
+
+    runs = await work.submit_many([() for _ in range(60)])
+    async with working(app, concurrency=3) as worker:
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
+
+    assert most <= 3
+
+
 @pytest.mark.parametrize("how", ["suspends", "blocks the loop", "in threads"])
 async def test_fast_handlers_get_work_claimed_ahead_until_they_turn_slow(app, db, how):
     go = threading.Event()
