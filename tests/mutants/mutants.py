@@ -418,7 +418,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "every worker claims what another version began",
         "functions/execution/claim_executions.sql",
         f"{VERSIONS}::test_only_workers_that_serve_the_version_claim_it_from_then_on",
-        ("x.task = t.task and x.code_version is null offset 0", "x.task = t.task offset 0"),
+        (
+            "x.task = t.task and x.namespace = p_namespace and x.code_version is null",
+            "x.task = t.task and x.namespace = p_namespace",
+        ),
     ),
     _mutant(
         "a worker that comes back does not end the takeover",
