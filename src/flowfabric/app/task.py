@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from uuid import UUID
 
 from flowfabric import tracing
 from flowfabric.app.hooks import HookDecorator
@@ -18,6 +19,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
     MAX_KEY_BYTES,
+    Alike,
     OnConflict,
     Route,
     Submission,
@@ -26,7 +28,7 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key
+from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key, mint_many
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
 from flowfabric.tasks import TaskSpec
@@ -247,6 +249,10 @@ class Task(Generic[P, R, T]):
         `keys` are the keys of the executions, in the same order; None for one without a key.
         `using(unique=..., window=..., on_conflict=...)` sets the options of the keys.
         """
+        if keys is None and calls:
+            alike = self._alike(calls)
+            await self._store_alike(alike)
+            return self._new_runs(alike.uuids)
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(await self._store(submissions), submissions)
 
@@ -254,6 +260,12 @@ class Task(Generic[P, R, T]):
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
     ) -> list[Run[T]]:
         """`submit_many` for synchronous code."""
+        if keys is None and calls and self._options.via is None:
+            alike = self._alike(calls)
+            self._app.portal.call(
+                lambda: self._store_alike(alike), f"{self.__name__}.submit_many(...)"
+            )
+            return self._new_runs(alike.uuids)
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
 
@@ -342,10 +354,7 @@ class Task(Generic[P, R, T]):
     def _submissions(
         self, calls: Sequence[tuple[Any, ...]], keys: Sequence[str | None] | None
     ) -> list[Submission]:
-        if self._options.key is not None:
-            raise InvalidInput(
-                field="key", problem="belongs to one execution: pass keys=[...], one for each call"
-            )
+        self._check_takes_many()
         if keys is None:
             self._check_needs_no_key()
             keys = [None] * len(calls)
@@ -355,11 +364,7 @@ class Task(Generic[P, R, T]):
             )
         submissions = []
         for index, (args, key) in enumerate(zip(calls, keys, strict=True)):
-            if not isinstance(args, tuple):
-                raise InvalidInput(
-                    field=f"calls[{index}]",
-                    problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
-                )
+            _check_arguments(index, args)
             try:
                 submissions.append(self._keyed_submission(key, args, {}))
             except InvalidInput as error:
@@ -368,6 +373,29 @@ class Task(Generic[P, R, T]):
                     field = f"keys[{index}]"
                 raise InvalidInput(field=field, problem=error.problem) from error
         return submissions
+
+    def _alike(self, calls: Sequence[tuple[Any, ...]]) -> Alike:
+        """Build the submissions of calls without keys."""
+        self._check_takes_many()
+        self._check_needs_no_key()
+        encode = self.spec.encode
+        payloads: list[bytes] = []
+        for args in calls:
+            _check_arguments(len(payloads), args)
+            try:
+                payloads.append(encode(args, {}))
+            except InvalidInput as error:
+                field = f"calls[{len(payloads)}].{error.field}"
+                raise InvalidInput(field=field, problem=error.problem) from error
+        uuids = mint_many(len(payloads))
+        first = ExecutionId.of(0, UUID(uuids[0]))
+        return Alike(self._submission(first, payloads[0]), uuids, payloads)
+
+    def _check_takes_many(self) -> None:
+        if self._options.key is not None:
+            raise InvalidInput(
+                field="key", problem="belongs to one execution: pass keys=[...], one for each call"
+            )
 
     def _keyed(self, key: str, comparable: bytes) -> dict[str, Any]:
         window, unique = self._options.window, self._options.unique
@@ -402,6 +430,13 @@ class Task(Generic[P, R, T]):
         if len(submissions) == 1:
             return [await client.executions.submit(submissions[0])]
         return await client.executions.submit_many(submissions)
+
+    async def _store_alike(self, alike: Alike) -> None:
+        if self._options.via is not None:
+            await self._store(list(alike))
+            return
+        self._check_has_no_parent()
+        await (await self._app.client()).executions.submit_alike(alike)
 
     def _store_sync(self, submissions: list[Submission], verb: str) -> list[Submitted]:
         self._check_has_no_parent()
@@ -465,6 +500,17 @@ class Task(Generic[P, R, T]):
             handler_run.note_unrecorded(unrecorded)
         return [self._run(answer) for answer in answers]
 
+    def _new_runs(self, uuids: Sequence[str]) -> list[Run[T]]:
+        """Return the runs of executions that were just stored."""
+        name, client, decode = self.name, self._app.client, self.spec.decode_result
+        call, is_stored = self._app.portal.call, self._options.via is None
+        runs: list[Run[T]] = [
+            Run(uuid, name, client, decode, is_stored=is_stored, call=call) for uuid in uuids
+        ]
+        if (handler_run := current_run.get()) is not None:
+            handler_run.note_unrecorded(run.id for run in runs)
+        return runs
+
     def _run(self, answer: Submitted) -> Run[T]:
         return Run(
             answer.id,
@@ -474,4 +520,12 @@ class Task(Generic[P, R, T]):
             is_duplicate=answer.is_duplicate,
             is_stored=self._options.via is None,
             call=self._app.portal.call,
+        )
+
+
+def _check_arguments(index: int, args: object) -> None:
+    if not isinstance(args, tuple):
+        raise InvalidInput(
+            field=f"calls[{index}]",
+            problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
         )

@@ -27,12 +27,14 @@ from flowfabric.client.submissions import (
     Place,
     carry_out,
     group_of,
+    submit_alike_plan,
     submit_all_plan,
     submit_plan,
 )
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
 from flowfabric.core.execution import (
+    Alike,
     Claimed,
     FailAnswer,
     Failure,
@@ -109,6 +111,13 @@ class Executions(ExecutionReads, ExecutionOperations):
         with tracing.send_span(submissions):
             plan = submit_all_plan(ARRAYS, submissions, self._place)
             return await carry_out(plan, self._ask, self._find)
+
+    async def submit_alike(self, batch: Alike) -> None:
+        """Store submissions that differ only in id and payload, as `submit_many` does."""
+        batch.check()
+        await self._lanes.register(batch.shared.route)
+        with tracing.send_span([batch.shared], len(batch)):
+            await carry_out(submit_alike_plan(batch, self._place), self._ask, self._find)
 
     async def claim(
         self,
