@@ -21,7 +21,7 @@ from flowfabric.core.errors import (
     ResultTimeout,
 )
 from flowfabric.core.execution import CANCEL_SOURCES, Ending, Event, Progress
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, as_uuid
 from flowfabric.core.states import EventKind, FailureClass, PublicState
 from flowfabric.core.trace import facts_of
 from flowfabric.handlers import async_only, current_run
@@ -49,8 +49,8 @@ class Run(Generic[T]):
     `task` is the name of its task. In a run from `app.get` it is empty until the first question.
     """
 
-    # `_id` is the id, or until someone asks for it its UUID as text, in partition 0: many programs
-    # never ask for the ids of a large batch, and its text is half the cost of a run.
+    # `_id` is the id, or until someone asks for it the UUID, in partition 0. Many programs never
+    # ask, and to make the id costs more than the rest of a run.
 
     __slots__ = (
         "_call",
@@ -65,7 +65,7 @@ class Run(Generic[T]):
 
     def __init__(
         self,
-        id: ExecutionId | str,
+        id: ExecutionId | UUID | str,
         task: str,
         client: Callable[[], Awaitable[FlowFabric]],
         decode: Callable[[bytes | None], T],
@@ -92,7 +92,7 @@ class Run(Generic[T]):
         """The id of the execution."""
         id = self._id
         if not isinstance(id, ExecutionId):
-            id = self._id = ExecutionId.of(0, UUID(id))
+            id = self._id = ExecutionId.of(0, as_uuid(id))
         return id
 
     @id.setter

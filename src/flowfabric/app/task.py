@@ -28,7 +28,7 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key, mint_many
+from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key, mint_many, uuid7
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
 from flowfabric.tasks import TaskSpec
@@ -80,6 +80,7 @@ class Task(Generic[P, R, T]):
         self._app = app
         self._options = options or Options()
         self._routes: dict[tuple[str, str], Route] = {}
+        self._shared_submission: Submission | None = None
         self.__doc__ = spec.function.__doc__
         self.__name__ = spec.function.__name__
 
@@ -213,6 +214,12 @@ class Task(Generic[P, R, T]):
         With `via` it is stored when the transaction of that connection commits, or not at all.
         """
         task = self._take_options(kwargs) if kwargs else self
+        if task._options.key is None and task._options.via is None:
+            task._check_needs_no_key()
+            payload = task.spec.encode(args, kwargs)
+            alike = Alike(task._shared(), [uuid7()], [payload])
+            await task._store_alike(alike)
+            return task._new_runs(alike.uuids)[0]
         submission = task.submission(args, kwargs)
         answers = await task._store([submission])
         return task._unrecorded_runs(answers, [submission])[0]
@@ -387,9 +394,14 @@ class Task(Generic[P, R, T]):
             except InvalidInput as error:
                 field = f"calls[{len(payloads)}].{error.field}"
                 raise InvalidInput(field=field, problem=error.problem) from error
-        uuids = mint_many(len(payloads))
-        first = ExecutionId.of(0, UUID(uuids[0]))
-        return Alike(self._submission(first, payloads[0]), uuids, payloads)
+        return Alike(self._shared(), mint_many(len(payloads)), payloads)
+
+    def _shared(self) -> Submission:
+        """Return what the submissions of this task share; its id and payload do not count."""
+        shared = self._shared_submission
+        if shared is None or shared.route.namespace != self._app.settings.namespace:
+            shared = self._shared_submission = self._submission(mint(), b"")
+        return shared
 
     def _check_takes_many(self) -> None:
         if self._options.key is not None:
@@ -500,7 +512,7 @@ class Task(Generic[P, R, T]):
             handler_run.note_unrecorded(unrecorded)
         return [self._run(answer) for answer in answers]
 
-    def _new_runs(self, uuids: Sequence[str]) -> list[Run[T]]:
+    def _new_runs(self, uuids: Sequence[UUID | str]) -> list[Run[T]]:
         """Return the runs of executions that were just stored."""
         name, client, decode = self.name, self._app.client, self.spec.decode_result
         call, is_stored = self._app.portal.call, self._options.via is None

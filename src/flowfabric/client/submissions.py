@@ -111,7 +111,7 @@ class SubmitArguments(TypedDict):
 
     partition_key: int
     namespace: str
-    execution_ids: list[UUID] | list[str]
+    execution_ids: Sequence[UUID | str]
     route_ids: list[int]
     payloads: list[bytes]
     payload_encodings: list[str | None] | None

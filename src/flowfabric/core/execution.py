@@ -11,7 +11,7 @@ from typing import Any, overload
 from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import AnyId, ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId, as_uuid
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -175,11 +175,11 @@ class Submission:
 class Alike(Sequence[Submission]):
     """Submissions without a key that differ only in id and payload. No object is made for each.
 
-    `shared` is the first of them; `uuids` are in its partition.
+    `shared` has all other fields, and the partition. A UUID may be text.
     """
 
     shared: Submission
-    uuids: list[str]
+    uuids: list[UUID | str]
     payloads: list[bytes] = field(repr=False)
 
     def check(self) -> None:
@@ -200,7 +200,7 @@ class Alike(Sequence[Submission]):
     def __getitem__(self, index: int | slice) -> Submission | Alike:
         if isinstance(index, slice):
             return Alike(self.shared, self.uuids[index], self.payloads[index])
-        id = ExecutionId.of(self.shared.id.partition_key, UUID(self.uuids[index]))
+        id = ExecutionId.of(self.shared.id.partition_key, as_uuid(self.uuids[index]))
         return replace(self.shared, id=id, payload=self.payloads[index])
 
 

@@ -92,6 +92,11 @@ def bare_uuid(id: AnyId) -> UUID | None:
     return UUID(id) if isinstance(id, str) and _UUID.fullmatch(id) else None
 
 
+def as_uuid(uuid: UUID | str) -> UUID:
+    """Return a UUID that may be given as text."""
+    return uuid if isinstance(uuid, UUID) else UUID(uuid)
+
+
 def is_suffix(text: str) -> bool:
     """Return whether a text can be the end of a UUID: 8 to 31 digits, hyphens apart."""
     digits = len(text.replace("-", ""))
@@ -228,7 +233,7 @@ def uuid7() -> UUID:
     return _uuid(millisecond << 80 | 0x7 << 76 | counter << 64 | 0x2 << 62 | tail)
 
 
-def mint_many(count: int) -> list[str]:
+def mint_many(count: int) -> list[UUID | str]:
     """Make the UUIDs of many executions in partition 0, as 32 digits each. They rise as those of
     `uuid7` do."""
     global _last
