@@ -371,7 +371,8 @@ class Task(Generic[P, R, T]):
             )
         submissions = []
         for index, (args, key) in enumerate(zip(calls, keys, strict=True)):
-            _check_arguments(index, args)
+            if not isinstance(args, tuple):
+                raise _not_arguments(index, args)
             try:
                 submissions.append(self._keyed_submission(key, args, {}))
             except InvalidInput as error:
@@ -385,12 +386,13 @@ class Task(Generic[P, R, T]):
         """Build the submissions of calls without keys."""
         self._check_takes_many()
         self._check_needs_no_key()
-        encode = self.spec.encode
+        encode, nothing = self.spec.encode, dict[str, Any]()
         payloads: list[bytes] = []
         for args in calls:
-            _check_arguments(len(payloads), args)
+            if not isinstance(args, tuple):
+                raise _not_arguments(len(payloads), args)
             try:
-                payloads.append(encode(args, {}))
+                payloads.append(encode(args, nothing))
             except InvalidInput as error:
                 field = f"calls[{len(payloads)}].{error.field}"
                 raise InvalidInput(field=field, problem=error.problem) from error
@@ -535,9 +537,8 @@ class Task(Generic[P, R, T]):
         )
 
 
-def _check_arguments(index: int, args: object) -> None:
-    if not isinstance(args, tuple):
-        raise InvalidInput(
-            field=f"calls[{index}]",
-            problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
-        )
+def _not_arguments(index: int, args: object) -> InvalidInput:
+    return InvalidInput(
+        field=f"calls[{index}]",
+        problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
+    )
