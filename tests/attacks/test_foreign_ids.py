@@ -4,6 +4,7 @@ it, changes nothing by it and holds up nobody."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from datetime import timedelta
 from uuid import UUID
@@ -14,6 +15,7 @@ from flowfabric.core.ids import uuid7
 from support.factories import Engine, Item, new_id, refused
 
 from .conftest import OURS
+from .test_namespaces import HOUSEKEEPING
 
 TTL = timedelta(seconds=30)
 
@@ -64,6 +66,29 @@ async def test_no_row_of_another_namespace_is_locked(ours, theirs, call):
         assert (await theirs.complete(lease)).word == "completed"
 
 
+async def test_no_old_snapshot_tidies_for_others(ours, theirs, keeper):
+    """It did: a child was deleted although its parent was about to run, and submit it, again."""
+    parent = await theirs.submit()
+    lease = await theirs.take(parent.id)
+    child = await theirs.submit(parent=parent.id, policy={"retention_ms": 0})
+    assert (await theirs.complete(await theirs.take(child.id))).word == "completed"
+    assert (await theirs.complete(lease)).word == "completed"
+    async with ours.connection.transaction(isolation="repeatable_read"):
+        await ours.connection.fetchval("select pg_current_snapshot()")
+        await theirs.connection.execute(
+            "select ff.replay_execution(0::smallint, $1, $2, 'why')", theirs.namespace, parent.id
+        )
+        await ours.connection.execute("select pg_sleep(1.001)")  # the snapshot is old now
+        for name in sorted(HOUSEKEEPING):
+            partition = "" if name == "sweep_workers" else "0::smallint, "
+            with refused("WF001", field="transaction_isolation"):
+                async with ours.connection.transaction():
+                    await ours.connection.execute(f"select ff.{name}({partition}1)")
+    assert await keeper.fetchval(
+        "select count(*) = 1 from ff.execution where execution_id = $1", child.id
+    )
+
+
 async def test_no_policy_stops_the_reconcilers(ours, theirs):
     """A duration too small for a double stopped them for everybody."""
     for path in (("retry_policy", "backoff", "initial_delay_ms"), ("retention_ms",)):
@@ -72,6 +97,37 @@ async def test_no_policy_stops_the_reconcilers(ours, theirs):
             policy = {key: policy}
         answer = await ours.submit(policy=json.dumps(policy).replace("1e-300", "1e-400"))
         assert answer.word == "invalid", answer
+
+
+@pytest.mark.parametrize(
+    ("field", "others"),
+    [
+        ("deadline_ms", {}),
+        ("key_window_ms", {"key": "small", "key_fingerprint": "00"}),
+        ("delay_ms", {}),
+    ],
+)
+async def test_no_duration_is_too_small_for_a_double(ours, field, others):
+    """A hook with such a deadline was declared. Then the end of an execution failed, and with it
+    every pass of expire_executions, for all namespaces."""
+    route = await ours.register(task="small")
+    for small in ("1e-400", "-1e-400", "0.0009"):
+        options = json.dumps({field: 7, **others}).replace("7", small)
+        item = json.dumps({"execution_id": str(new_id()), "route_id": route})
+        (answer,) = json.loads(
+            await ours.connection.fetchval(
+                "select ff.submit_json(0::smallint, $1, jsonb_build_array($2::jsonb || $3::jsonb))",
+                *(OURS, item, options),
+            )
+        )["items"]
+        assert answer["outcome"] == "invalid", answer
+        if field == "deadline_ms":
+            with refused("WF001", field="deadline"):
+                await ours.connection.execute(
+                    "select ff.declare_hooks($1, '{1}', '{watched}', '{watched}', '{small}', "
+                    "'{end}', array[$2::bigint], p_options => array[$3::jsonb])",
+                    *(OURS, route, options),
+                )
 
 
 async def test_an_id_of_theirs_is_no_flow_of_ours(ours, theirs):
@@ -91,6 +147,67 @@ async def test_a_cursor_names_no_execution(ours, theirs):
         "select * from ff.read_events(0::smallint, $1, $2, 100)", OURS, cursor
     )
     assert [row["execution_id"] for row in rows] == [None]
+
+
+async def test_a_forged_cursor_costs_no_more_than_an_opened_one(ours):
+    """One of 64 KiB that named the same transaction 32 000 times returned 32 000 times its events,
+    and one with a number that is too large raised an error of Postgres."""
+    execution = await ours.submit()
+    opened = await ours.connection.fetchval("select ff.open_cursor(0::smallint)")
+    parts = opened.split(":")[:-1]
+
+    async def read(unfinished: str) -> list[UUID | None]:
+        body = ":".join((*parts[:6], str(int(parts[6]) + 1), unfinished, "0", *parts[9:]))
+        cursor = f"{body}:{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+        rows = await ours.connection.fetch(
+            "select execution_id from ff.read_events(0::smallint, $1, $2, p_execution_ids => $3)",
+            *(OURS, cursor, [execution.id]),
+        )
+        return [row["execution_id"] for row in rows]
+
+    for unfinished in ("1", ",".join("1" * 1000)):
+        assert await read(unfinished) == [execution.id, None]
+    for unfinished in ("8000000000000000", "0", "01", ",", "1,", "1,,1"):
+        with refused("WF001", field="cursor"):
+            await read(unfinished)
+
+
+# Entries of routes and hooks that the open transaction has read.
+ENTRIES_READ = """
+select sum(pg_stat_get_xact_tuples_returned(i.indexrelid))
+from pg_index i where i.indrelid in ('ff.route'::regclass, 'ff.hook'::regclass)
+"""
+
+
+@pytest.mark.parametrize("tasks", [["crowded"], None])
+async def test_no_routes_and_hooks_of_ours_slow_their_claims_and_ends(ours, theirs, tasks):
+    """50 000 routes and 20 hooks of one namespace took every end of all others 1.5 seconds."""
+    size, hooks = 500, [f"hook-{number}" for number in range(20)]
+    many = [
+        *(("crowded", f"lane-{number}", None) for number in range(size)),
+        *(("crowded", f"lane-{number}", "v1") for number in range(size)),
+        *((name, "crowded", None) for name in hooks),
+    ]
+    routes = await ours.connection.fetch(
+        "select route_id from ff.register_routes($1, $2, $3, null, p_code_versions => $4) "
+        "order by item",
+        [OURS] * len(many),
+        [lane for _, lane, _ in many],
+        [task for task, _, _ in many],
+        [version for _, _, version in many],
+    )
+    await ours.connection.execute(
+        "select ff.declare_hooks($1, '{1}', '{crowded}', $2, $3, $4, $5)",
+        *(OURS, ["crowded"] * len(hooks), hooks, ["success"] * len(hooks)),
+        [row["route_id"] for row in routes[-len(hooks) :]],
+    )
+    route = await theirs.register(task="crowded")
+    execution = await theirs.submit(route=route)
+    async with theirs.connection.transaction():
+        (lease,) = await theirs.claim(1, tasks=tasks, versions=["v1"])
+        assert lease.execution_id == execution.id
+        assert (await theirs.complete(lease)).word == "completed"
+        assert await theirs.connection.fetchval(ENTRIES_READ) < 50
 
 
 async def test_why_tells_of_ones_own_namespace_only(ours, theirs):

@@ -77,6 +77,7 @@ class Planned:
         return simulation
 
 
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(300)
 async def test_a_few_flows_survive_kills_and_a_crash(durable: Server, tmp_path: Path) -> None:
     await survive(durable, tmp_path, SHORT, print)

@@ -240,9 +240,8 @@ async def publish(broker: Broker) -> None: ...
 """
 
 
-@pytest.mark.parametrize(
-    "broken", [HOOK, pytest.param(PROVIDER, marks=pytest.mark.slow)], ids=["hook", "provider"]
-)
+@pytest.mark.slow(short=1)
+@pytest.mark.parametrize("broken", [HOOK, PROVIDER], ids=["hook", "provider"])
 async def test_a_worker_whose_start_fails_waits_for_the_next_save(dev, folder, shop, broken):
     (folder / "shop.py").write_text(SHOP + broken)
     running = await dev()
@@ -389,6 +388,7 @@ async def test_the_worker_does_not_outlive_a_killed_dev(dev):
     await until(lambda: not is_alive(worker))
 
 
+@pytest.mark.slow
 async def test_without_a_database_the_project_gets_its_own(dev):
     own = open_folder()
     try:

@@ -113,8 +113,9 @@ async def test_a_caller_cancelled_after_its_item_left_does_not_cancel_the_statem
 
 async def _is_waiting(db: Database) -> bool:
     waiting: bool = await db.fetchval(
-        "select exists (select from pg_locks where not granted and relation = "
-        "'ff.execution'::regclass)"
+        "select exists (select from pg_locks l join pg_database d on d.oid = l.database "
+        "where d.datname = current_database() and not l.granted "
+        "and l.relation = 'ff.execution'::regclass)"
     )
     return waiting
 

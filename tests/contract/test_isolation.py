@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.cluster import VARIABLE as SERVER
 from support.isolation import KEPT, is_setting
 
@@ -18,6 +20,7 @@ CHOSEN = (
 )
 
 
+@pytest.mark.slow
 def test_tests_pass_in_a_folder_with_a_server_and_settings(tmp_path, cluster):
     """As in a clone after `make demo`."""
     (tmp_path / ".flowfabric").mkdir()

@@ -352,7 +352,12 @@ def test_time_comes_from_one_function(file):
         r"|\bstatement_timestamp\b|\btimeofday\b",
         file.code,
     )
-    assert clocks == (["clock_timestamp"] if file.name == "now" else [])
+    # The age of a transaction is not the engine's time: a test that sets the clock does not age it.
+    known = {
+        "now": ["clock_timestamp"],
+        "_check_pass": ["transaction_timestamp", "clock_timestamp"],
+    }
+    assert clocks == known.get(file.name, [])
 
 
 @each(FUNCTIONS)
@@ -370,7 +375,9 @@ def test_the_clock_is_read_once(file):
 
 @each(FUNCTIONS)
 def test_no_session_settings_are_read_or_made(file):
-    assert not re.search(r"\bcurrent_setting\b|\bset_config\b|\bset local\b", body(file))
+    if file.name != "_check_pass":  # refuses the old snapshot of a session
+        assert "current_setting" not in body(file)
+    assert not re.search(r"\bset_config\b|\bset local\b", body(file))
     assert not re.search(r"\bset session\b|\breset\b|\bshow\b", body(file))
 
 

@@ -365,6 +365,7 @@ async def test_web_applications(program, ff: Harness):
     assert app.loops == []
 
 
+@pytest.mark.slow
 async def test_testing(db, tmp_path):
     """The files of the page, as they stand, in a folder with nothing else."""
     for block in blocks(GUIDE / "testing.md"):

@@ -86,6 +86,7 @@ async def test_synchronous_commit_off_for_the_database_is_refused(bare, plain):
     assert ("X01", f"synchronous_commit=off for database {name}") in found
 
 
+@pytest.mark.slow(short=3, of="installations")
 async def test_synchronous_commit_off_for_a_role_that_uses_the_schema_is_refused(own, owner):
     off = "alter role {role} set synchronous_commit = false"
     problem = ("X01", "synchronous_commit=false for role doctor_worker")
@@ -96,6 +97,7 @@ async def test_synchronous_commit_off_for_a_role_that_uses_the_schema_is_refused
         assert await errors(own, throwaway=True) == []
 
 
+@pytest.mark.slow(short=3, of="installations")
 async def test_synchronous_commit_off_for_a_role_in_another_database_is_none_of_ours(own, owner):
     off = "alter role {role} in database postgres set synchronous_commit = off"
     usage = "grant usage on schema ff to {role}"
@@ -286,6 +288,7 @@ async def test_rights_that_are_missing_or_too_many_are_found(own, owner):
             assert await errors(own) == [], undo
 
 
+@pytest.mark.slow(short=3, of="installations")
 async def test_a_role_that_may_not_read_the_tables_is_told_so(own, owner):
     async def report():
         # A session that plays another role may do what that role may.
@@ -334,6 +337,7 @@ async def test_a_trigger_and_a_rule_are_found(bare, plain):
     ]
 
 
+@pytest.mark.slow(short=3, of="installations")
 async def test_events_with_numbers_of_another_server_are_found(bare, working, plain):
     await working.submit(route=await working.register())
     assert await errors(bare) == []
@@ -346,6 +350,7 @@ async def test_events_with_numbers_of_another_server_are_found(bare, working, pl
 # X05
 
 
+@pytest.mark.slow(short=3, of="installations")
 async def test_a_clock_that_is_away_is_a_warning(bare, monkeypatch):
     class Late(datetime):
         @classmethod
@@ -408,6 +413,7 @@ async def test_a_query_that_fails_is_a_finding_and_the_others_go_on(bare, plain)
     assert not report.is_sound
 
 
+@pytest.mark.slow(short=3, of="installations")
 async def test_a_standby_is_refused_and_still_looked_at(servers):
     primary = servers.make()
     standby = servers.adopt(primary.back_up(standby=True))

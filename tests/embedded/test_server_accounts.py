@@ -66,6 +66,7 @@ def test_roots_server_runs_as_postgres_and_changes_nothing_else(new_project, fol
     assert around[0].read_bytes() == passwd
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_without_postgres_it_runs_as_nobody(new_project, monkeypatch, server_pid, query):
     look_up = pwd.getpwnam
@@ -116,6 +117,7 @@ def test_a_closed_project_keeps_its_data_elsewhere_and_finds_it_again(
         assert not above.stat().st_mode & 0o022
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_a_closed_wheel_is_copied_with_its_libraries(closed_project, query, monkeypatch):
     wheel = closed_project.parent / "site-packages"
@@ -132,6 +134,7 @@ def test_a_closed_wheel_is_copied_with_its_libraries(closed_project, query, monk
         monkeypatch.setattr(binaries, "_copy_readable", lambda *_: pytest.fail("copied twice"))
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_a_moved_project_finds_its_data_and_a_copied_one_gets_its_own(
     closed_project, folder, query
@@ -151,6 +154,7 @@ def test_a_moved_project_finds_its_data_and_a_copied_one_gets_its_own(
         assert query(server.url, "SELECT answer FROM kept") == 42
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_a_closed_project_that_failed_once_uses_the_same_place_again(closed_project, state):
     with pytest.raises(embedded.StartFailed):
@@ -159,6 +163,7 @@ def test_a_closed_project_that_failed_once_uses_the_same_place_again(closed_proj
     assert len(list((state / "flowfabric-0").iterdir())) == 1
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_data_that_has_gone_from_elsewhere_is_not_silently_replaced(closed_project, state):
     embedded.start(closed_project).release()
@@ -168,6 +173,7 @@ def test_data_that_has_gone_from_elsewhere_is_not_silently_replaced(closed_proje
     shutil.rmtree(closed_project / ".flowfabric")
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 @pytest.mark.parametrize("trap", ["symlink", "stranger", "open"])
 def test_a_folder_that_somebody_else_could_have_put_there_is_not_used(
@@ -202,6 +208,7 @@ def test_a_socket_folder_that_was_swapped_is_not_used(folder, query):
         assert query(server.url, "SELECT 1") == 1
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_an_ordinary_user_has_a_server_of_their_own(
     new_project, new_process, server_pid, package, source
@@ -229,6 +236,7 @@ def test_an_ordinary_user_has_a_server_of_their_own(
     assert not (new_project / ".flowfabric/postgres/data/postmaster.pid").exists()
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_root_joins_an_ordinary_users_project_without_taking_it_over(
     new_project, new_process, server_pid, query, is_up

@@ -121,6 +121,7 @@ def test_a_variable_that_leads_nowhere_is_named(monkeypatch, no_system, no_wheel
         find()
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_data_is_started_by_the_major_version_that_made_it(new_project, monkeypatch, query):
     monkeypatch.setenv("FLOWFABRIC_PG_BINARIES", "wheel")
     with embedded.start(new_project) as server:
@@ -150,6 +151,7 @@ def test_a_limited_search_is_mentioned_when_it_misses_the_major_version(project,
         embedded.start(project)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_copy_of_the_wheel_runs_and_everybody_can_read_it(tmp_path, monkeypatch):
     monkeypatch.setenv("FLOWFABRIC_PG_BINARIES", "wheel")
     found = find()

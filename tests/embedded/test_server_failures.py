@@ -110,6 +110,7 @@ def small_disk(folder):
     subprocess.run(["umount", "-l", disk], check=True)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_disk_too_full_for_new_data_is_told_from_other_failures(small_disk):
     filler = small_disk / "filler"
     filler.write_bytes(bytes(44 * 1024 * 1024))
@@ -120,6 +121,7 @@ def test_a_disk_too_full_for_new_data_is_told_from_other_failures(small_disk):
         assert server.started
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_disk_too_full_to_start_on_is_told_from_other_failures(small_disk):
     embedded.start(small_disk).release()
     fill(small_disk / "filler")

@@ -57,6 +57,7 @@ def test_a_leftover_process_id_that_another_process_has_now_is_not_believed(
         bystander.wait()
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_busy_orphan_of_a_killed_server_is_ended(project, query, kill_server, monkeypatch):
     monkeypatch.setattr("flowfabric.embedded.postmaster._ORPHAN_SECONDS", 0.2)
     server = embedded.start(project)
@@ -104,6 +105,7 @@ def test_a_start_waits_for_a_server_that_is_stopping(project, server_pid, wait_u
     server.release()
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_server_that_is_too_busy_to_answer_is_waited_for(project, server_pid, new_process):
     with embedded.start(project) as server:
         pid = server_pid(project)
@@ -124,6 +126,7 @@ def test_a_server_that_is_too_busy_to_answer_is_waited_for(project, server_pid, 
         assert process.answer() == [server.url, False]
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_killed_making_leaves_nothing_half_made(new_project, new_process, query, wait_until):
     process = new_process()
     process.tell_start(new_project)
@@ -149,6 +152,7 @@ def test_an_interrupted_start_leaves_neither_a_user_nor_a_draft(project, monkeyp
     assert not is_up(project)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_server_whose_starter_was_killed_before_it_listened_is_used(
     project, new_process, query, wait_until
 ):

@@ -7,6 +7,8 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
+
 from flowfabric import embedded
 
 
@@ -70,6 +72,7 @@ def test_releasing_twice_counts_once(project, new_process, is_up):
     assert not is_up(project)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_killed_process_leaves_the_server_to_the_next_and_is_no_user_any_more(
     project, new_process, query, is_up
 ):
@@ -93,6 +96,7 @@ def test_stop_does_not_ask_whether_others_use_the_server(project, new_process, i
     assert process.start(project)[1]
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_forked_child_neither_stops_the_server_nor_counts_as_a_user(project, new_process, is_up):
     parent = new_process()
     parent.start(project)
@@ -110,6 +114,7 @@ def test_a_forked_child_neither_stops_the_server_nor_counts_as_a_user(project, n
         os.kill(orphan, signal.SIGKILL)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_ctrl_c_in_the_terminal_of_its_starter_does_not_reach_the_server(
     project, new_process, query, is_up
 ):

@@ -57,6 +57,7 @@ def test_what_was_written_is_there_after_a_stop_and_the_next_start(project, quer
         assert query(server.url, "SELECT answer FROM kept") == 42
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_starting_again_takes_a_moment_and_joining_takes_none(new_project):
     def use() -> float:
         began = time.perf_counter()
@@ -70,6 +71,7 @@ def test_starting_again_takes_a_moment_and_joining_takes_none(new_project):
         assert any(use() < first / 8 for _ in range(10))
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_project_may_have_any_name(folder, query):
     project = folder / """it's "a", 100% \\ ü $HOME & more"""
     project.mkdir()
@@ -79,6 +81,7 @@ def test_a_project_may_have_any_name(folder, query):
             assert not again.started
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_path_too_long_for_a_socket_puts_the_socket_elsewhere(folder, query, new_process):
     project = folder / ("long" * 20) / "project"
     project.mkdir(parents=True)
@@ -113,6 +116,7 @@ def test_options_and_pgoptions_become_server_settings(project, query, monkeypatc
         assert query(server.url, "SHOW app.name") == "it's"
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_other_pg_variables_do_not_reach_the_server(project, query, monkeypatch):
     for name in ("PGDATA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGTZ", "PGLOCALEDIR"):
         monkeypatch.setenv(name, "/nonsense")
@@ -146,6 +150,7 @@ def test_the_log_is_in_the_folder_and_git_ignores_the_folder(project):
     assert (project / ".flowfabric" / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_a_log_that_has_grown_long_is_put_aside(project, monkeypatch):
     monkeypatch.setattr("flowfabric.embedded.folder._LARGEST_LOG", 10)
     embedded.start(project).release()
@@ -153,6 +158,7 @@ def test_a_log_that_has_grown_long_is_put_aside(project, monkeypatch):
     assert (project / ".flowfabric" / "postgres.log.old").exists()
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @pytest.mark.parametrize("found", ["none", "open to all", "open to all, of a running server"])
 def test_nobody_else_may_read_the_log_and_the_record(project, monkeypatch, open_umask, found):
     kept = project / ".flowfabric"
@@ -179,6 +185,7 @@ def test_nobody_else_may_read_the_log_and_the_record(project, monkeypatch, open_
         }
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_no_file_is_closed_that_a_link_in_the_folder_leads_to(project, folder):
     """Else the owner of a project that root works in could close any file of the machine."""
     victim = folder / "victim"
@@ -190,6 +197,7 @@ def test_no_file_is_closed_that_a_link_in_the_folder_leads_to(project, folder):
     assert stat.S_IMODE(victim.stat().st_mode) == 0o644
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_it_works_without_a_network(new_project, package):
     unshare = shutil.which("unshare")
     if not unshare or subprocess.run([unshare, "-n", "true"], check=False).returncode != 0:

@@ -37,6 +37,7 @@ async def fill(log, transactions: int, events: int) -> None:
     await log.conn.execute(f"call t.fill({transactions}, {events})")
 
 
+@pytest.mark.slow
 async def test_catching_up_with_a_hundred_thousand_events_takes_the_same_time_per_page(log):
     start = await log.open()
     await fill(log, 5_000, 20)

@@ -133,7 +133,9 @@ async def crash(servers, *, rounds: int, seed: int, asynchronous: bool) -> dict[
     return figures
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    "asynchronous", [False, pytest.param(True, marks=pytest.mark.slow(short=0))]
+)
 async def test_five_kills_of_postgres_with_unflushed_rollbacks_leave_no_gap(servers, asynchronous):
     figures = await crash(servers, rounds=5, seed=1, asynchronous=asynchronous)
     assert figures["rounds with such"] >= 3
@@ -161,6 +163,7 @@ async def caught_up(primary: Log, standby: Log) -> None:
     )
 
 
+@pytest.mark.slow(short=2, of="copies of servers")
 async def test_a_promoted_standby_that_lost_commits_says_so_and_from_when_to_read(servers):
     primary = servers.make()
     standby = servers.adopt(primary.back_up(standby=True))
@@ -224,6 +227,7 @@ async def test_a_standby_refuses_to_read_events(servers):
     await log.conn.close()
 
 
+@pytest.mark.slow(short=2, of="copies of servers")
 async def test_a_base_backup_started_without_recovery_is_noticed(servers):
     """The same system, the same timeline, older data: also when the same numbers come again."""
     primary = servers.make()
@@ -267,6 +271,7 @@ async def test_a_base_backup_started_without_recovery_is_noticed(servers):
     await log.conn.close()
 
 
+@pytest.mark.slow(short=2, of="copies of servers")
 async def test_a_copy_of_the_data_is_noticed_when_another_event_has_the_same_numbers(servers):
     """The lost event and the new one share number, id and version; time and execution differ."""
     primary = servers.make()

@@ -81,7 +81,10 @@ async def test_five_hundred_mutations_are_refused_by_name(log, cursor):
     assert (await log.read(cursor)).events == []
 
 
-@pytest.mark.parametrize("opened_at", [None, datetime(2000, 1, 1, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "opened_at",
+    [None, pytest.param(datetime(2000, 1, 1, tzinfo=UTC), marks=pytest.mark.slow(short=1))],
+)
 async def test_a_cursor_without_an_anchor_cannot_be_bent_either(log, opened_at):
     start = await log.open(opened_at)
     await log.write("a")

@@ -19,7 +19,7 @@ from support.factories import NAMESPACE, TTL, Engine
 from .log import Log, until
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-PATIENCE = 30
+PATIENCE = 60
 
 
 @pytest.fixture

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from hashlib import sha256
 
 import pytest
 
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import ConnectionLost, InvalidInput, Unavailable
+from flowfabric.core.errors import ConnectionLost, CursorExpired, InvalidInput, Unavailable
 from flowfabric.core.execution import Event
 from support.factories import NAMESPACE, Engine
 
@@ -133,6 +134,31 @@ async def test_a_partition_that_cannot_be_reached_holds_up_only_itself(
     lost |= {0, 1, 2}
     with pytest.raises(Unavailable):
         await client.events.read(start)
+
+
+async def test_a_reader_that_resumes_after_one_partition_expired_misses_nothing_of_the_others(
+    db, client, grow, clock
+):
+    await grow(3)
+    zero, one, two = (await client.events.open()).split("/")
+    await work(db, 1)
+    await clock.advance(hours=1)
+    await work(db, 0, 2)
+    zero, _, two = (await client.events.read(f"{zero}/{one}/{two}")).cursor.split("/")
+    with pytest.raises(CursorExpired) as told:
+        await client.events.read(f"{later_generation(zero)}/{one}/{later_generation(two)}")
+    assert told.value.resume_from is not None
+    again = await client.events.open(told.value.resume_from)
+    events, _ = await drain(client, again)
+    assert sorted(places(events)) == [(n, version) for n in (0, 1, 2) for version in (1, 2, 3)]
+
+
+def later_generation(cursor: str) -> str:
+    """A cursor of a generation that this database does not have."""
+    parts = cursor.split(":")[:-1]
+    parts[5] = "7"
+    text = ":".join(parts)
+    return f"{text}:{sha256(text.encode()).hexdigest()[:8]}"
 
 
 async def test_filters_hold_in_every_partition(db, client, grow):

@@ -74,6 +74,7 @@ async def test_an_order_is_kept_after_a_failure_and_another_is_undone(db):
     )
 
 
+@pytest.mark.slow(short=2, of="examples")
 async def test_failures_pass_or_stay_and_a_run_is_cancelled(db):
     lines = await run(db, "retry_and_cancel.py")
     assert lines[0] == "https://example.org answered in attempt 3"
@@ -83,6 +84,7 @@ async def test_failures_pass_or_stay_and_a_run_is_cancelled(db):
     assert "no longer needed" in told.partition("cancelled: ")[2]
 
 
+@pytest.mark.slow(short=2, of="examples")
 async def test_a_schedule_fires_and_its_task_can_be_run_by_hand(db):
     lines = await run(db, "nightly_report.py")
     assert lines[:2] == ["beat", "beat"]
@@ -93,6 +95,7 @@ async def test_a_schedule_fires_and_its_task_can_be_run_by_hand(db):
     assert lines[-1] == "41 orders, 1 refunds"
 
 
+@pytest.mark.slow(short=2, of="examples")
 async def test_a_film_is_made_of_chunks(db):
     lines = await run(db, "media_pipeline.py")
     assert lines[:2] == [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,9 +24,8 @@ _INI = """\
 [databases]
 {database} = {place}
 [pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir =
+listen_addr =
+unix_socket_dir = {folder}
 auth_type = any
 pool_mode = transaction
 default_pool_size = {size}
@@ -41,8 +39,8 @@ pidfile = {folder}/pid
 class Pooler:
     """Where it listens, and how to be sure that it is there."""
 
-    def __init__(self, port: int, database: str, folder: Path) -> None:
-        self.url = f"postgresql://anybody@127.0.0.1:{port}/{database}?sslmode=disable"
+    def __init__(self, database: str, folder: Path) -> None:
+        self.url = f"postgresql://anybody@/{database}?host={folder}&port=6432"
         self._folder = folder
 
     async def until_ready(self) -> None:
@@ -76,9 +74,6 @@ def pgbouncer(url: str, *, size: int) -> Iterator[Pooler]:
     }
     if parts.password:
         place["password"] = parts.password
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="ff-pooler-", dir="/tmp"))
     # It refuses to run as root; whoever runs the server may also read its socket.
     account = as_server()
@@ -89,7 +84,6 @@ def pgbouncer(url: str, *, size: int) -> Iterator[Pooler]:
         _INI.format(
             database=database,
             place=" ".join(f"{name}={value}" for name, value in place.items()),
-            port=port,
             size=size,
             folder=folder,
         )
@@ -103,7 +97,7 @@ def pgbouncer(url: str, *, size: int) -> Iterator[Pooler]:
         **account,  # type: ignore[call-overload]
     )
     try:
-        yield Pooler(port, database, folder)
+        yield Pooler(database, folder)
     finally:
         process.kill()
         process.wait()

@@ -154,7 +154,8 @@ async def test_a_worker_says_once_that_its_database_is_lost_and_once_that_it_is_
             return [line for line in caplog.messages if text in line]
 
         with caplog.at_level("DEBUG"):
-            async with working(app):
+            async with working(app) as worker:
+                await eventually(lambda: worker.is_idle)
                 proxy.is_closed = True
                 await eventually(lambda: not proxy.sever(Random(0)))
                 await eventually(lambda: lines("database lost"))

@@ -82,7 +82,9 @@ SLOW = [pytest.mark.slow(short=0), pytest.mark.timeout(600)]
 @pytest.mark.parametrize(
     "scale",
     [
-        pytest.param(Scale((AFTER,), 4, 0.3, 1.0, 90, 110), id="small"),
+        pytest.param(
+            Scale((AFTER,), 4, 0.3, 1.0, 90, 110), id="small", marks=pytest.mark.slow(short=1)
+        ),
         pytest.param(Scale(ONE, 20, 2.5, 5.0, 60, 120), id="one, lease 5 s", marks=SLOW),
         pytest.param(Scale(THREE, 20, 2.5, 5.0, 60, 120), id="three, lease 5 s", marks=SLOW),
         pytest.param(Scale(ONE, 20, 2.5, 30.0, 240, 360), id="one, lease 30 s", marks=SLOW),

@@ -19,10 +19,13 @@ from flowfabric.core.execution import Failure, Route, Submission
 from flowfabric.core.ids import mint
 from flowfabric.core.policy import Fixed
 from flowfabric.core.states import FailureClass
+from flowfabric.db import session
 from flowfabric.db.functions import Read
+from support.clock import Clock
 from support.database import Database
 from support.timing import is_ever_within
-from worker.apps import working
+from worker.apps import quick_beats, working
+from worker.test_leases_kept import block_for_leases
 from worker.waiting import eventually
 
 from .load import tasks_on
@@ -35,10 +38,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 POOL_SIZE = 3
+__all__ = ["quick_beats"]
 
 
 @pytest.fixture
-async def pooler(db: Database) -> AsyncIterator[Pooler]:
+async def pooler(db: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pooler]:
+    monkeypatch.setattr(session, "HEARING_SECONDS", 0.5)
     with pgbouncer(db.url, size=POOL_SIZE) as pooler:
         await pooler.until_ready()
         yield pooler
@@ -46,7 +51,7 @@ async def pooler(db: Database) -> AsyncIterator[Pooler]:
 
 @pytest.fixture
 async def app(pooler: Pooler) -> AsyncIterator[App]:
-    app = App(database_url=pooler.url, lease_ttl=timedelta(seconds=2))
+    app = App(database_url=pooler.url)
     yield app
     await asyncio.wait_for(app.close(), 60)
 
@@ -110,7 +115,9 @@ async def _handled(sweep: Any) -> int:
     return (await sweep)[0]
 
 
-async def test_a_worker_and_its_submitter(app: App) -> None:
+async def test_a_worker_and_its_submitter(
+    app: App, db: Database, clock: Clock, quick_beats: None
+) -> None:
     @app.task(retry=Retry(max_retries=2, backoff=Fixed(timedelta(milliseconds=20))))
     async def flaky(ctx: Context, n: int) -> int:
         if ctx.attempt < 3:
@@ -123,24 +130,24 @@ async def test_a_worker_and_its_submitter(app: App) -> None:
 
     @app.task
     async def longer_than_the_lease(ctx: Context) -> int:
-        await asyncio.sleep(3)
-        return ctx.attempt
+        await asyncio.to_thread(block_for_leases, db.url, ctx.execution_id, 2)
+        return ctx.epoch
 
     @app.task
     async def wrong() -> None:
         raise ValueError("always")
 
     async with working(app) as worker:
-        runs = [
-            await flaky.submit(7),
-            await blocking.submit(21),
-            await longer_than_the_lease.submit(),
-        ]
+        runs = [await flaky.submit(7), await blocking.submit(21)]
         failing = await wrong.submit()
-        # The heartbeat kept the lease: it is still the first attempt.
-        assert [await run.result(timeout=60) for run in runs] == [7, 42, 1]
+        assert [await run.result(timeout=60) for run in runs] == [7, 42]
         with pytest.raises(ExecutionFailed, match="always"):
             await failing.result(timeout=60)
+        await clock.freeze()
+        kept = await longer_than_the_lease.submit()
+        # The heartbeat kept the lease: it is still the first claim.
+        assert await kept.result(timeout=60) == 1
+        await clock.run()
         # Listening was tried, found deaf, and polling took its place.
         await eventually(lambda: worker._hints.are_missed)
 

@@ -28,7 +28,11 @@ IMMEDIATE, FAST = signal.SIGQUIT, signal.SIGINT
 
 
 @pytest.mark.parametrize(
-    "number", [IMMEDIATE, pytest.param(FAST, marks=pytest.mark.slow)], ids=["immediate", "fast"]
+    "number",
+    [
+        pytest.param(IMMEDIATE, id="immediate", marks=pytest.mark.slow(short=0)),
+        pytest.param(FAST, id="fast", marks=pytest.mark.slow),
+    ],
 )
 async def test_workers_survive_restarts(
     durable: Server, tmp_path: Path, number: signal.Signals

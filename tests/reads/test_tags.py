@@ -10,6 +10,7 @@ import pytest
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput
 from flowfabric.core.ids import mint
 from support.factories import Engine, refused
+from worker.waiting import eventually
 
 from .stage import Stage
 
@@ -169,11 +170,7 @@ async def test_a_busy_execution_is_waited_for_and_the_others_are_not(stage: Stag
         "select from ff.execution where execution_id = $1 for no key update", busy.uuid
     )
     tagging = asyncio.ensure_future(stage.executions.set_tags_of([busy, free], {"a.b": "c"}))
-    for _ in range(200):
-        if await stage.executions.tags(free):
-            break
-        await asyncio.sleep(0.01)
-    assert await stage.executions.tags(free) == {"a.b": "c"}
+    assert await eventually(lambda: stage.executions.tags(free)) == {"a.b": "c"}
     assert not tagging.done()
     await transaction.rollback()
     assert await tagging == {}

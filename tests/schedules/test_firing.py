@@ -111,7 +111,8 @@ async def test_of_two_at_the_same_moment_one_fires(at_start, make_app, db, clock
             ]
             await eventually(
                 lambda: db.fetchval(
-                    "select count(*) = 2 from pg_stat_activity where wait_event_type = 'Lock' "
+                    "select count(*) = 2 from pg_stat_activity "
+                    "where datname = current_database() and wait_event_type = 'Lock' "
                     "and query like '%fire_schedule%'"
                 )
             )

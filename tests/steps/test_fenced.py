@@ -17,7 +17,7 @@ from flowfabric.core.step import Step
 from flowfabric.worker import heartbeat
 from steps.stage import journal
 from worker.apps import working
-from worker.test_leases_kept import steal
+from worker.test_leases_kept import block_for_leases, steal
 from worker.waiting import eventually
 
 
@@ -118,16 +118,17 @@ async def test_a_zombie_can_do_nothing_else_either(make_app, db, clock):
     assert await journal(db, run) == {}
 
 
-async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_own(make_app, db):
-    app = make_app(lease_ttl=timedelta(seconds=1))
-
+async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_own(
+    app, db, clock, quick_beats
+):
     @app.task
     async def block(ctx: Context) -> int:
         await ctx.step("before", lambda: 1)
-        time.sleep(3.2)  # noqa: ASYNC251 - a handler that blocks the loop is the subject
+        block_for_leases(db.url, ctx.execution_id, 3)
         await ctx.step("after", lambda: 2)
         return ctx.epoch
 
+    await clock.freeze()
     run = await block.submit()
     async with working(app):
         assert await run.result(timeout=60) == 1
@@ -136,11 +137,10 @@ async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_own(mak
 
 
 async def test_a_revoked_lease_stops_its_handler_within_a_beat_and_nothing_is_written(
-    make_app, db, monkeypatch
+    app, db, monkeypatch, quick_beats
 ):
     """Without the hint, so that it is the heartbeat that finds it."""
     monkeypatch.setattr(heartbeat, "LOST_CHANNEL", "ff_nobody_says_this")
-    app = make_app(lease_ttl=timedelta(seconds=3))  # a beat a second
     began, stopped = asyncio.Event(), asyncio.Event()
     told: list[str] = []
     kept: list[Context] = []

@@ -269,6 +269,72 @@ async def test_old_code_does_nothing_new_on_the_new_path(app, db, clock, follows
         assert (await until_held(db, run)).startswith("ff.patch x: took the new path")
 
 
+@pytest.mark.parametrize(
+    "first", ["child", "patch", "deprecated", "deprecated and step", "newer patch"]
+)
+async def test_what_stands_in_front_of_a_patch_does_not_look_like_old_code(app, db, clock, first):
+    """Nothing that takes a position is between the two."""
+    answers: list[bool] = []
+    is_newer = False
+
+    @app.task(name="child")
+    async def child() -> None: ...
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        match first:
+            case "child":
+                await ctx.submit(child)
+            case "patch":
+                await ctx.patched("first")
+            case "deprecated":
+                await ctx.deprecate_patch("first")
+            case "deprecated and step":
+                await ctx.deprecate_patch("first")
+                await ctx.step("one", len, "text")
+            case "newer patch" if is_newer:
+                answers.append(await ctx.patched("first"))
+        assert await ctx.patched("x")
+        await ctx.sleep(HOUR)
+        await ctx.step("two", len, "text")
+        await ctx.sleep(HOUR)
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        is_newer = True
+        await sleep_through(app, clock, run, 2)
+        await run.result(timeout=60)
+    assert not any(answers)
+    assert await db.fetchval("select count(*) from ff.event where detail ? 'newer_step'") == 0
+    assert await db.fetchval("select count(*) from ff.execution") == 1 + (first == "child")
+
+
+@pytest.mark.parametrize("then", ["deleted", "asked"])
+async def test_a_run_that_began_after_the_deprecation_fits_code_before_and_after(
+    app, db, clock, then
+):
+    code, found = "deprecated", []
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        if code == "deprecated":
+            await ctx.deprecate_patch("x")
+        elif code == "asked":
+            found.append(await ctx.patched("x"))
+        await ctx.step("one", len, "text")
+        await ctx.sleep(HOUR)
+        await ctx.step("two", len, "text")
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        code = then
+        await sleep_through(app, clock, run, 1)
+        await run.result(timeout=60)
+    assert all(found)
+
+
 async def test_a_patch_beside_steps_that_run_side_by_side_is_met_again(app, db, clock):
     """A branch may begin its next step before the handler asks again."""
     fail = True
@@ -296,6 +362,25 @@ async def test_a_patch_beside_steps_that_run_side_by_side_is_met_again(app, db, 
         fail = False
         await skip(app, clock, HOUR)
         assert await run.result(timeout=60)
+
+
+async def test_a_patch_between_steps_side_by_side_is_passed_on_too(app, db, clock):
+    is_new = True
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        await asyncio.gather(ctx.step("a", len, "text"), ctx.step("b", len, "text"))
+        if is_new and await ctx.patched("x"):
+            await asyncio.gather(ctx.step("c", len, "text"), ctx.step("d", len, "text"))
+        await ctx.sleep(HOUR)
+
+    async with working(app):
+        run = await work.submit()
+        await until(run, PublicState.DELAYED)
+        is_new = False
+        await skip(app, clock, HOUR)
+        await until_passed_on(db, run)
+    assert await db.fetchval("select count(*) from ff.event where kind = 'held'") == 0
 
 
 async def test_a_task_that_begins_anew_is_left_to_newer_code_first(app, db, clock):

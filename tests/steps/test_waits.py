@@ -218,9 +218,7 @@ async def test_a_handler_that_does_not_leave_is_left_behind(
     assert await run.result(timeout=60) == "in time"
 
 
-async def test_the_lease_that_was_given_up_is_not_reported_lost(make_app, clock, caplog):
-    app = make_app(lease_ttl=timedelta(seconds=1))
-
+async def test_the_lease_that_was_given_up_is_not_reported_lost(app, clock, caplog, quick_beats):
     @app.task
     async def work(ctx: Context) -> int:
         for _ in range(3):
@@ -232,7 +230,7 @@ async def test_the_lease_that_was_given_up_is_not_reported_lost(make_app, clock,
         async with working(app):
             for _ in range(3):
                 await until(run, PublicState.DELAYED)
-                await asyncio.sleep(0.4)  # a beat
+                await asyncio.sleep(0.2)  # a beat
                 await skip(app, clock, HOUR)
                 await eventually(lambda: is_not_delayed(run))
             assert await run.result(timeout=60) == 4

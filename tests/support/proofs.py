@@ -3,6 +3,7 @@
     @pytest.mark.slow             --short runs it in a smaller size, which the test asks for:
     graphs = sized(1500, short=60)
     @pytest.mark.slow(short=2)    --short runs two of its parametrised cases, other ones each time
+    @pytest.mark.slow(short=2, of="servers")    --short runs two of all cases of that name
     some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of them,
                                   other ones for the next test; no case and no test is left out
 
@@ -56,7 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         mark = item.get_closest_marker("slow")
         if mark is not None and "short" in mark.kwargs:
-            families[item.nodeid.partition("[")[0], mark.kwargs["short"]].append(item)
+            name = mark.kwargs.get("of", item.nodeid.partition("[")[0])
+            families[name, mark.kwargs["short"]].append(item)
     left_out = {
         item
         for (name, number), family in families.items()

@@ -91,6 +91,7 @@ def test_under_pytest_asyncio_in_auto_mode(suite):
     assert outcome.count("passed") == 5
 
 
+@pytest.mark.slow(short=2, of="suites of users")
 def test_under_pytest_asyncio_in_strict_mode(suite, ours):
     tests = TESTS.format(
         imports="import pytest_asyncio",
@@ -105,6 +106,7 @@ def test_under_pytest_asyncio_in_strict_mode(suite, ours):
     assert outcome.count("passed") == 4
 
 
+@pytest.mark.slow(short=2, of="suites of users")
 def test_under_anyio(suite, ours):
     tests = TESTS.format(
         imports="",
@@ -123,6 +125,7 @@ def test_under_anyio(suite, ours):
     assert outcome.count("passed") == 5
 
 
+@pytest.mark.slow(short=2, of="suites of users")
 def test_the_processes_of_xdist_share_one_server(suite, tmp_path):
     noting = """
     @pytest.fixture(autouse=True)
@@ -208,6 +211,7 @@ def test_a_failure_points_at_the_test_and_shows_the_handler(suite, ours):
     assert "harness.py" not in outcome.output.partition("test_stands_still")[2]
 
 
+@pytest.mark.slow(short=2, of="suites of users")
 async def test_another_server_is_used_if_named_and_left_as_it_was(suite, cluster, conn, tmp_path):
     outcome = suite(
         *("-p", "no:asyncio"),

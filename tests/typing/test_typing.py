@@ -68,7 +68,8 @@ def marked() -> dict[int, str]:
 
 
 # One test for each checker: it reads the whole package, and tests of a file run in all processes.
-@pytest.mark.parametrize("check", [pytest.param(mypy, marks=pytest.mark.slow), pyright])
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [mypy, pyright])
 def test_what_is_right_is_accepted_and_every_mistake_is_found(
     check: Callable[[Path], Found], pytestconfig: pytest.Config
 ) -> None:

@@ -467,6 +467,6 @@ async def test_the_hint_is_sent_by_the_commit_and_not_before(db, app, greet):
         await transaction.start()
         run = await greet.submit("Ann", via=connection)
         await asyncio.sleep(0.1)
-        assert worker.is_idle
+        await eventually(lambda: worker.is_idle)
         await transaction.commit()
         assert await run.result(timeout=60) == "Hello, Ann"

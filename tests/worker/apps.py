@@ -16,6 +16,7 @@ import pytest
 
 from flowfabric import App
 from flowfabric.telemetry import ExecutionFilter
+from flowfabric.worker import heartbeat
 from flowfabric.worker.worker import Worker
 from support.database import Database
 from support.isolation import SERVERS, is_setting
@@ -47,6 +48,16 @@ async def make_app(db: Database) -> AsyncIterator[AppMaker]:
 @pytest.fixture
 def app(make_app: AppMaker) -> App:
     return make_app()
+
+
+@pytest.fixture
+def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a heartbeat renew leases of half a minute ten times a second.
+
+    A short lease would have quick beats, too, but a busy machine would lose it.
+    """
+    monkeypatch.setattr(heartbeat, "_REGULAR_SHARE", 300)
+    monkeypatch.setattr(heartbeat, "_BUSY_SHARE", 1500)
 
 
 @asynccontextmanager

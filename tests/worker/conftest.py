@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from worker.apps import app, folder, make_app, plain_environment, start_worker
+from worker.apps import app, folder, make_app, plain_environment, quick_beats, start_worker
 
-__all__ = ["app", "folder", "make_app", "plain_environment", "start_worker"]
+__all__ = ["app", "folder", "make_app", "plain_environment", "quick_beats", "start_worker"]

@@ -105,9 +105,9 @@ async def test_a_plain_handler_sees_that_it_is_cancelled(make_app):
         await eventually(lambda: seen == [True])
 
 
-async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
+async def test_without_hints_the_heartbeat_finds_it(app, monkeypatch, quick_beats):
     monkeypatch.setattr(heartbeat, "LOST_CHANNEL", "ff_nobody_says_this")
-    app, probe = make_app(lease_ttl=timedelta(seconds=1)), Probe()
+    probe = Probe()
 
     @app.task
     async def work() -> None:
@@ -121,15 +121,18 @@ async def test_without_hints_the_heartbeat_finds_it(make_app, monkeypatch):
         await asyncio.wait_for(probe.stopped.wait(), 60)
 
 
-async def test_an_attempt_that_takes_too_long_is_stopped(make_app, caplog):
-    app, probe = make_app(), Probe()
+async def test_an_attempt_that_takes_too_long_is_stopped(app, clock, caplog):
+    probe = Probe()
 
     @app.task(timeout=timedelta(milliseconds=300))
     async def work() -> None:
         await probe.work()
 
+    await clock.freeze()
     run = await work.submit()
     async with working(app):
+        await asyncio.wait_for(probe.began.wait(), 60)
+        await clock.advance(seconds=1)
         with pytest.raises(ExecutionExpired):
             await run.result(timeout=60)
         await asyncio.wait_for(probe.stopped.wait(), 60)

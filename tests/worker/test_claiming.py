@@ -6,10 +6,13 @@ import asyncio
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from flowfabric.core.errors import SchemaMismatch
+from flowfabric.core.execution import Claimed
+from flowfabric.worker import claims as claims_module
 from support.timing import is_ever_within
 from worker.apps import working
 from worker.waiting import eventually
@@ -123,6 +126,24 @@ async def test_slow_handlers_get_nothing_claimed_ahead_of_a_free_slot(app, db):
         assert await leased(db) == 2
         go.set()
         await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
+
+
+async def test_nothing_waits_for_a_slot_while_attempts_have_little_time(app, monkeypatch):
+    """Their time begins with the claim: they would time out before their handlers start."""
+    monkeypatch.setattr("flowfabric.worker.claims.SHORT_ATTEMPT", timedelta(hours=2))
+    most = 0
+
+    @app.task(name="shop.work", timeout=timedelta(hours=1))
+    async def work() -> None:
+        nonlocal most
+        worker._runner.pace._per_second = 400.0  # whatever the load of the machine
+        most = max(most, len(worker.claimed))
+
+    runs = await work.submit_many([() for _ in range(60)])
+    async with working(app, concurrency=3) as worker:
+        await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
+
+    assert most <= 3
 
 
 @pytest.mark.parametrize("how", ["suspends", "blocks the loop", "in threads"])
@@ -253,6 +274,44 @@ async def test_an_idle_worker_asks_for_nothing(app):
         await asyncio.sleep(1.0)  # how much is asked in a second is the subject
         print(f"an idle worker: {claims.calls - before} claims in a second")
         assert claims.calls - before <= 1
+
+
+@pytest.mark.parametrize("when", ["idle", "claiming"])
+async def test_what_was_locked_when_its_hint_came_is_claimed_soon(app, db, monkeypatch, when):
+    """A claim skips a row that another transaction has locked, and no second hint comes."""
+    monkeypatch.setattr(claims_module, "IDLE_POLL_SECONDS", 3600.0)
+
+    @app.task
+    async def work() -> str:
+        return "done"
+
+    run = await work.submit()
+    executions = (await app.client()).executions
+    claim = executions.claim
+    side = await db.connect()
+    transaction = side.transaction()
+    await transaction.start()
+    await side.execute("select from ff.execution for no key update")
+    claims_left = 0
+
+    async def claim_and_unlock(**options: Any) -> list[Claimed]:
+        nonlocal claims_left
+        claimed = await claim(**options)
+        if claims_left:
+            assert claimed == []
+            if claims_left == 2:
+                worker.wake()  # a hint while this claim is under way
+            else:
+                await transaction.rollback()
+            claims_left -= 1
+        return claimed
+
+    monkeypatch.setattr(executions, "claim", claim_and_unlock)
+    async with working(app) as worker:
+        await eventually(lambda: worker.is_idle)
+        claims_left = 1 if when == "idle" else 2
+        await db.execute("select pg_notify('ff_ready', '0 default default')")
+        assert await run.result(timeout=60) == "done"
 
 
 async def test_two_workers_share_the_work_and_never_an_execution(make_app):

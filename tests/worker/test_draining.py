@@ -16,7 +16,7 @@ from worker.apps import working
 from worker.waiting import eventually
 
 SHOP = """
-import asyncio, logging, time
+import asyncio, logging, os, time
 from datetime import timedelta
 from flowfabric import App, Context, Fixed, Retry
 
@@ -27,6 +27,14 @@ app = App()
 async def sleep(ctx: Context, seconds: float) -> str:
     logging.getLogger("shop").info("sleeping")
     await asyncio.sleep(seconds if ctx.attempt == 1 else 0)
+    return f"attempt {ctx.attempt}, epoch {ctx.epoch}"
+
+
+@app.task(name="shop.wait")
+async def wait(ctx: Context) -> str:
+    logging.getLogger("shop").info("waiting")
+    while not os.path.exists("go"):
+        await asyncio.sleep(0.01)
     return f"attempt {ctx.attempt}, epoch {ctx.epoch}"
 
 
@@ -72,6 +80,9 @@ def shop(make_app) -> App:
 
     @app.task(name="shop.sleep")
     async def sleep(seconds: float) -> str: ...
+
+    @app.task(name="shop.wait")
+    async def wait() -> str: ...
 
     @app.task(name="shop.block")
     async def block(seconds: float) -> str: ...
@@ -233,19 +244,22 @@ async def test_all_connections_may_break_and_the_worker_goes_on(make_app, db):
             assert done == [*range(30), *range(30)]
 
 
-async def test_a_worker_process_drains_on_sigterm_and_ends_with_zero(make_app, start_worker):
+async def test_a_worker_process_drains_on_sigterm_and_ends_with_zero(
+    make_app, start_worker, folder
+):
     app = shop(make_app)
     process = await start_worker(SHOP)
-    run = await app.tasks["shop.sleep"].submit(1.0)
-    await eventually(lambda: _is(run, "active"), within=60)
+    run = await app.tasks["shop.wait"].submit()
+    await process.logged("waiting")
 
-    assert await process.end(signal.SIGTERM) == 0
+    process.process.send_signal(signal.SIGTERM)
+    await process.logged("draining after SIGTERM")
+    await process.logged("draining: 1 executions run")
+    (folder / "go").touch()
 
+    assert await process.ended() == 0
     assert await run.state() == "completed"
     assert await run.result(timeout=60) == "attempt 1, epoch 1"
-    log = await process.log()
-    assert "draining after SIGTERM" in log
-    assert "draining: 1 executions run" in log
 
 
 async def test_a_worker_process_gives_back_what_does_not_end_and_ends_with_zero(
@@ -299,14 +313,17 @@ async def test_a_second_signal_gives_back_at_once_and_names_the_task(
     assert str(run.id.uuid) in log
 
 
-async def test_a_killed_worker_is_recovered_by_another_with_a_higher_epoch(make_app, start_worker):
+async def test_a_killed_worker_is_recovered_by_another_with_a_higher_epoch(
+    make_app, start_worker, clock
+):
     app = shop(make_app)
-    first = await start_worker(SHOP, "--worker-id", "ada", FLOWFABRIC_LEASE_TTL="1")
+    first = await start_worker(SHOP, "--worker-id", "ada")
     run = await app.tasks["shop.sleep"].submit(300.0)
     await eventually(lambda: _is(run, "active"), within=60)
-    second = await start_worker(SHOP, "--worker-id", "bob", FLOWFABRIC_LEASE_TTL="1")
+    second = await start_worker(SHOP, "--worker-id", "bob")
 
     assert await first.end(signal.SIGKILL) == -signal.SIGKILL
+    await clock.advance(minutes=1)
 
     assert await run.result(timeout=60) == "attempt 2, epoch 2"
     client = await app.client()

@@ -58,9 +58,7 @@ async def test_closing_the_app_signs_its_workers_off(make_app, db):
     assert await db.fetchval("select count(*) from ff.worker") == 0
 
 
-async def test_a_worker_that_was_swept_registers_again(make_app, db):
-    app = make_app(lease_ttl=timedelta(seconds=1))
-
+async def test_a_worker_that_was_swept_registers_again(app, db, quick_beats):
     @app.task
     async def noop() -> None: ...
 

@@ -95,9 +95,8 @@ async def test_a_thousand_waiters_cost_one_query_a_tick_and_no_more_than_two_a_s
 
     before, started = reads(client), monotonic()
     await eventually(lambda: reads(client) >= before + 4, what="four ticks")
-    rate = (reads(client) - before) / (monotonic() - started)
-    print(f"1000 idle waiters: {rate:.2f} queries/s")
-    assert rate <= 2.05
+    # The first one may follow at once: it was due when the second began.
+    assert reads(client) - before <= 2 * (monotonic() - started) + 1
 
     before, started = reads(client), monotonic()
     async with working(app, concurrency=50):
@@ -120,10 +119,8 @@ async def test_one_idle_waiter_asks_no_more_than_twice_a_second(app):
 
     before, started = reads(client), monotonic()
     await eventually(lambda: reads(client) >= before + 4, what="four ticks")
-    rate = (reads(client) - before) / (monotonic() - started)
+    assert reads(client) - before <= 2 * (monotonic() - started) + 1
     waiting.cancel()
-    print(f"an idle waiter: {rate:.2f} queries/s")
-    assert rate <= 2.05
 
 
 async def test_a_result_is_known_soon_after_its_handler_ends(make_app):

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from flowfabric import Context, current
 from flowfabric.telemetry import execution_in_log
+from flowfabric.worker.driver import SLICE_SECONDS
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -96,6 +99,34 @@ async def test_what_ends_one_handler_reaches_no_other(app):
     done, failed, cancelled = "done", "ExecutionFailed", "ExecutionCancelled"
     assert outcomes == [done, done, cancelled, failed, failed, done, done, cancelled, done, done]
     assert ended["4 shop.times.out"] == "CancelledError"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_shared_task_that_ends_leaves_nothing_waiting(app, is_cancelled):
+    """By an error that no handler can keep to itself, or because somebody cancels it."""
+
+    @app.task(name="shop.quick")
+    async def quick(n: int) -> int:
+        if n == 0 and is_cancelled:
+            # The loop gets a turn when this handler has ended.
+            asyncio.get_running_loop().call_soon(cancel_shared_task)
+            until = time.monotonic() + SLICE_SECONDS * 2
+            while time.monotonic() < until:
+                pass
+        elif n == 0:
+            raise GeneratorExit
+        return n
+
+    def cancel_shared_task() -> None:
+        for task in asyncio.all_tasks():
+            if task.get_coro().__qualname__ == "Driver._run":
+                task.cancel()
+
+    runs = await quick.submit_many([(n,) for n in range(40)])
+    async with working(app, concurrency=20):
+        found = await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs[1:])), 60)
+
+    assert found == list(range(1, 40))
 
 
 async def nothing() -> None: ...

@@ -374,7 +374,9 @@ LATE = {
 
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("how", ["completes", "fails"])
-async def test_a_handler_that_blocks_the_loop_past_its_time_is_late(app, db, caplog, late, how):
+async def test_a_handler_that_blocks_the_loop_past_its_time_is_late(
+    app, db, clock, caplog, late, how
+):
     """With a single worker nobody else could notice: its own call does."""
     options, state, *lines = LATE[late]
 
@@ -387,6 +389,7 @@ async def test_a_handler_that_blocks_the_loop_past_its_time_is_late(app, db, cap
             raise ValueError("too late to matter")
         return "late"
 
+    await clock.freeze()
     run = await block.submit()
     with caplog.at_level(logging.WARNING, "flowfabric.worker"):
         async with working(app):

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from flowfabric.client.addresses import Scoped
 from flowfabric.core.cursors import join_cursors, split_cursor
-from flowfabric.core.errors import InvalidInput, Unavailable
+from flowfabric.core.errors import CursorExpired, InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import EventKind, Outcome
@@ -139,7 +139,7 @@ class Events(Scoped):
         if executions is not None:
             wanted_ids = [(await self._execution(id)).uuid for id in executions]
 
-        async def read_one(partition: int) -> EventPage | Unavailable:
+        async def read_one(partition: int) -> EventPage | Unavailable | CursorExpired:
             try:
                 *found, last = await self._database.call(
                     functions.READ_EVENTS,
@@ -153,15 +153,19 @@ class Events(Scoped):
                     execution_ids=wanted_ids,
                     instance_tags=wanted_tags,
                 )
-            except Unavailable as error:
+            except (Unavailable, CursorExpired) as error:
                 return error
             events = [_event(row, partition) for row in found]
             return EventPage(events, last["next_cursor"], last["has_more"])
 
         pages = await _each(partitions, read_one)
         missing = tuple(n for n, page in enumerate(pages) if isinstance(page, Unavailable))
-        if len(missing) == len(pages):
+        expired = [page for page in pages if isinstance(page, CursorExpired)]
+        # Without an answer of every partition nobody knows from when to read again.
+        if len(missing) == len(pages) or (missing and expired):
             raise next(page for page in pages if isinstance(page, Unavailable))
+        if expired:
+            raise _earliest(expired, [page for page in pages if isinstance(page, EventPage)])
         read = [page for page in pages if isinstance(page, EventPage)]
         events = _merged([page.events for page in read])
         if feed == Feed.LEASE:
@@ -262,6 +266,14 @@ async def _each(partitions: range, ask: Callable[[int], Awaitable[T]]) -> list[T
         for worker in workers:
             worker.cancel()
     return [found[partition] for partition in partitions]
+
+
+def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorExpired:
+    """Return the error from whose time on a reader misses nothing of any partition."""
+    times = [error.resume_from for error in expired]
+    times += [event.occurred_at for page in others for event in page.events]
+    earliest = min(time for time in times if time is not None)
+    return CursorExpired.explained({**expired[0].facts, "resume_from": earliest.isoformat()})
 
 
 def _merged(parts: list[list[Event]]) -> list[Event]:

@@ -32,9 +32,9 @@ class DryDurableRun(DurableRun):
         self.pause_with(ReachedNewStep(name))
         raise self.interruption()
 
-    async def _decide_patch(self, entry: Entry, *, is_new: bool) -> bool:
+    async def _decide_patch(self, entry: Entry, value: bytes) -> bytes:
         """Give the answer that a worker would record."""
-        return is_new
+        return value
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
         """Report nothing."""

@@ -44,6 +44,9 @@ T = TypeVar("T")
 
 # The pause between two tries to write a row that others keep locked; one try waits 2 s by itself.
 _LOCKED_SECONDS = 0.05
+# What a run records of a patch: which path it took, or that the code had only the new one left.
+# Later code need not know a patch that has only one path.
+_OLD_PATH, _NEW_PATH, _ONLY_PATH = b"false", b"true", b'"deprecated"'
 # A handler that runs through recorded steps lets others run after so many of them.
 _REPLAYED_AT_ONCE = 200
 
@@ -286,12 +289,16 @@ class DurableRun:
         self._children[name] = occurrence + 1
         journal = self._journal or await self._load_journal()
         self.check_running()
+        claimed = self._claimed
+        id = child_id(parent, claimed.replay_count, name, occurrence, claimed.generation)
         try:
             journal.begin_child(is_own=is_own)
         except Mismatch as error:
-            raise self._hold_at(error) from None
-        claimed = self._claimed
-        submission.id = child_id(parent, claimed.replay_count, name, occurrence, claimed.generation)
+            # A child that exists is not new: it was submitted in front of the patch.
+            if await self.query(self._worker.client.executions.state(id)) is None:
+                raise self._hold_at(error) from None
+            self.check_running()
+        submission.id = id
         submission.parent_id = parent
         submitted = await self.query(self._store_child(submission))
         self.ends.note_existing([submitted.id])
@@ -334,31 +341,44 @@ class DurableRun:
 
         A run that an earlier version of the code has taken past this point keeps the old path.
         """
-        journal, entry = await self._begin_patch(name, is_own)
+        journal, entry = await self._begin_patch(name, is_own, may_precede=True)
         if entry.record is not None:
-            return entry.record.value == b"true"
-        return await self._decide_patch(entry, is_new=not journal.is_replaying)
+            return entry.record.value != _OLD_PATH
+        if is_own and journal.takes_patch_at(entry.position):
+            # Newer code has put this patch in front of that one, and the run is past it. Or the
+            # code is older: then it must record nothing.
+            return False
+        value = _OLD_PATH if journal.is_replaying else _NEW_PATH
+        return await self._decide_patch(entry, value) != _OLD_PATH
 
-    async def _decide_patch(self, entry: Entry, *, is_new: bool) -> bool:
+    async def _decide_patch(self, entry: Entry, value: bytes) -> bytes | None:
         """Record an answer; another run may have recorded one first."""
         self._waits.begin_work()
         try:
-            record = await self.record(entry, value=json.dumps(is_new).encode())
+            record = await self.record(entry, value=value)
         finally:
             self._waits.end_work()
-        return record.value == b"true"
+        return record.value
 
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
         """Hold a run that took the old path of a patch, whose code has gone.
 
-        It recorded that path, or was past it before anybody asked.
+        It recorded that path, or was past it before anybody asked. A run that comes here first
+        records that it did.
         """
         journal, entry = await self._begin_patch(name, is_own)
-        is_old = journal.is_replaying if entry.record is None else entry.record.value != b"true"
-        if is_old:
+        if entry.record is not None:
+            value = entry.record.value
+        elif journal.is_replaying:
+            value = _OLD_PATH
+        else:
+            value = await self._decide_patch(entry, _ONLY_PATH)
+        if value == _OLD_PATH:
             raise self.hold(entry.name, "took the old path of this patch, which the code has lost")
 
-    async def _begin_patch(self, name: str, is_own: bool) -> tuple[Journal, Entry]:
+    async def _begin_patch(
+        self, name: str, is_own: bool, *, may_precede: bool = False
+    ) -> tuple[Journal, Entry]:
         step = f"{PATCH_PREFIX}{name}"
         check_step_name(step)
         await self._continue(is_own)
@@ -366,7 +386,9 @@ class DurableRun:
         self.check_running()
         try:
             is_alone = not self._waits.in_flight
-            return journal, journal.begin_patch(step, is_own=is_own, is_alone=is_alone)
+            return journal, journal.begin_patch(
+                step, is_own=is_own, is_alone=is_alone, may_precede=may_precede
+            )
         except Mismatch as error:
             raise self._hold_at(error) from None
 

@@ -125,10 +125,11 @@ class Journal:
             self._last = max(follows, record.position)
         return Entry(name, occurrence, position, is_own and is_alone, kind, record, follows)
 
-    def begin_patch(self, name: str, *, is_own: bool, is_alone: bool) -> Entry:
+    def begin_patch(self, name: str, *, is_own: bool, is_alone: bool, may_precede: bool) -> Entry:
         """Begin the decision about a patch.
 
-        It takes no position, because an old run may make it between two recorded steps.
+        It takes no position, because an old run may make it between two recorded steps. With
+        `may_precede`, newer code may have put it in front of a patch that the run took.
         """
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1
@@ -136,7 +137,7 @@ class Journal:
         self._patched.take((name, occurrence))
         position = self._next + (is_own and self._is_beside)
         if record is None and is_own:
-            self._check_patches(position)
+            self._check_patches(position - may_precede)
         is_sequential = is_own and is_alone
         return Entry(name, occurrence, position, is_sequential, StepKind.STEP, record, self._last)
 
@@ -145,14 +146,23 @@ class Journal:
         if is_own:
             self._check_patches(self._next + self._is_beside)
 
+    def takes_patch_at(self, position: int) -> bool:
+        """Tell whether the run took a patch there or before that the code did not ask about yet.
+
+        Patches of branches do not count: they have no order.
+        """
+        patch = self._patched.first
+        return patch is not None and patch.is_sequential and patch.position <= position
+
     @property
     def is_replaying(self) -> bool:
         """Whether an earlier run has recorded steps that this run has not begun."""
         return self._unbegun.first is not None
 
     def recorded(self, entry: Entry) -> None:
-        """Note that a step of this run was recorded."""
-        self._last = max(self._last, entry.position)
+        """Note that a step of this run was recorded. A patch takes no position."""
+        if not entry.name.startswith(PATCH_PREFIX):
+            self._last = max(self._last, entry.position)
 
     def end(self, how: str) -> None:
         """Refuse an end of the handler before it has begun every recorded step."""
@@ -160,17 +170,15 @@ class Journal:
             raise self._mismatch(missing, f"was recorded, but the handler {how} without it")
 
     def _check_patches(self, position: int) -> None:
-        """Refuse anything new behind a patch that the run took, but the code did not ask about.
-
-        Patches of branches do not count: they have no order.
-        """
+        """Refuse anything new behind a patch that the run took, but the code did not ask about."""
         patch = self._patched.first
-        if patch is not None and patch.is_sequential and patch.position <= position:
+        if patch is not None and self.takes_patch_at(position):
             raise _older(patch)
 
     def _mismatch(self, record: StepRecord, problem: str) -> Mismatch:
         patch = self._patched.first
-        if patch is not None and patch.position <= record.position:
+        # A step beside others may share the position of those in front of the patch.
+        if patch is not None and patch.position <= record.position + (not record.is_sequential):
             return _older(patch)
         return Mismatch(record.name, problem)
 

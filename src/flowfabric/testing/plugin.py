@@ -74,6 +74,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 def pytest_fixture_post_finalizer(request: pytest.FixtureRequest) -> None:
     """Close connections that a fixture opened after the test."""
-    harness: object = getattr(request.node, "funcargs", {}).get("ff")
+    # None if the session was aborted.
+    harness: object = (getattr(request.node, "funcargs", None) or {}).get("ff")
     if isinstance(harness, Harness):
         harness.rest()

@@ -28,6 +28,8 @@ from flowfabric.worker.suspects import SuspectRunner, Suspects
 
 MAX_CLAIM = 500
 IDLE_POLL_SECONDS = 10.0
+# How long after a hint a worker claims once more: a claim skips what is locked for a moment.
+SECOND_LOOK_SECONDS = 0.25
 # How often a worker polls that receives no hints.
 NO_HINTS_POLL_SECONDS = 0.5
 FLOOR_SECONDS = 0.1
@@ -36,6 +38,9 @@ MAX_AHEAD = 1000
 # How long a claimed execution may wait for a slot before it is released: another worker could run
 # it meanwhile.
 AHEAD_HOLD_SECONDS = 0.25
+# The time of an attempt begins with its claim. If it is shorter than this, nothing is claimed ahead
+# of a free slot: the attempt could time out before its handler starts.
+SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_HOLD_SECONDS)
 # After this many full claims in a row, hints are not needed.
 BUSY_CLAIMS = 3
 
@@ -85,6 +90,8 @@ class Claimer:
         # When executions were accepted last, and how many have started since.
         self._accepted_at = 0.0
         self._started = 0
+        # Whether an attempt here had little time.
+        self._has_short_attempts = False
         self.is_claiming = False
         self.is_idle = False
         # The id and the time of a claim whose answer is not known.
@@ -93,10 +100,13 @@ class Claimer:
         self._full_claims = 0
         self._room_freed = asyncio.Event()
         self._woken = asyncio.Event()
+        # Whether no time has passed without a hint since the last one.
+        self._is_hinted = False
 
     def wake(self) -> None:
         """Claim soon: there may be work."""
         self.is_idle = False
+        self._is_hinted = True
         self._woken.set()
 
     def notify_room(self) -> None:
@@ -263,6 +273,8 @@ class Claimer:
             if not self.waiting and not self._runner.running:
                 self._runner.pace.resume(self._accepted_at)
         self.waiting.extend(ordinary)
+        if not self._has_short_attempts:
+            self._has_short_attempts = any(self._is_short(one) for one in ordinary)
         self.start_waiting()
         if suspects:
             self._suspect_runner.start(suspects)
@@ -286,18 +298,28 @@ class Claimer:
             await self._hints.listen()
         else:
             self._full_claims = 0
-            await self._wait(NO_HINTS_POLL_SECONDS if self._hints.are_missed else IDLE_POLL_SECONDS)
+            if self._hints.are_missed:
+                await self._wait(NO_HINTS_POLL_SECONDS)
+            else:
+                await self._wait(SECOND_LOOK_SECONDS if self._is_hinted else IDLE_POLL_SECONDS)
 
     @property
     def _limit(self) -> int:
         """How many executions to claim now: as many as end soon, so that claims are few."""
         free, waiting = self._runner.slots.free, len(self.waiting)
         ahead = min(self._runner.pace.within_horizon, MAX_AHEAD)
+        if self._has_short_attempts:
+            ahead = 0
         half = (ahead + 1) // 2
         if waiting > half:
             # Handlers have enough to run during the next claim, which brings the other half.
             return 0
         return min(free + ahead - waiting, max(free, half), MAX_CLAIM)
+
+    def _is_short(self, claimed: Claimed) -> bool:
+        """Tell whether an attempt has so little time that it must not wait here."""
+        end = claimed.attempt_deadline_at
+        return end is not None and end - claimed.lease_expires_at + self._ttl < SHORT_ATTEMPT
 
     def _is_overdue(self, now: float) -> bool:
         """Tell whether what waits here should have been started long ago."""
@@ -336,7 +358,7 @@ class Claimer:
             async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else seconds):
                 await self._woken.wait()
         except TimeoutError:
-            return
+            self._is_hinted = False
         finally:
             self.is_idle = False
 

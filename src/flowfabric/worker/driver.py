@@ -65,6 +65,10 @@ class Driver:
                     awaited = begun[0].run(begun[1].send, None)
                 except StopIteration:
                     pass
+                except BaseException:
+                    # It ends this task; the next coroutines must not wait for somebody else.
+                    self._give_up_task(has_suspended=False)
+                    raise
                 else:
                     self._give_up_task(has_suspended=True)
                     await _resume(*begun, awaited)
@@ -73,7 +77,11 @@ class Driver:
                     self._give_up_task(has_suspended=False)
                     return
                 if monotonic() > until:
-                    await asyncio.sleep(0)
+                    try:
+                        await asyncio.sleep(0)
+                    except asyncio.CancelledError:
+                        self._give_up_task(has_suspended=False)
+                        raise
                     until = monotonic() + self._slice_seconds
         finally:
             if self._task is task:

@@ -23,6 +23,9 @@ begin
      or abs((p_item ->> 'delay_ms')::numeric) > 3155760000000 then
     return array['delay_ms', 'must be a number of milliseconds, at most a hundred years'];
   end if;
+  if abs(nullif((p_item ->> 'delay_ms')::numeric, 0)) < 0.001 then
+    return array['delay_ms', 'must be nothing or at least a microsecond'];
+  end if;
   begin
     v_field := 'execution_id';
     v_problem := 'must be a uuid other than the nil uuid';

@@ -92,6 +92,9 @@ begin
       then array['delayed_until', 'must be before the year 9999']
     when abs((p_options ->> 'deadline_ms')::numeric) > 3155760000000
       then array['deadline', 'must be at most a hundred years']
+    -- a double cannot store less
+    when abs(nullif((p_options ->> 'deadline_ms')::numeric, 0)) < 0.001
+      then array['deadline', 'must be nothing or at least a microsecond']
     when (p_options ->> 'deadline_at')::timestamptz < timestamptz '0001-01-02 00:00:00+00'
       or (p_options ->> 'deadline_at')::timestamptz >= timestamptz '9999-01-01 00:00:00+00'
       then array['deadline_at', 'must be between the years 1 and 9999']
@@ -109,6 +112,9 @@ begin
     when p_options ->> 'key' is not null
       and (p_options ->> 'key_window_ms')::numeric not between 0 and 315576000000
       then array['key_window', 'must be between nothing and ten years']
+    when p_options ->> 'key' is not null
+      and nullif((p_options ->> 'key_window_ms')::numeric, 0) < 0.001
+      then array['key_window', 'must be nothing or at least a microsecond']
     when (p_options ->> 'with_parent')::boolean and p_options ->> 'parent_id' is null
       then array['parent_id', 'is needed for a child that ends with its parent']
     when octet_length(p_options ->> 'trace_context') > 4096

@@ -33,7 +33,8 @@ begin
   end if;
   if p_cursor is null or octet_length(p_cursor) > 65536 or cardinality(v_parts) <> 13
      or p_cursor !~ ('^ff2:[0-9]{1,5}:[0-9a-f]{16}:[0-9a-f]{1,16}:[0-9A-F]{8}:[0-9]{1,9}'
-                     || ':[0-9]{1,18}:[0-9a-f,]*:[0-9]{1,18}:[0-9]{1,18}:[0-9a-f]{0,16}'
+                     || ':[0-9]{1,18}:([1-9a-f][0-9a-f]{0,14}(,[1-9a-f][0-9a-f]{0,14})*)?'
+                     || ':[0-9]{1,18}:[0-9]{1,18}:[0-9a-f]{0,16}'
                      || ':([0-9]{1,9}[.][0-9]{1,18})?:[0-9a-f]{8}$')
      or right(p_cursor, 8) <> left(
           encode(sha256(convert_to(left(p_cursor, -9), 'UTF8')), 'hex'), 8) then
@@ -49,7 +50,9 @@ begin
   generation := v_parts[6];
   last_xid := v_parts[7];
   unfinished := array(
-    select (v_parts[7]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
+    -- Anybody can make a cursor: one that names a transaction often gets its events once.
+    select distinct
+           (v_parts[7]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
     from unnest(string_to_array(nullif(v_parts[8], ''), ',')) d(distance));
   anchor_id := v_parts[9];
   anchor_at := timestamptz 'epoch' + v_parts[10]::bigint * interval '1 microsecond';

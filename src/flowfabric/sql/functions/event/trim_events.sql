@@ -27,7 +27,7 @@ declare
   v_generation integer;
   v_xid        xid8;
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   with due as materialized (
     select t.partition_key as pk, t.due_at, t.execution_id
     from ff.event_trim t

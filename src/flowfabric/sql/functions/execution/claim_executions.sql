@@ -131,11 +131,21 @@ begin
       select k.route_id, k.lane, k.namespace, k.capabilities
       from (select distinct u.task from unnest(p_tasks) u(task)) t
       cross join lateral (
+        -- Two branches, so that the index finds the namespace, too.
         select x.route_id, x.lane, x.namespace, x.capabilities
-        from ff.route x where x.task = t.task and x.code_version is null offset 0) k
+        from ff.route x
+        where x.task = t.task and x.namespace = p_namespace and x.code_version is null
+        union all
+        select x.route_id, x.lane, x.namespace, x.capabilities
+        from ff.route x
+        where p_namespace is null and x.task = t.task and x.code_version is null) k
       union all
       select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x where p_tasks is null and x.code_version is null
+      from ff.route x
+      where p_tasks is null and x.namespace = p_namespace and x.code_version is null
+      union all
+      select x.route_id, x.lane, x.namespace, x.capabilities
+      from ff.route x where num_nonnulls(p_tasks, p_namespace) = 0 and x.code_version is null
     ) r
     join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
     where (p_lanes is null or r.lane = any (p_lanes))
@@ -158,10 +168,21 @@ begin
             cross join unnest(p_tasks) u(task)) t
       cross join lateral (
         select x.route_id, x.lane, x.namespace, x.capabilities
-        from ff.route x where x.task = t.task and x.code_version = t.version offset 0) k
+        from ff.route x
+        where x.task = t.task and x.code_version = t.version and x.namespace = p_namespace
+        union all
+        select x.route_id, x.lane, x.namespace, x.capabilities
+        from ff.route x
+        where p_namespace is null and x.task = t.task and x.code_version = t.version) k
       union all
       select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x where p_tasks is null and x.code_version = any (p_code_versions)
+      from ff.route x
+      where p_tasks is null and x.namespace = p_namespace
+        and x.code_version = any (p_code_versions)
+      union all
+      select x.route_id, x.lane, x.namespace, x.capabilities
+      from ff.route x
+      where num_nonnulls(p_tasks, p_namespace) = 0 and x.code_version = any (p_code_versions)
       union all
       select k.route_id, k.lane, k.namespace, k.capabilities
       from unnest(v_unserved) u(id)

@@ -155,11 +155,17 @@ begin
     perform ff._submit_hooks(p_partition_key, array(
       select p_execution_ids[u.n]
       from unnest(v_done, v_routes) u(n, route_id)
-      where case when u.route_id in (
-                   select r.route_id
-                   from ff.hook h join ff.route r on r.namespace = h.namespace and r.task = h.task
-                   where h.removed_at is null and h.kind in ('success', 'end'))
-              then true else false end));
+      -- By the routes of this call: those of other namespaces cost it nothing.
+      where u.route_id = any (array(
+        select i.id
+        from (select distinct x.id from unnest(v_routes) x(id)) i
+        cross join lateral (
+          select y.namespace, y.task from ff.route y where y.route_id = i.id offset 0) r
+        where exists (
+          select from ff.hook h
+          where h.namespace = r.namespace and h.task = r.task
+            and h.removed_at is null and h.kind in ('success', 'end')
+          offset 0)))));
   end if;
   if v_awaited is not null then
     v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);

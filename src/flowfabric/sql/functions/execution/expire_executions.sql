@@ -33,7 +33,7 @@ declare
   v_late  uuid[];
   v_count integer;
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   select array_agg(d.execution_id) filter (where d.is_ended),
          array_agg(d.execution_id) filter (where not d.is_ended)
     into v_ended, v_late

@@ -26,7 +26,7 @@ declare
   v_routes bigint[];
   v_count  integer;
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   with due as materialized (
     select e.partition_key as pk, e.execution_id
     from ff.execution e

@@ -29,7 +29,7 @@ declare
   v_ended uuid[];
   v_wakes record;
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   handled := 0;
   v_ended := array(
     select e.execution_id

@@ -28,7 +28,7 @@ as $$
 #variable_conflict use_column
 begin
   perform ff._check_partition(p_partition_key);
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   return query
   select t.handled, t.due_in
   from ff._trim_batch(p_partition_key, p_limit, interval '30 days', interval '24 hours') t;

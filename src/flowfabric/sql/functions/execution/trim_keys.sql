@@ -25,7 +25,7 @@ as $$
 declare
   v_now timestamptz := ff.now();
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   with due as materialized (
     select k.partition_key as pk, k.namespace, k.key, k.scope, k.execution_id
     from ff.idempotency_key k

@@ -38,7 +38,7 @@ declare
 begin
   perform ff._check_operator('trim_retention');
   perform ff._check_partition(p_partition_key);
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   if p_retention is null
      or p_retention not between interval '0' and interval '36525 days' then
     v_field := 'retention'; v_problem := 'must be between nothing and a hundred years';

@@ -22,7 +22,7 @@ as $$
 declare
   v_now constant timestamptz := ff.now();
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   handled := ff._unblock_covered_routes(p_partition_key, p_limit, v_now);
   return next;
 end;

@@ -29,7 +29,7 @@ declare
   v_backlog ff.cancel_backlog;
   v_done    record;
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   handled := 0;
   for v_backlog in
     select b.* from ff.cancel_backlog b

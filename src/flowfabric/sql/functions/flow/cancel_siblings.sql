@@ -39,7 +39,7 @@ declare
   v_ended   uuid[] := '{}';
   v_wakes   record;
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   already_terminal := 0;
   not_found := 0;
   retained := 0;

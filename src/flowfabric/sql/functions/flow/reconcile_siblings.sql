@@ -23,7 +23,7 @@ as $$
 declare
   v_locked uuid[];
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   v_locked := array(
     select l.execution_id
     from (

@@ -26,7 +26,7 @@ declare
   v_now  timestamptz := ff.now();
   v_over uuid[];
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   with over as materialized (
     select g.partition_key as pk, g.execution_id
     from ff.grant g

@@ -28,7 +28,7 @@ declare
   v_expired uuid[];
   v_early   uuid[];
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   select array_agg(d.execution_id) filter (where d.is_expired),
          array_agg(d.execution_id) filter (where not d.is_expired)
     into v_expired, v_early

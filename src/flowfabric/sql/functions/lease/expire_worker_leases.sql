@@ -33,7 +33,7 @@ declare
   v_held uuid[];
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   if p_worker_instance_id is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'worker_instance_id', 'problem', 'must be given'));

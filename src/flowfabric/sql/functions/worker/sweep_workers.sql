@@ -22,7 +22,7 @@ declare
   v_swept integer;
   v_old   integer;
 begin
-  perform ff._check_limit(p_limit);
+  perform ff._check_pass(p_limit);
   with silent as materialized (
     select w.namespace, w.worker_instance_id
     from ff.worker w

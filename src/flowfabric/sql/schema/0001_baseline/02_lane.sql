@@ -36,7 +36,9 @@ create table ff.route (
     (code_version is not null) = (route_id >= 4611686018427387904))
 );
 
--- A claim finds routes by the tasks of its worker, and never reads the routes of past versions.
-create index route_task on ff.route (task, lane) where code_version is null;
-create index route_version on ff.route (task, code_version) where code_version is not null;
+-- A claim finds routes by its namespace and the tasks of its worker. It reads neither the routes of
+-- past versions nor those of other namespaces, however many there are.
+create index route_task on ff.route (task, namespace, lane) where code_version is null;
+create index route_version on ff.route (task, code_version, namespace)
+  where code_version is not null;
 create index route_lane on ff.route (namespace, lane);
