@@ -95,10 +95,6 @@ class Run(Generic[T]):
             id = self._id = ExecutionId.of(0, as_uuid(id))
         return id
 
-    @id.setter
-    def id(self, id: ExecutionId) -> None:
-        self._id = id
-
     @async_only("run.state_sync")
     async def state(self) -> PublicState:
         """Return the state of the execution."""
