@@ -505,7 +505,7 @@ async def test_many_share_the_options_of_their_task(app, db):
     assert found[0]["task_version"] == "v1"
 
 
-async def test_many_are_stored_if_the_database_has_forgotten_their_route(app, db):
+async def test_executions_are_stored_if_the_database_has_forgotten_their_route(app, db):
     @app.task
     async def work(n: int) -> None: ...
 
@@ -514,7 +514,25 @@ async def test_many_are_stored_if_the_database_has_forgotten_their_route(app, db
     route = next(iter(client.lanes.known))
     client.lanes.known[route] += 1000
     runs = await work.submit_many([(n,) for n in range(3)])
-    assert [await run.state() for run in runs] == ["waiting"] * 3
+    client.lanes.known[route] += 1000
+    runs += await asyncio.gather(work.submit(3), work.submit(4))
+    assert [await run.state() for run in runs] == ["waiting"] * 5
+    assert await db.fetchval("select count(*) from ff.execution") == 6
+
+
+async def test_submits_of_two_tasks_at_once_get_their_own_answers(app, db):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    @app.task(lane="shut")
+    async def late(n: int) -> None: ...
+
+    await late.submit(0)
+    await (await app.client()).lanes.drain("shut")
+    both = [task.submit(n) for n in range(3) for task in (work, late)]
+    answers = await asyncio.gather(*both, return_exceptions=True)
+    assert all(isinstance(answer, LaneClosed) for answer in answers[1::2])
+    assert [await answer.state() for answer in answers[::2]] == ["waiting"] * 3
     assert await db.fetchval("select count(*) from ff.execution") == 4
 
 
