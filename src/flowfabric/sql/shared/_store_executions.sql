@@ -55,9 +55,9 @@ declare
   v_max_reclaims  numeric;
   v_tags          jsonb;
   v_parent_id     uuid;
-  v_with_parent   boolean;
-  v_has_trace     boolean;
-  v_has_body      boolean;
+  v_with_parent   boolean := false;
+  v_has_trace     boolean := false;
+  v_has_body      boolean := false;
   v_any_body      boolean;
   v_any_tags      boolean;
   v_tag_key       text;
@@ -76,19 +76,22 @@ begin
   if cardinality(p_skip) = cardinality(p_execution_ids) then
     return;
   end if;
-  v_delayed_until := (v_shared ->> 'delayed_until')::timestamptz;
-  v_deadline_at := coalesce(
-    (v_shared ->> 'deadline_at')::timestamptz,
-    v_now + interval '1 millisecond' * (v_shared ->> 'deadline_ms')::double precision);
-  v_policy := (v_shared ->> 'policy')::jsonb;
   v_max_reclaims := (v_shared ->> 'max_reclaims')::numeric;
-  v_tags := (v_shared ->> 'tags')::jsonb;
-  v_parent_id := (v_shared ->> 'parent_id')::uuid;
-  v_with_parent := coalesce((v_shared ->> 'with_parent')::boolean, false);
-  v_has_trace := v_shared ->> 'trace_context' is not null;
-  v_has_body := coalesce(v_shared ?| v_body, false);
+  -- Most submissions share no other option; in a small batch each line here is felt.
+  if v_shared - 'max_reclaims' <> '{}' then
+    v_delayed_until := (v_shared ->> 'delayed_until')::timestamptz;
+    v_deadline_at := coalesce(
+      (v_shared ->> 'deadline_at')::timestamptz,
+      v_now + interval '1 millisecond' * (v_shared ->> 'deadline_ms')::double precision);
+    v_policy := (v_shared ->> 'policy')::jsonb;
+    v_tags := (v_shared ->> 'tags')::jsonb;
+    v_any_tags := v_tags is not null;
+    v_parent_id := (v_shared ->> 'parent_id')::uuid;
+    v_with_parent := coalesce((v_shared ->> 'with_parent')::boolean, false);
+    v_has_trace := v_shared ->> 'trace_context' is not null;
+    v_has_body := v_shared ?| v_body;
+  end if;
   v_any_body := p_has_large or p_node_names is not null or v_has_body;
-  v_any_tags := v_tags is not null;
   if v_options is not null then
     select bool_or(u.o ? 'tags'), v_any_body or bool_or(u.o ?| v_body) is true
       into v_any_tags, v_any_body
@@ -101,19 +104,23 @@ begin
   if cardinality(p_skip) = 0 and p_flow_id is null and p_node_names is null
      and greatest(cardinality(p_route_ids), cardinality(p_payload_encodings),
                   cardinality(p_priorities), cardinality(p_delays), cardinality(p_options)) = 1 then
-    v_until_at := coalesce(v_delayed_until, v_now + v_delay);
-    if v_until_at <= v_now then
-      v_until_at := null;
+    if v_delayed_until is not null or v_delay is not null then
+      v_until_at := coalesce(v_delayed_until, v_now + v_delay);
+      v_until_at := case when v_until_at > v_now then v_until_at end;
     end if;
     v_rank := 9000 - least(greatest(coalesce(v_priority, 0), 0), 9000);
     if v_rank <> 9000 then
       v_detail := jsonb_build_object('priority', 9000 - v_rank);
     end if;
-    v_timeout := interval '1 millisecond'
-      * (v_policy #>> '{timeout_policy,attempt_timeout_ms}')::double precision;
-    v_retention := interval '1 millisecond' * (v_policy ->> 'retention_ms')::double precision;
     v_limit := coalesce(v_max_reclaims, (v_policy ->> 'max_reclaim_count')::numeric, 100);
-    v_instance_tag := v_tags ->> v_tag_key;
+    if v_policy is not null then
+      v_timeout := interval '1 millisecond'
+        * (v_policy #>> '{timeout_policy,attempt_timeout_ms}')::double precision;
+      v_retention := interval '1 millisecond' * (v_policy ->> 'retention_ms')::double precision;
+    end if;
+    if v_any_tags then
+      v_instance_tag := v_tags ->> v_tag_key;
+    end if;
     begin
       with stored as (
         insert into ff.execution (
