@@ -68,13 +68,18 @@ def look() -> Tracer | None:
     return _tracer
 
 
-def send_span(submissions: Sequence[Submission]) -> AbstractContextManager[Span | None]:
+def send_span(
+    submissions: Sequence[Submission], count: int | None = None
+) -> AbstractContextManager[Span | None]:
     """Open a span around submitting executions of one task, as a child of the current span.
 
-    The submissions carry the context of this span.
+    The submissions carry the context of this span. `count` is how many executions they stand for,
+    if each stands for more than one.
     """
     current = tracer()
-    return _NO_SPAN if current is None or not submissions else _send_span(current, submissions)
+    if current is None or not submissions:
+        return _NO_SPAN
+    return _send_span(current, submissions, len(submissions) if count is None else count)
 
 
 def sent(span: Span | None, execution_id: str) -> None:
@@ -106,7 +111,7 @@ def step_replayed(name: str) -> None:
 
 
 @contextmanager
-def _send_span(tracer: Tracer, submissions: Sequence[Submission]) -> Iterator[Span]:
+def _send_span(tracer: Tracer, submissions: Sequence[Submission], count: int) -> Iterator[Span]:
     route = submissions[0].route
     attributes: dict[str, Any] = {
         SYSTEM: NAME,
@@ -115,8 +120,8 @@ def _send_span(tracer: Tracer, submissions: Sequence[Submission]) -> Iterator[Sp
         DESTINATION: route.lane,
         TASK: route.task,
     }
-    if len(submissions) != 1:
-        attributes[BATCH_COUNT] = len(submissions)
+    if count != 1:
+        attributes[BATCH_COUNT] = count
     span = tracer.start_span(f"{SEND} {route.task}", kind=SpanKind.PRODUCER, attributes=attributes)
     with _current(span):
         context = _stored(span)

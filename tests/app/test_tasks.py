@@ -33,6 +33,7 @@ from flowfabric import (
     RetryAfter,
     Task,
 )
+from flowfabric.core.errors import LaneClosed
 from flowfabric.core.states import FailureClass
 from worker.apps import working
 
@@ -483,6 +484,80 @@ async def test_thousands_are_submitted_at_once_and_in_order(app, db):
         runs[2718].id.uuid,
     )
     assert payload == '{"n":2718,"text":"y"}'
+
+
+async def test_many_share_the_options_of_their_task(app, db):
+    @app.task(lane="mail", tags={"team.name": "a"}, version="v1", retry=Retry(max_retries=3))
+    async def work(n: int) -> None: ...
+
+    one = await work.using(priority=5, deadline=timedelta(hours=1)).submit(1)
+    many = await work.using(priority=5, deadline=timedelta(hours=1)).submit_many([(1,), (1,)])
+    found = [
+        await db.fetchrow(
+            "select e.rank, e.route_id, e.max_reclaims, e.payload, e.deadline_at is null as late,"
+            " b.policy, b.tags, b.task_version from ff.execution e join ff.execution_body b "
+            "using (partition_key, execution_id) where execution_id = $1",
+            run.id.uuid,
+        )
+        for run in (one, *many)
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0]["task_version"] == "v1"
+
+
+async def test_executions_are_stored_if_the_database_has_forgotten_their_route(app, db):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    client = await app.client()
+    await work.submit(0)
+    route = next(iter(client.lanes.known))
+    client.lanes.known[route] += 1000
+    runs = await work.submit_many([(n,) for n in range(3)])
+    client.lanes.known[route] += 1000
+    runs += await asyncio.gather(work.submit(3), work.submit(4))
+    assert [await run.state() for run in runs] == ["waiting"] * 5
+    assert await db.fetchval("select count(*) from ff.execution") == 6
+
+
+async def test_submits_of_two_tasks_at_once_get_their_own_answers(app, db):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    @app.task(lane="shut")
+    async def late(n: int) -> None: ...
+
+    await late.submit(0)
+    await (await app.client()).lanes.drain("shut")
+    both = [task.submit(n) for n in range(3) for task in (work, late)]
+    answers = await asyncio.gather(*both, return_exceptions=True)
+    assert all(isinstance(answer, LaneClosed) for answer in answers[1::2])
+    assert [await answer.state() for answer in answers[::2]] == ["waiting"] * 3
+    assert await db.fetchval("select count(*) from ff.execution") == 4
+
+
+async def test_many_are_refused_by_a_closed_lane(app, db):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    await work.submit(0)
+    await (await app.client()).lanes.drain("default")
+    with pytest.raises(LaneClosed):
+        await work.submit_many([(n,) for n in range(3)])
+    with pytest.raises(LaneClosed):
+        await asyncio.to_thread(work.submit_many_sync, [(1,)])
+    assert await db.fetchval("select count(*) from ff.execution") == 1
+
+
+async def test_a_large_payload_among_many_is_refused_before_anything_is_stored(app, db):
+    @app.task
+    async def work(text: str) -> None: ...
+
+    with pytest.raises(InvalidInput, match="payload: is 1048590 bytes"):
+        await work.submit_many([("x",), ("x" * 1048579,)])
+    assert await db.fetchval("select count(*) from ff.execution") == 0
+    runs = await work.submit_many([("x",), ("x" * 300,)])
+    assert [await run.state() for run in runs] == ["waiting"] * 2
 
 
 async def test_nothing_is_submitted_if_there_is_nothing(app):

@@ -16,6 +16,7 @@ from flowfabric.core.ids import (
     firing_id,
     mint,
     mint_for_key,
+    mint_many,
     partition_of,
     uuid7,
 )
@@ -149,14 +150,14 @@ def test_a_key_decides_the_partition_not_the_id():
 
 
 def test_uuids_are_of_version_7():
-    for _ in range(100):
-        made = uuid7()
+    for made in [*(uuid7() for _ in range(100)), *map(UUID, mint_many(100))]:
         assert made.version == 7
         assert made.variant == UUID(UUID_TEXT).variant
 
 
 def test_uuids_rise_also_within_a_millisecond():
-    made = [uuid7() for _ in range(20_000)]
+    made = [uuid7() for _ in range(10_000)]
+    made += [UUID(one) for _ in range(3) for one in (*mint_many(5000), uuid7().hex)]
     assert made == sorted(made)
     assert len(set(made)) == len(made)
 
@@ -164,7 +165,7 @@ def test_uuids_rise_also_within_a_millisecond():
 def test_uuids_rise_when_the_clock_goes_back(monkeypatch):
     before = uuid7()
     monkeypatch.setattr(ids.time, "time_ns", lambda: 0)
-    made = [uuid7() for _ in range(5000)]
+    made = [*(uuid7() for _ in range(5000)), *map(UUID, mint_many(5000))]
     assert [before, *made] == sorted([before, *made])
 
 
@@ -174,7 +175,9 @@ def test_uuids_of_threads_are_distinct_and_rise_in_each():
 
     def work(own: list[UUID]) -> None:
         start.wait()
-        own.extend(uuid7() for _ in range(2000))
+        for _ in range(20):
+            own.extend(uuid7() for _ in range(50))
+            own.extend(map(UUID, mint_many(50)))
 
     threads = [threading.Thread(target=work, args=(own,)) for own in made]
     for thread in threads:
@@ -183,6 +186,13 @@ def test_uuids_of_threads_are_distinct_and_rise_in_each():
         thread.join()
     assert all(own == sorted(own) for own in made)
     assert len({uuid for own in made for uuid in own}) == 16_000
+
+
+def test_a_batch_of_ids_is_made_of_random_bits():
+    tails = [int(one, 16) & ((1 << 62) - 1) for one in mint_many(2000)]
+    assert len(set(tails)) == 2000
+    for bit in range(62):
+        assert 700 < sum(tail >> bit & 1 for tail in tails) < 1300
 
 
 # Derived ids

@@ -315,7 +315,7 @@ async def test_a_submission_that_fails_is_an_error_of_its_span(app, spans, monke
     def fail(submission):
         raise InvalidInput(field="payload", problem="is 4711")
 
-    monkeypatch.setattr(client.executions, "_submit_batcher", fail)
+    monkeypatch.setattr(client.executions, "_store_alike", fail)
     with pytest.raises(InvalidInput):
         await work.submit()
     span = spans("send")[1]

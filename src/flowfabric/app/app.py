@@ -502,7 +502,7 @@ class App:
             nonlocal uuid
             found = await self.client()
             if uuid is not None:
-                run.id, uuid = await found.executions.find(uuid), None
+                run._id, uuid = await found.executions.find(uuid), None
             return found
 
         run = Run(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
 
 from flowfabric.core.errors import (
     ExecutionCancelled,
@@ -20,7 +21,7 @@ from flowfabric.core.errors import (
     ResultTimeout,
 )
 from flowfabric.core.execution import CANCEL_SOURCES, Ending, Event, Progress
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, as_uuid
 from flowfabric.core.states import EventKind, FailureClass, PublicState
 from flowfabric.core.trace import facts_of
 from flowfabric.handlers import async_only, current_run
@@ -48,20 +49,23 @@ class Run(Generic[T]):
     `task` is the name of its task. In a run from `app.get` it is empty until the first question.
     """
 
+    # `_id` is the id, or until someone asks for it the UUID, in partition 0. Many programs never
+    # ask, and to make the id costs more than the rest of a run.
+
     __slots__ = (
         "_call",
         "_client",
         "_decode",
         "_find_decoder",
+        "_id",
         "_is_stored",
-        "id",
         "is_duplicate",
         "task",
     )
 
     def __init__(
         self,
-        id: ExecutionId,
+        id: ExecutionId | UUID | str,
         task: str,
         client: Callable[[], Awaitable[FlowFabric]],
         decode: Callable[[bytes | None], T],
@@ -71,7 +75,7 @@ class Run(Generic[T]):
         find_decoder: Callable[[str], Callable[[bytes | None], T]] | None = None,
         call: Callable[..., Any],
     ) -> None:
-        self.id = id
+        self._id = id
         self.task = task
         self.is_duplicate = is_duplicate
         self._client = client
@@ -82,6 +86,14 @@ class Run(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Run({self.task or 'unknown'}, {self.id})"
+
+    @property
+    def id(self) -> ExecutionId:
+        """The id of the execution."""
+        id = self._id
+        if not isinstance(id, ExecutionId):
+            id = self._id = ExecutionId.of(0, as_uuid(id))
+        return id
 
     @async_only("run.state_sync")
     async def state(self) -> PublicState:

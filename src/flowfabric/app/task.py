@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from uuid import UUID
 
 from flowfabric import tracing
 from flowfabric.app.hooks import HookDecorator
@@ -18,6 +19,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
     MAX_KEY_BYTES,
+    Alike,
     OnConflict,
     Route,
     Submission,
@@ -26,7 +28,7 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key
+from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key, mint_many, uuid7
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
 from flowfabric.tasks import TaskSpec
@@ -78,6 +80,7 @@ class Task(Generic[P, R, T]):
         self._app = app
         self._options = options or Options()
         self._routes: dict[tuple[str, str], Route] = {}
+        self._shared_submission: Submission | None = None
         self.__doc__ = spec.function.__doc__
         self.__name__ = spec.function.__name__
 
@@ -211,6 +214,12 @@ class Task(Generic[P, R, T]):
         With `via` it is stored when the transaction of that connection commits, or not at all.
         """
         task = self._take_options(kwargs) if kwargs else self
+        if task._options.key is None and task._options.via is None:
+            task._check_needs_no_key()
+            payload = task.spec.encode(args, kwargs)
+            alike = Alike(task._shared(), [uuid7()], [payload])
+            await task._store_alike(alike)
+            return task._new_runs(alike.uuids)[0]
         submission = task.submission(args, kwargs)
         answers = await task._store([submission])
         return task._unrecorded_runs(answers, [submission])[0]
@@ -247,6 +256,10 @@ class Task(Generic[P, R, T]):
         `keys` are the keys of the executions, in the same order; None for one without a key.
         `using(unique=..., window=..., on_conflict=...)` sets the options of the keys.
         """
+        if keys is None and calls:
+            alike = self._alike(calls)
+            await self._store_alike(alike)
+            return self._new_runs(alike.uuids)
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(await self._store(submissions), submissions)
 
@@ -254,6 +267,12 @@ class Task(Generic[P, R, T]):
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
     ) -> list[Run[T]]:
         """`submit_many` for synchronous code."""
+        if keys is None and calls and self._options.via is None:
+            alike = self._alike(calls)
+            self._app.portal.call(
+                lambda: self._store_alike(alike), f"{self.__name__}.submit_many(...)"
+            )
+            return self._new_runs(alike.uuids)
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
 
@@ -342,10 +361,7 @@ class Task(Generic[P, R, T]):
     def _submissions(
         self, calls: Sequence[tuple[Any, ...]], keys: Sequence[str | None] | None
     ) -> list[Submission]:
-        if self._options.key is not None:
-            raise InvalidInput(
-                field="key", problem="belongs to one execution: pass keys=[...], one for each call"
-            )
+        self._check_takes_many()
         if keys is None:
             self._check_needs_no_key()
             keys = [None] * len(calls)
@@ -356,10 +372,7 @@ class Task(Generic[P, R, T]):
         submissions = []
         for index, (args, key) in enumerate(zip(calls, keys, strict=True)):
             if not isinstance(args, tuple):
-                raise InvalidInput(
-                    field=f"calls[{index}]",
-                    problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
-                )
+                raise _not_arguments(index, args)
             try:
                 submissions.append(self._keyed_submission(key, args, {}))
             except InvalidInput as error:
@@ -368,6 +381,35 @@ class Task(Generic[P, R, T]):
                     field = f"keys[{index}]"
                 raise InvalidInput(field=field, problem=error.problem) from error
         return submissions
+
+    def _alike(self, calls: Sequence[tuple[Any, ...]]) -> Alike:
+        """Build the submissions of calls without keys."""
+        self._check_takes_many()
+        self._check_needs_no_key()
+        encode, nothing = self.spec.encode, dict[str, Any]()
+        payloads: list[bytes] = []
+        for args in calls:
+            if not isinstance(args, tuple):
+                raise _not_arguments(len(payloads), args)
+            try:
+                payloads.append(encode(args, nothing))
+            except InvalidInput as error:
+                field = f"calls[{len(payloads)}].{error.field}"
+                raise InvalidInput(field=field, problem=error.problem) from error
+        return Alike(self._shared(), mint_many(len(payloads)), payloads)
+
+    def _shared(self) -> Submission:
+        """Return what the submissions of this task share; its id and payload do not count."""
+        shared = self._shared_submission
+        if shared is None or shared.route.namespace != self._app.settings.namespace:
+            shared = self._shared_submission = self._submission(mint(), b"")
+        return shared
+
+    def _check_takes_many(self) -> None:
+        if self._options.key is not None:
+            raise InvalidInput(
+                field="key", problem="belongs to one execution: pass keys=[...], one for each call"
+            )
 
     def _keyed(self, key: str, comparable: bytes) -> dict[str, Any]:
         window, unique = self._options.window, self._options.unique
@@ -402,6 +444,13 @@ class Task(Generic[P, R, T]):
         if len(submissions) == 1:
             return [await client.executions.submit(submissions[0])]
         return await client.executions.submit_many(submissions)
+
+    async def _store_alike(self, alike: Alike) -> None:
+        if self._options.via is not None:
+            await self._store(list(alike))
+            return
+        self._check_has_no_parent()
+        await (await self._app.client()).executions.submit_alike(alike)
 
     def _store_sync(self, submissions: list[Submission], verb: str) -> list[Submitted]:
         self._check_has_no_parent()
@@ -465,6 +514,17 @@ class Task(Generic[P, R, T]):
             handler_run.note_unrecorded(unrecorded)
         return [self._run(answer) for answer in answers]
 
+    def _new_runs(self, uuids: Sequence[UUID | str]) -> list[Run[T]]:
+        """Return the runs of executions that were just stored."""
+        name, client, decode = self.name, self._app.client, self.spec.decode_result
+        call, is_stored = self._app.portal.call, self._options.via is None
+        runs: list[Run[T]] = [
+            Run(uuid, name, client, decode, is_stored=is_stored, call=call) for uuid in uuids
+        ]
+        if (handler_run := current_run.get()) is not None:
+            handler_run.note_unrecorded(run.id for run in runs)
+        return runs
+
     def _run(self, answer: Submitted) -> Run[T]:
         return Run(
             answer.id,
@@ -475,3 +535,10 @@ class Task(Generic[P, R, T]):
             is_stored=self._options.via is None,
             call=self._app.portal.call,
         )
+
+
+def _not_arguments(index: int, args: object) -> InvalidInput:
+    return InvalidInput(
+        field=f"calls[{index}]",
+        problem=f"must be a tuple of arguments, as in ({args!r:.40},)",
+    )

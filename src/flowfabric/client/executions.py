@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, TypeVar
@@ -25,14 +26,17 @@ from flowfabric.client.submissions import (
     Answer,
     Ask,
     Place,
+    alike_arguments,
     carry_out,
     group_of,
+    submit_alike_plan,
     submit_all_plan,
     submit_plan,
 )
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
 from flowfabric.core.execution import (
+    Alike,
     Claimed,
     FailAnswer,
     Failure,
@@ -68,6 +72,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         self._lanes = lanes
         self._place = Place(lanes.known)
         self._submits: dict[tuple[int, str, bool], Batcher[Submission, Submitted]] = {}
+        self._singles: dict[tuple[int, str, bool], Batcher[Alike, None]] = {}
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
         self._starts: dict[int, Batcher[tuple[Claimed, bool], None]] = {}
@@ -76,6 +81,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def close(self) -> None:
         for submits in list(self._submits.values()):
             await submits.close()
+        for singles in list(self._singles.values()):
+            await singles.close()
         for completes in list(self._completes.values()):
             await completes.close()
         for fails in list(self._fails.values()):
@@ -109,6 +116,21 @@ class Executions(ExecutionReads, ExecutionOperations):
         with tracing.send_span(submissions):
             plan = submit_all_plan(ARRAYS, submissions, self._place)
             return await carry_out(plan, self._ask, self._find)
+
+    async def submit_alike(self, batch: Alike) -> None:
+        """Store submissions that differ only in id and payload, as `submit` or `submit_many`."""
+        batch.check()
+        if batch.shared.route not in self._lanes.known:
+            await self._lanes.register(batch.shared.route)
+        if tracing.tracer() is None:
+            await self._store_alike(batch)
+            return
+        # A submission gets the trace context of this call; others may share the given one.
+        batch = replace(batch, shared=replace(batch.shared))
+        with tracing.send_span([batch.shared], len(batch)) as span:
+            await self._store_alike(batch)
+            if len(batch) == 1:
+                tracing.sent(span, batch[0].id)
 
     async def claim(
         self,
@@ -275,6 +297,30 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def _flush_submits(self, batch: list[Submission]) -> list[Answer]:
         plan = submit_plan(ARRAYS, batch, self._place, waits=False)
         return await carry_out(plan, self._ask, self._find)
+
+    async def _store_alike(self, batch: Alike) -> None:
+        if len(batch) > 1:
+            await carry_out(submit_alike_plan(batch, self._place), self._ask, self._find)
+            return
+        group = group_of(batch.shared)
+        batcher = self._singles.get(group)
+        if batcher is None:
+            batcher = self._singles[group] = Batcher(self._flush_singles, self._single_alone)
+        await batcher.put(batch)
+
+    async def _flush_singles(self, batch: list[Alike]) -> list[Exception | Busy | None]:
+        shared = batch[0].shared
+        if all(one.shared is shared for one in batch):
+            uuids, payloads = [one.uuids[0] for one in batch], [one.payloads[0] for one in batch]
+            arguments = alike_arguments(self._place, Alike(shared, uuids, payloads))
+            if not await self._database.call(functions.SUBMIT_EXECUTIONS, **arguments):
+                return [None] * len(batch)
+        # Several tasks, or something was not created: what was created is answered the same.
+        answers = await self._flush_submits([one[0] for one in batch])
+        return [None if isinstance(answer, Submitted) else answer for answer in answers]
+
+    async def _single_alone(self, batch: Alike) -> None:
+        await self._submit_alone(batch[0])
 
     async def _submit_alone(self, submission: Submission) -> Submitted:
         await asyncio.sleep(next(busy_pauses()))

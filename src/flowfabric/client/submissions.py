@@ -1,8 +1,9 @@
 """Submissions: encode them for the engine, decode the answers, and plan the repeats.
 
 Each function has one encoder (`arguments`, `json_arguments`, `flow_arguments`), and each kind of
-call has one plan (`submit_plan`, `flow_plan`). A plan only yields the next action: `carry_out`
-performs it on our connection, `app.via` on the caller's, with or without an event loop.
+call has one plan (`submit_plan`, `submit_alike_plan`, `flow_plan`). A plan only yields the next
+action: `carry_out` performs it on our connection, `app.via` on the caller's, with or without an
+event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from uuid import UUID
 
 from flowfabric.client.batching import BUSY, MAX_BATCH, Busy, busy_pauses
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
-from flowfabric.core.execution import OnConflict, Route, Submission, Submitted
+from flowfabric.core.execution import Alike, OnConflict, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, FlowSubmitted, Graph, Group
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db import functions
@@ -110,7 +111,7 @@ class SubmitArguments(TypedDict):
 
     partition_key: int
     namespace: str
-    execution_ids: list[UUID]
+    execution_ids: Sequence[UUID | str]
     route_ids: list[int]
     payloads: list[bytes]
     payload_encodings: list[str | None] | None
@@ -156,6 +157,12 @@ def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
         options=_column(options(batch)),
         hint=True,
     )
+
+
+def alike_arguments(place: Place, batch: Alike) -> SubmitArguments:
+    """Encode submissions that are alike: their columns as they are, everything else once."""
+    shared = arguments(place, [batch.shared])
+    return {**shared, "execution_ids": batch.uuids, "payloads": batch.payloads}
 
 
 def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
@@ -382,6 +389,17 @@ def submit_all_plan(
             assert isinstance(answer, Submitted)
             found[index] = answer
     return [found[index] for index in range(len(submissions))]
+
+
+def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
+    """Plan to store submissions that are alike, 500 a call. Errors raise after their call stored
+    the rest."""
+    for start in range(0, len(batch), MAX_BATCH):
+        chunk = batch[start : start + MAX_BATCH]
+        rows = yield Ask(functions.SUBMIT_EXECUTIONS, alike_arguments(place, chunk))
+        if rows:
+            # Something was not created. Ask again for each: what was created is answered the same.
+            yield from submit_all_plan(ARRAYS, list(chunk), place)
 
 
 def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:

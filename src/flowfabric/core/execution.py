@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, overload
 from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import AnyId, ExecutionId, FlowId
+from flowfabric.core.ids import AnyId, ExecutionId, FlowId, as_uuid
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -169,6 +169,39 @@ class Submission:
                 continue
             if not isinstance(value, datetime) or value.tzinfo is None:
                 raise InvalidInput(field=name, problem="must be a datetime with a time zone")
+
+
+@dataclass(slots=True, eq=False)
+class Alike(Sequence[Submission]):
+    """Submissions without a key that differ only in id and payload. No object is made for each.
+
+    `shared` has all other fields, and the partition. A UUID may be text.
+    """
+
+    shared: Submission
+    uuids: list[UUID | str]
+    payloads: list[bytes] = field(repr=False)
+
+    def check(self) -> None:
+        """Refuse invalid fields before the call, as each submission would."""
+        self.shared.check()
+        for payload in self.payloads:
+            if len(payload) > MAX_PAYLOAD_BYTES:
+                check_payload(payload)
+
+    def __len__(self) -> int:
+        return len(self.uuids)
+
+    @overload
+    def __getitem__(self, index: int) -> Submission: ...
+    @overload
+    def __getitem__(self, index: slice) -> Alike: ...
+
+    def __getitem__(self, index: int | slice) -> Submission | Alike:
+        if isinstance(index, slice):
+            return Alike(self.shared, self.uuids[index], self.payloads[index])
+        id = ExecutionId.of(self.shared.id.partition_key, as_uuid(self.uuids[index]))
+        return replace(self.shared, id=id, payload=self.payloads[index])
 
 
 @dataclass(slots=True)

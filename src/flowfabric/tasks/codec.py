@@ -39,6 +39,8 @@ class Codec:
         self._enums = frozenset(plan.enums)
         # Validated values have the types of the hint; Any has no type to check.
         self._is_trusted = (is_call and not plan.has_objects) or schema["type"] == "any"
+        # Whatever passes validation can be written and reads back equal.
+        self._is_certain = self._is_safe and self._is_trusted and self._check is None
         self._scalar = plan.scalar
         writer = SchemaSerializer(_writable(schema), _AS_JSON)
         write: Callable[..., bytes] = writer.to_json
@@ -57,6 +59,19 @@ class Codec:
         """Whether values may contain a secret of pydantic, which is written in clear."""
         hidden = (node.get("serialization") for node in nodes(self._type.core_schema, {}))
         return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
+
+    def write_valid(self, value: Any) -> bytes:
+        """Validate a value and encode it. Most values need no second look."""
+        valid = self.validated(value)
+        if self._is_certain:
+            try:
+                stored = self._written(valid)
+            except ValueError:
+                pass  # `write` names the problem
+            else:
+                if len(stored) <= _DIGITS:
+                    return stored
+        return self.write(valid)
 
     def write(self, value: Any) -> bytes:
         """Encode a value; `EncodingError` if it would not read back equal."""

@@ -214,6 +214,10 @@ class TaskSpec:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Encode arguments as a payload; `InvalidInput` names the wrong one."""
+        try:
+            return self._arguments.write_valid(self.bind(args, kwargs))
+        except (ValidationError, EncodingError):
+            pass  # Named below, without this cause, which shows the value.
         return self._encode(args, kwargs)[1]
 
     def encode_comparable(

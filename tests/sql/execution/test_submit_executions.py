@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
-from support.factories import Engine, Item, new_id, refused
+from support.factories import Engine, Item, new_id, options_of, refused
 from support.hints import hints
 
 MIB = 1024 * 1024
@@ -553,6 +554,94 @@ async def test_a_bad_value_that_is_shared_refuses_every_item(db, engine, argumen
     )
     assert [row["item"] for row in rows] == [1, 2]
     assert {json.loads(row["detail"]).get("field") for row in rows} == {field}
+
+
+# Each value of a field that items may share, in turn with values of the other fields.
+SHARED_VALUES = {
+    "payload": [b"[1]", None, b"", b"x" * 256, b"x" * 257],
+    "priority": [None, 5, -1, 99_999],
+    "encoding": [None, "json", "cbor"],
+    "delay": [None, timedelta(hours=1), timedelta(0)],
+    "deadline": [None, timedelta(minutes=5)],
+    "deadline_at": [None, None, datetime(2090, 1, 2, tzinfo=UTC)],
+    "policy": [
+        None,
+        {"max_reclaim_count": 3, "retention_ms": 1000},
+        {"timeout_policy": {"attempt_timeout_ms": 1500}},
+    ],
+    "max_reclaims": [None, 20],
+    "tags": [None, {"team.name": "a"}, {}],
+    "creator": [None, "alice"],
+    "trace": [None, "{}"],
+    "version": [None, None, "v1"],
+}
+
+
+async def test_items_that_are_alike_are_stored_as_items_that_differ(db, engine, clock):
+    """Two statements store executions; both write the same rows, events and bodies."""
+    await clock.freeze()
+    choose = random.Random(7)
+    items = [
+        Item(**{name: choose.choice(values) for name, values in SHARED_VALUES.items()})
+        for _ in range(30)
+    ]
+    # In one array with the others, so that every item has values of its own.
+    differing = [answer.id for answer in await engine.submit_many(items)]
+    alike = [[new_id(), new_id()] for _ in items]
+    for item, ids in zip(items, alike, strict=True):
+        options = options_of(item)
+        rows = await db.fetch(
+            "select * from ff.submit_executions(0::smallint, 'test', $1, array[$2::bigint], "
+            "array[$3::bytea], array[$4::text], array[$5::integer], array[$6::interval], "
+            "array[$7::jsonb])",
+            ids,
+            await engine.register(),
+            item.payload,
+            item.encoding,
+            item.priority,
+            item.delay,
+            json.dumps(options) if options else None,
+        )
+        assert rows == []
+    for item, one, two in zip(items, differing, alike, strict=True):
+        wanted = await _stored(db, one)
+        assert [await _stored(db, id_) for id_ in two] == [wanted, wanted], item
+
+
+async def _stored(db, id_):
+    """Return everything that is stored of an execution, except what names it."""
+    found = []
+    for table in ("execution", "execution_body", "event"):
+        rows = await db.fetch(f"select * from ff.{table} where execution_id = $1", id_)
+        named = ("execution_id", "event_id", "xid")
+        found.append([{k: v for k, v in row.items() if k not in named} for row in rows])
+    return found
+
+
+async def test_alike_items_are_answered_one_by_one_if_some_are_taken(db, engine):
+    route = await engine.register()
+    taken, first, second = new_id(), new_id(), new_id()
+    await engine.submit(id=taken, payload=b"1", version="v1")
+    rows = await db.fetch(
+        "select item, outcome, execution_id from ff.submit_executions(0::smallint, 'test', $1, "
+        "array[$2::bigint], $3, p_options => array[$4::jsonb])",
+        [second, taken, first, second],
+        route,
+        [b"2", b"3", b"4", b"5"],
+        '{"task_version": "v2"}',
+    )
+    assert sorted(tuple(row) for row in rows) == [
+        (2, "duplicate", taken),
+        (4, "duplicate", second),
+    ]
+    assert {row["execution_id"]: row["payload"] for row in await engine.rows()} == {
+        taken: b"1",
+        first: b"4",
+        second: b"2",
+    }
+    assert len(await engine.events()) == 3
+    assert (await body(db, taken))["task_version"] == "v1"
+    assert (await body(db, second))["task_version"] == "v2"
 
 
 @pytest.mark.parametrize("size", [0, 1001])

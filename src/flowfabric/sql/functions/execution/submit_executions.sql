@@ -52,8 +52,7 @@ declare
   v_size       constant integer := cardinality(p_execution_ids);
   v_closed     bigint[];
   v_lanes      text[];
-  v_is_suspect boolean;
-  v_has_large  boolean;
+  v_largest    integer;
   v_options    jsonb[];
   v_has_keys   boolean;
   v_is_bound   boolean;
@@ -78,21 +77,30 @@ begin
     end if;
   end if;
 
-  select array_agg(distinct l.lane),
-         array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
-    into v_lanes, v_closed
-  from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
-  left join ff.route r
-    on r.route_id = u.route_id and r.namespace = p_namespace and r.code_version is null
-  left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
+  if cardinality(p_route_ids) = 1 and p_route_ids[1] is not null then
+    select array[l.lane], case when l.state in ('draining', 'disabled') then p_route_ids end
+      into v_lanes, v_closed
+    from ff.route r
+    join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
+    where r.route_id = p_route_ids[1] and r.namespace = p_namespace and r.code_version is null;
+    if not found then
+      v_closed := p_route_ids;
+    end if;
+  else
+    select array_agg(distinct l.lane),
+           array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
+      into v_lanes, v_closed
+    from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
+    left join ff.route r
+      on r.route_id = u.route_id and r.namespace = p_namespace and r.code_version is null
+    left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
+  end if;
 
-  -- Judge every item only if the call has something to judge.
-  select coalesce(bool_or(u.id is null or u.id = v_nil or octet_length(u.payload) > 1048576), false),
-         coalesce(bool_or(octet_length(u.payload) > 256), false)
-    into v_is_suspect, v_has_large
-  from unnest(p_execution_ids, p_payloads) u(id, payload);
-  if v_is_suspect or v_closed is not null or array_ndims(p_route_ids) > 1
-     or array_position(p_route_ids, null) is not null
+  -- Judge every item only if the call has something to judge. `= any` is null if an id is null.
+  v_largest := coalesce(
+    (select max(octet_length(u.payload)) from unnest(p_payloads) u(payload)), 0);
+  if v_closed is not null or (v_nil = any (p_execution_ids)) is not false or v_largest > 1048576
+     or array_ndims(p_route_ids) > 1 or array_position(p_route_ids, null) is not null
      or num_nonnulls(p_route_ids) = 0
      or num_nonnulls(p_payload_encodings, p_delays) > 0 or cardinality(p_options) > 1
      or ff._options_problem(p_options[1]) is not null or p_options[1] ? 'with_parent' then
@@ -136,7 +144,7 @@ begin
     end if;
   end if;
   v_stored := ff._store_executions(
-    p_partition_key, p_namespace, v_skip, p_execution_ids, p_route_ids, p_payloads, v_has_large,
+    p_partition_key, p_namespace, v_skip, p_execution_ids, p_route_ids, p_payloads, v_largest > 256,
     p_payload_encodings, p_priorities, p_delays, p_options);
 
   if p_hint and v_stored.created <> '{}' then
