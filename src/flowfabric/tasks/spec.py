@@ -214,8 +214,9 @@ class TaskSpec:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Encode arguments as a payload; `InvalidInput` names the wrong one."""
+        bound = self.bind(args, kwargs)  # Says what is missing, also if a type cannot be stored.
         try:
-            return self._arguments.write_valid(self.bind(args, kwargs))
+            return self._arguments.write_valid(bound)
         except (ValidationError, EncodingError):
             pass  # Named below, without this cause, which shows the value.
         return self._encode(args, kwargs)[1]
