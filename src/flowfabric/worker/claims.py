@@ -100,7 +100,7 @@ class Claimer:
         self._full_claims = 0
         self._room_freed = asyncio.Event()
         self._woken = asyncio.Event()
-        # Whether no time has passed without a hint since the last one.
+        # Whether a hint has come and the second look after it has not.
         self._is_hinted = False
 
     def wake(self) -> None:

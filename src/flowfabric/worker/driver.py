@@ -66,7 +66,7 @@ class Driver:
                 except StopIteration:
                     pass
                 except BaseException:
-                    # It ends this task; the next coroutines must not wait for somebody else.
+                    # The error ends this task: another one must start the coroutines that wait.
                     self._give_up_task(has_suspended=False)
                     raise
                 else:
